@@ -5,6 +5,10 @@
     trainer = MortalTrainer(model="Qwen/Qwen2.5-0.5B-Instruct", mode=SingleNode(), max_steps=5)
     trainer.train()
 
+    from mortal import open_run
+
+    open_run("demo-1").metrics()
+
 The names are imported where they are first used: the `mortal` command, too, imports this package.
 """
 
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mortal import errors, extend, rewards
+    from mortal.reading import open_run, runs
     from mortal.trainer import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
     from mortal_steps import __version__
 
@@ -25,8 +30,15 @@ __all__ = [
     "__version__",
     "errors",
     "extend",
+    "open_run",
     "rewards",
+    "runs",
 ]
+_MODULES = {
+    "__version__": "mortal_steps",
+    "open_run": "mortal.reading",
+    "runs": "mortal.reading",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -34,8 +46,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'mortal' has no attribute {name!r}")
     if name in ("errors", "extend", "rewards"):
         return _importlib.import_module(f"mortal.{name}")
-    module = "mortal_steps" if name == "__version__" else "mortal.trainer"
-    return getattr(_importlib.import_module(module), name)
+    return getattr(_importlib.import_module(_MODULES.get(name, "mortal.trainer")), name)
 
 
 def __dir__() -> list[str]:

@@ -29,7 +29,7 @@ from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import FACTORIES
 from mortal_steps.config import RolloutConfig, RunConfig
-from mortal_steps.config.engines import ENGINES, engine_kind
+from mortal_steps.config.engines import ENGINES
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.store import RunStore
 from mortal_steps.types import GenerateRequest, GenerationRef, Problem, SamplingParams
@@ -81,7 +81,7 @@ class Rollouts:
             },
             prepare="start",
             python=str(VLLM_PYTHON) if engine == "vllm" else None,
-            preload=engine_kind(engine).preload,
+            preload=ENGINES.entry(engine).preload,
             env={"HF_HUB_OFFLINE": "1"},
         )
         self._compute = LocalCompute({"rollout": spec}, working_dir=folder, log_dir=folder)

@@ -37,7 +37,7 @@ from benchmarks.gpu_check import (
 from benchmarks.gpu_check.checked import Checked, Options
 from benchmarks.gpu_check.device import describe_device
 from benchmarks.output import RESULTS, console, results_table, write_results
-from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.config.rollout import WEIGHT_SYNC
 
 DEFAULT_MINUTES = 9.0
 COUNT = 4

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
 from benchmarks.gpu_check.models import RANK, adapter_in, model_in
-from mortal_steps.config.engines import engine_kind
+from mortal_steps.config.engines import ENGINES
 
 PART_OF_MEMORY = 0.5
 EAGER = {"enforce_eager": True}
@@ -36,7 +36,7 @@ class Shards:
         """What benchmarks/gpu_check/shards.py answers; raises `Failed`."""
         told = self._options
         model = model_in(self._folder, told)
-        kind = engine_kind(told.sampler)
+        kind = ENGINES.entry(told.sampler)
         chosen: dict[str, Any] = {kind.memory_option: PART_OF_MEMORY} if kind.memory_option else {}
         if adapter and kind.adapters:
             chosen |= kind.adapters.options_for(RANK)

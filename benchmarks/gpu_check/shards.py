@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.config.engines import engine_kind
+from mortal_steps.config.engines import ENGINES
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
-from mortal_steps.system.imports import import_named
 from mortal_steps.types import SamplingParams
 
 PROMPT = 150
@@ -27,7 +26,7 @@ PROMPT = 150
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Digests of the shard's two samplings, which are to be equal, and what they took."""
     rows, tokens = job["rows"], job["tokens"]
-    build = import_named(engine_kind(job["engine"]).factory, "rollout.engine")
+    build = ENGINES.load(job["engine"])
     began = time.perf_counter()
     engine: Engine = build(  # before torch is imported
         model_path=job["model"],

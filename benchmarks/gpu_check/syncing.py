@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import engine_kind
-from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
+from mortal_steps.config.engines import ENGINES
+from mortal_steps.config.rollout import DIRECT, WEIGHT_SYNC
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import remove_segments
@@ -46,7 +46,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "slept": {
             method: _with_versions(engine, method, store, models[0], versions, sleeps=True)
             for method in WEIGHT_SYNC
-            if engine_kind(engine).sleeps
+            if ENGINES.entry(engine).sleeps
         },
     }
 
@@ -61,7 +61,7 @@ def _with_versions(
     sleeps: bool = False,
 ) -> dict[str, Any]:
     """With `sleeps` the worker sleeps after each version, as it does while the actor trains."""
-    memory = engine_kind(engine).memory_option
+    memory = ENGINES.entry(engine).memory_option
     rollout = {
         "engine": engine,
         "weight_sync": method,

@@ -28,7 +28,7 @@ import torch
 from benchmarks.output import add_output_option, console, results_table, write_results
 from benchmarks.planted_faults import mortal, stock
 from mortal_steps.config import NewModelConfig
-from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.config.rollout import WEIGHT_SYNC
 from mortal_steps.policy.starting_model.new_model import build_model
 
 FAULTS = ("nothing delivered", "one tensor not delivered", "one value off by its last bit")

@@ -89,8 +89,7 @@ def test_reward(
 
     Exit code 1: a function failed on a completion.
     """
-    from mortal_steps.config.defaults import CODE_DATASET
-    from mortal_steps.config.flagged import flagged_config
+    from mortal_steps.config.flagged import CODE_DATASET, flagged_config
     from mortal_steps.orchestration.trial import given_texts, sample_programs, try_rewards
 
     settings = flagged_config(config, flags, overrides or ())

@@ -56,7 +56,7 @@ def _keys_named(name: str) -> list[str]:
     """The configuration's keys with this name, or whose last part is this name."""
     # pydantic, which only a mistake needs here.
     from mortal_steps.config import RunConfig
-    from mortal_steps.config.keys import keys_of
+    from mortal_steps.config.marks import keys_of
 
     keys = [key for key, _ in keys_of(RunConfig)]
     return [key for key in keys if name in (key, key.rpartition(".")[2])]

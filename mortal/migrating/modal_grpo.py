@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.defaults import CODE_DATASET
+from mortal_steps.config.flagged import CODE_DATASET
 from mortal_steps.config.loader import dump_toml, parse_config
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mortal.trainer import Distributed, MortalTrainer
+from mortal.trainer.parameters import ScaleRewards
 from mortal_steps.config import RunConfig
 from mortal_steps.config.reward_forms import SANDBOX
+from mortal_steps.config.training import LossType
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.settling import find_context
 from mortal_steps.rewards.base import text_of
@@ -46,12 +48,12 @@ class MRLTrainer(MortalTrainer):
         learning_rate: float = 5e-6,
         max_steps: int = -1,
         num_epochs: int = 5,
-        loss_type: str = "dapo",
+        loss_type: LossType = "dapo",
         weight_sync_method: str = "reload",
         use_lora: bool = False,
         beta: float = 0.0,
         epsilon: float = 0.2,
-        scale_rewards: str = "group",
+        scale_rewards: ScaleRewards = "group",
         max_tokens: int = MAX_TOKENS,
         max_model_len: int = 16384,
         max_completion_length: int = 1024,

@@ -1,5 +1,8 @@
 """`MortalTrainer`: training from Python, with the same flow as `mortal train`.
 
+trainer     the trainer's parameters
+controls    what can be done with its run
+parameters  types of the parameters
 modes       where a run's workers are
 settings    turns the trainer's parameters into a configuration
 from_trl    turns what TRL's trainers take into the trainer's parameters

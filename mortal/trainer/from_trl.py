@@ -19,17 +19,16 @@ from mortal.trainer.modes import Distributed, Mode, SingleNode
 from mortal.trainer.settings import KEYS, flat
 from mortal.trainer.trl_counts import IN_BATCHES, SIZES, STEPS, named_steps, sizes_of, steps_of
 from mortal_steps.config import RunConfig
-from mortal_steps.config.keys import keys_of
-from mortal_steps.config.marks import trl_option
+from mortal_steps.config.marks import keys_of, trl_option
 from mortal_steps.config.trl_options import (
     CONFIGS,
     TRAINER_ARGUMENTS,
     idleness,
-    nearest,
     options_of,
     refusal,
 )
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import nearest
 
 SAME: Mapping[str, str] = {
     option: key for key, field in keys_of(RunConfig) if (option := trl_option(field))
@@ -126,7 +125,7 @@ def _options_among(others: Mapping[str, Any], parameters: Iterable[str]) -> dict
             if not _is_empty(value):
                 raise ConfigError(f"MortalTrainer({name}=...): {instead}")
         elif name not in known:
-            near = nearest(name, [*parameters, *known])
+            near = nearest(name, [*parameters, *known], cutoff=0.75)
             hint = f"; did you mean {near}?" if near else ""
             hint = f": {GONE[name]}" if name in GONE else hint
             raise ConfigError(

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mortal.reading import SavedRun, table
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, summarize
 from mortal_steps.report.units import number
-from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import find_run
 
 if TYPE_CHECKING:
@@ -80,13 +80,14 @@ class TrainingResult:
     @functools.cached_property
     def evaluations(self) -> pandas.DataFrame:
         """One row for each evaluation on held-out problems."""
-        return _table(self._run.logs.read(EVALUATIONS))
+        return SavedRun(self._run).evaluations()
 
     @functools.cached_property
     def timings(self) -> pandas.DataFrame:
         """One row for each stage, with the columns calls, total_s, mean_s, share and wait_s."""
         rows = [{"stage": stage, **row} for stage, row in self.summary.timings.items()]
-        return _table(rows, index="stage")
+        found = table(rows)
+        return found.set_index("stage") if len(found) else found
 
     def _of_whole_run(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         seconds = max(self.summary.updated_at - self.summary.created_at, 1e-9)
@@ -127,10 +128,3 @@ class TrainingResult:
             facts.append(("sha256", run.final_weights_sha256[:12]))
         facts.append(("run_dir", run.run_dir))
         return facts
-
-
-def _table(rows: Any, index: str | None = None) -> pandas.DataFrame:
-    import pandas  # takes half a second
-
-    table = pandas.DataFrame(list(rows))
-    return table.set_index(index) if index and len(table) else table

@@ -13,9 +13,9 @@ from mortal.trainer.objects.models import lora_settings, model_settings, quantiz
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
 from mortal_steps.config.compute import ModalConfig
-from mortal_steps.config.defaults import CODE_DATASET
-from mortal_steps.config.keys import keys_of
+from mortal_steps.config.flagged import CODE_DATASET
 from mortal_steps.config.loader import parse_config
+from mortal_steps.config.marks import keys_of
 from mortal_steps.config.reward_forms import SANDBOX, in_full
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError

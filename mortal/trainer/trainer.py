@@ -2,85 +2,116 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from mortal.trainer import elsewhere, from_trl, saving
-from mortal.trainer.asking import prompts_of, sampling_of
-from mortal.trainer.messages import Request
+from mortal.trainer import from_trl
+from mortal.trainer.controls import RunControls
 from mortal.trainer.modes import Mode
-from mortal.trainer.objects.datasets import eval_keys
 from mortal.trainer.objects.rewards import Reward
-from mortal.trainer.owner import perform
-from mortal.trainer.result import TrainingResult
-from mortal.trainer.settings import (
-    changed_keys,
-    check_table,
-    checked_mode,
-    configure,
-    decided_keys,
-    overrides,
-)
-from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.report.standing import RunStanding, standing
-from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
+from mortal.trainer.parameters import ScaleRewards
+from mortal.trainer.settings import check_table, checked_mode, configure, decided_keys
+from mortal_steps.config.training import LossType
 
-STOP_PATIENCE_S = 600.0
+if TYPE_CHECKING:  # whoever gives one of these has imported its library
+    from peft import LoraConfig
+    from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from trl import GRPOConfig, RLOOConfig
+
+    from mortal.trainer.parameters import Rows
 
 
-class MortalTrainer:
-    """Trains a model with GRPO, in a run that survives being killed. The flow is `mortal train`'s.
+class MortalTrainer(RunControls):
+    """Trains a model with GRPO or RLOO, in a run that survives being killed.
 
-    `model` is the name of a model on the hub, a folder, or a `transformers.PreTrainedModel` with
-    its tokenizer as `processing_class`. `reward_funcs` are functions as TRL takes them, instances
-    of `RewardEnvironment`, or names such as `"rewards.py:correct"`; None and `"sandbox"` run
-    completions as programs against the dataset's test cases. `train_dataset` and `eval_dataset` are
-    names, `datasets.Dataset`s or lists of dicts, with a column `prompt`. `mode` is
-    `SingleNode(...)` or `Distributed(...)`. `backend` is `"local"` or `"modal"`. `config` holds any
-    other key of docs/configuration.md, such as `{"rollout.staleness": 1}`. A parameter that is None
-    leaves its key at the default.
+    The flow is that of `mortal train`. A parameter that is None leaves its key at the default of
+    docs/configuration.md, which is given in brackets.
 
-    `args` is TRL's `GRPOConfig` or `RLOOConfig`, in place of these parameters: all of its options
-    count, and so do TRL's defaults. Its options are also taken by name, as `others`.
+    Args:
+        model: Name of a model on the hub, a folder, or a transformers model with its tokenizer as
+            `processing_class`.
+        reward_funcs: One reward or several: functions as TRL takes them, instances of
+            `RewardEnvironment`, kinds of reward such as `Exact()`, or names such as
+            `"rewards.py:correct"`. None and `"sandbox"` run completions as programs against the
+            dataset's test cases.
+        args: TRL's `GRPOConfig` or `RLOOConfig`. All of its options count, TRL's defaults too, and
+            take the place of the parameters below that say the same.
+        train_dataset: Name of a dataset, or rows with a column `prompt`: a `datasets.Dataset`, a
+            DataFrame, a list of dicts, or anything else that gives dicts. None: 128 programming
+            problems with test cases.
+        eval_dataset: Held-out problems in the same forms, or several sets of them by name.
+        processing_class: Tokenizer of a `model` that was given as an object.
+        reward_processing_classes: Tokenizer of a reward model, or a list with one for each reward.
+        mode: Where the workers run: `SingleNode(...)` or `Distributed(...)`. [Distributed()]
+        reward_weights: One number for each reward. [1.0 each]
+        peft_config: Train a LoRA adapter with these settings.
+        quantization_config: Load the model in 4 bits (QLoRA).
+        num_generations: Completions sampled for each prompt. [4]
+        batch_size: Prompts in a train step. [8]
+        learning_rate: Of the optimizer. [5e-6]
+        max_steps: Train steps of the whole run, each of one batch; -1: as many as `num_epochs`
+            takes. [-1]
+        num_epochs: How often the dataset is trained on. [5]
+        loss_type: TRL's name of the loss. ["dapo"]
+        beta: Weight of the KL divergence from the model that training begins with; 0 loads no
+            reference model. [0.0]
+        epsilon: Clip range of the probability ratio. [0.2]
+        scale_rewards: Divide advantages by the standard deviation of a group's or a batch's
+            rewards; "none" or False: do not divide. ["group"]
+        max_completion_length: Longest completion that is trained on, in tokens. [1024]
+        max_tokens: Longest completion that is sampled, in tokens, where it differs from
+            `max_completion_length`.
+        max_model_len: Longest prompt and completion together, in tokens. [16384]
+        use_lora: Train a LoRA adapter with the settings of `training.lora`. [False]
+        gradient_checkpointing: Compute activations again in the backward pass, which takes less
+            memory and more time. [True]
+        algorithm: `"grpo"`, `"rloo"`, or an algorithm of your own as `module:Class`. ["grpo"]
+        backend: `"local"`: workers are processes on this machine. `"modal"`: containers on Modal.
+        run_id: Id of the run. None: a new one when training begins.
+        runs_dir: Folder of all runs. Objects given as parameters are saved below it.
+        report_to: Trackers, such as `"wandb"`. [none]
+        config: Every other key of docs/configuration.md, such as `{"rollout.staleness": 1}`.
+        **others: Options of TRL's configuration by name, such as `temperature=0.7`.
 
-    Objects are saved below `runs_dir`. They are part of the run's identity: a run cannot be
-    continued with different ones. Raises `ConfigError`, `RewardError`, `DataError` or `ModelError`,
-    which name the parameter or key, its value and the remedy.
+    Objects are part of the run's identity: a run cannot be continued with different ones.
+
+    Raises `ConfigError`, `RewardError`, `DataError` or `ModelError`, which name the parameter or
+    key, its value and the remedy.
     """
 
     def __init__(
         self,
-        model: Any = "Qwen/Qwen2.5-0.5B-Instruct",
+        model: str | Path | PreTrainedModel = "Qwen/Qwen2.5-0.5B-Instruct",
         reward_funcs: Reward | Sequence[Reward] | None = None,
-        args: Any = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        processing_class: Any = None,
-        reward_processing_classes: Any = None,
+        args: GRPOConfig | RLOOConfig | None = None,
+        train_dataset: Rows | None = None,
+        eval_dataset: Rows | Mapping[str, Rows] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        reward_processing_classes: PreTrainedTokenizerBase
+        | list[PreTrainedTokenizerBase | None]
+        | None = None,
         *,
         mode: Mode | None = None,
         reward_weights: Sequence[float] | None = None,
-        peft_config: Any = None,
-        quantization_config: Any = None,
+        peft_config: LoraConfig | None = None,
+        quantization_config: BitsAndBytesConfig | None = None,
         num_generations: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         max_steps: int | None = None,
         num_epochs: float | None = None,
-        loss_type: str | None = None,
+        loss_type: LossType | None = None,
         beta: float | None = None,
         epsilon: float | None = None,
-        scale_rewards: str | bool | None = None,
+        scale_rewards: ScaleRewards | None = None,
         max_completion_length: int | None = None,
         max_tokens: int | None = None,
         max_model_len: int | None = None,
         use_lora: bool | None = None,
         gradient_checkpointing: bool | None = None,
-        algorithm: str | None = None,
+        algorithm: Literal["grpo", "rloo"] | str | None = None,
         backend: Literal["local", "modal"] = "local",
         run_id: str | None = None,
         runs_dir: str | Path = from_trl.RUNS_DIR,
@@ -89,195 +120,43 @@ class MortalTrainer:
         **others: Any,
     ) -> None:
         check_table(config)
-        parameters = {name: value for name, value in locals().items() if name != "self"}
+        parameters = {
+            "model": model,
+            "reward_funcs": reward_funcs,
+            "args": args,
+            "train_dataset": train_dataset,
+            "eval_dataset": eval_dataset,
+            "processing_class": processing_class,
+            "reward_processing_classes": reward_processing_classes,
+            "mode": mode,
+            "reward_weights": reward_weights,
+            "peft_config": peft_config,
+            "quantization_config": quantization_config,
+            "num_generations": num_generations,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "max_steps": max_steps,
+            "num_epochs": num_epochs,
+            "loss_type": loss_type,
+            "beta": beta,
+            "epsilon": epsilon,
+            "scale_rewards": scale_rewards,
+            "max_completion_length": max_completion_length,
+            "max_tokens": max_tokens,
+            "max_model_len": max_model_len,
+            "use_lora": use_lora,
+            "gradient_checkpointing": gradient_checkpointing,
+            "algorithm": algorithm,
+            "backend": backend,
+            "run_id": run_id,
+            "runs_dir": runs_dir,
+            "report_to": report_to,
+            "config": config,
+            "others": others,
+        }
         given, idle = from_trl.translated(parameters)
         self.mode = checked_mode(given["mode"])
-        decided = decided_keys(given)
-        self.config: RunConfig = configure(given, decided)
+        self.config = configure(given, decided_keys(given))
         self._repo_id = from_trl.repository(args)
         for sentence in idle:
             warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)
-
-    @property
-    def run_id(self) -> str | None:
-        """Id of the run; None before the trainer has a run."""
-        return self.config.run_id
-
-    def train(
-        self,
-        resume: bool | str | None = None,
-        detach: bool = False,
-        *,
-        resume_from_checkpoint: bool | str | None = None,
-    ) -> TrainingResult:
-        """Begin or continue the trainer's run, and train to its end.
-
-        A trainer has one run; a second call continues it. `resume` is the id of a run to continue,
-        or True for the newest run of this name in the runs directory. With `detach`, a container on
-        Modal drives the run, and the call returns at once. `resume_from_checkpoint` is TRL's name
-        of `resume`.
-
-        Raises the `MortalError` that ended the run, and `KeyboardInterrupt` after a Ctrl-C has
-        stopped the run in order.
-        """
-        self._take_run(resume_from_checkpoint if resume is None else resume)
-        print(self._where(), flush=True)  # noqa: T201 - output for the user
-        if detach:
-            call_id = self._perform("detach")
-            print(  # noqa: T201
-                f"run {self.run_id} continues on Modal ({call_id}); status() and result() of the "
-                "trainer follow it"
-            )
-        else:
-            self._perform("train")
-        return self.result()
-
-    def result(self) -> TrainingResult:
-        """The result of the run so far, whether it is driven here or on Modal. Raises
-        `RunNotFoundError` before the run has begun."""
-        run = self._run()
-        if not elsewhere.may_be_elsewhere(run):
-            return TrainingResult(run.store.root)
-        stands = elsewhere.look(run)
-        elsewhere.bring_here(run)
-        return TrainingResult(run.store.root, status=stands.status)
-
-    def evaluate(self, eval_dataset: Any = None) -> dict[str, float]:
-        """Score the trained model on the run's held-out problems, or on another `eval_dataset` in
-        the forms of the parameter of that name.
-
-        Returns the mean of each reward function, and of the total as `reward`. The model is sampled
-        and scored anew, in the same way as in the run's evaluations. Raises `StoreError` if the run
-        has no finished model, and `ConfigError` if it has no held-out problems.
-        """
-        self._run()
-        data = eval_keys(eval_dataset, self.config.runs_dir) if eval_dataset is not None else {}
-        data = {key.removeprefix("data."): value for key, value in data.items()}
-        found: dict[str, float] = self._perform("evaluate", data=data)
-        return found
-
-    def generate(
-        self, prompts: Any, *, num_generations: int = 1, **sampling: Any
-    ) -> list[str] | list[list[str]]:
-        """Sample the trained model. `prompts` are texts or lists of chat messages.
-
-        Returns one text for each prompt, or a list of texts for each prompt if `num_generations` is
-        more than 1. `sampling` may hold `max_tokens`, `temperature`, `top_p`, `top_k`, `min_p` and
-        `stop`. The seed is that of the run, so the same prompt gets the same answer again. Raises
-        the errors of `evaluate`, `DataError` for anything that is not a prompt, and `ConfigError`
-        for an unknown option or an invalid value.
-        """
-        config = self._run().config
-        asked = prompts_of(prompts)
-        if not asked:
-            return []
-        options = {
-            "prompts": asked,
-            "num_generations": num_generations,
-            "sampling": sampling_of(config, num_generations, sampling),
-        }
-        found: list[list[str]] = self._perform("generate", **options)
-        return found if num_generations > 1 else [texts[0] for texts in found]
-
-    def save_model(self, path: str | Path) -> Path:
-        """Copy the trained model and its tokenizer into a new folder, or into `runs_dir` beside the
-        runs. Returns the folder.
-
-        Raises `StoreError` if the run has no finished model, and `ModelError` if another folder
-        contains other files.
-        """
-        return saving.save_model(self._run(), Path(path).expanduser())
-
-    def push_to_hub(
-        self,
-        repo_id: str | None = None,
-        *,
-        private: bool = False,
-        token: str | None = None,
-        commit_message: str | None = None,
-        dataset_name: str | None = None,
-    ) -> str:
-        """Upload the trained model to the Hugging Face Hub. Returns the repository's address.
-
-        `repo_id` is by default the `hub_model_id` of `args`, or the name of its `output_dir`.
-        `dataset_name` is for TRL's model card, which is not written here. Raises the errors of
-        `save_model`, and `ModelError` if the hub refuses.
-        """
-        run = self._run()
-        repo_id = repo_id or self._repo_id
-        if repo_id is None:
-            raise ConfigError("push_to_hub() names no repository; write push_to_hub('name/model')")
-        message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
-        return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
-
-    def status(self) -> RunStanding:
-        """The present state of the run: its step, its reward, and what it is waiting for. If the
-        run is driven on this machine, also its pace and ETA."""
-        run = self._run()
-        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
-
-    def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
-        """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits
-        at most `timeout_s` seconds for its end."""
-        from mortal.stopping import stop_here
-
-        run = self._run()
-        if elsewhere.may_be_elsewhere(run):
-            elsewhere.stop(run, timeout_s)
-        else:
-            stop_here(run.store.root.parent, run.info.run_id, timeout_s)
-        return self.result()
-
-    def fork(
-        self, step: int | None = None, *, run_id: str | None = None, **changes: Any
-    ) -> MortalTrainer:
-        """A trainer with a new run that begins at a checkpoint of this run, by default the newest.
-
-        `changes` are parameters of `MortalTrainer` with new values, `config` among them. Raises the
-        errors of `mortal fork` for a change with which the checkpoint cannot be continued.
-        """
-        self._run()
-        keys = changed_keys(changes, self.config.runs_dir)
-        options = {"step": step, "overrides": overrides(keys), "run_id": run_id}
-        forked = copy.copy(self)
-        forked.mode = changes.get("mode", self.mode)
-        found = find_run(Path(self.config.runs_dir), self._perform("fork", **options))
-        forked.config = found.config.model_copy(update={"runs_dir": self.config.runs_dir})
-        return forked
-
-    def _run(self) -> Run:
-        if self.config.run_id is None:
-            raise RunNotFoundError(
-                "the trainer has no run yet; call train(), or name an existing run with "
-                "MortalTrainer(run_id=...)"
-            )
-        return find_run(Path(self.config.runs_dir), self.config.run_id)
-
-    def _take_run(self, resume: bool | str | None) -> None:
-        runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
-        if not isinstance(resume, bool | str | None):
-            raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a str")
-        if isinstance(resume, str):
-            run_id = find_run(runs_dir, resume).info.run_id
-        elif resume and run_id is not None:
-            find_run(runs_dir, run_id)
-        elif resume:
-            runs = [run for run in list_runs(runs_dir) if run.config.name == self.config.name]
-            if not runs:
-                raise RunNotFoundError(
-                    f"train(resume=True): no run named {self.config.name!r} in {runs_dir}; leave "
-                    "out resume to begin one"
-                )
-            run_id = runs[-1].info.run_id
-        elif run_id is None:
-            run_id = new_run_id(self.config)
-        self.config = self.config.model_copy(update={"run_id": run_id})
-
-    def _perform(self, action: str, **options: Any) -> Any:
-        return perform(Request(action=action, config=self.config, options=options))
-
-    def _where(self) -> str:
-        taking = self.mode.containers()
-        if self.config.compute.backend == "modal":
-            return f"running on Modal: {taking}"
-        return f"running on this machine (backend='modal' would use {taking})"

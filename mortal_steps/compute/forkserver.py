@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mortal_steps.compute.container import serve_owner
-from mortal_steps.config.trackers import IMPORTED_BY_TRL
+from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.system.heavy_imports import training_imports
 from mortal_steps.system.scratch import remove_own_scratch
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
 from mortal_steps.config import RoleConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
 from mortal_steps.errors import ConfigError
 from mortal_steps.system.gpus import has_gpu
@@ -152,7 +152,7 @@ def sharing_gpus(config: RunConfig) -> RunConfig:
 
     It has no effect on a machine without a GPU.
     """
-    key = engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option
+    key = ENGINES.entry(config.rollout.engine or ALWAYS_THERE).memory_option
     share = _share(config)
     if key is None or share is None or key in config.rollout.engine_options:
         return config
@@ -166,7 +166,7 @@ def measures_memory(config: RunConfig) -> bool:
     on a GPU that it shares with the actor or with others."""
     if not has_gpu():
         return False
-    kind = engine_kind(config.rollout.engine or ALWAYS_THERE)
+    kind = ENGINES.entry(config.rollout.engine or ALWAYS_THERE)
     return kind.memory_option is not None and _share(config) is not None
 
 

@@ -8,15 +8,20 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny
 
-from mortal_steps.config.kinds import of_its_kind
 from mortal_steps.config.marks import Affects
-from mortal_steps.config.section import Section
+from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.config.training import LossType
+from mortal_steps.extensions import Registry, simple
 
-ALGORITHMS: Mapping[str, str] = {
-    "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
-    "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
-}
+ALGORITHMS = Registry(
+    "algorithm.type",
+    simple(
+        {
+            "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
+            "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
+        }
+    ),
+)
 """`type` of an algorithm -> its class (see mortal_steps/policy/algorithms/)."""
 
 

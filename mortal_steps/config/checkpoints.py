@@ -1,4 +1,4 @@
-"""`[checkpoints]`: when the actor's complete state is saved."""
+"""`[checkpoints]` and `[retention]`: what is saved of a run, and what is kept."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ class CheckpointsConfig(Section):
                 "before; raise keep_last, or keep all rollouts"
             )
         return self
+
+
+class RetentionConfig(Section):
+    """`[retention]`: what `mortal gc` may remove of a run. By default it removes nothing."""
+
+    keep_days: float | None = Field(None, gt=0)
+    """Keep the whole run until its last step is N days old, whether it was completed or not.
+    Default: for ever."""
+    keep_rollouts: int | None = Field(None, ge=1)
+    """Once the run is complete, keep the prompts, completions and scores of its newest N steps;
+    default: of all steps."""

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.section import Options, Section
+from mortal_steps.extensions import Registry, is_imported, simple
 
 SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")]
 """Of held-out problems: without a `-`, which ends it in the ids of problems."""
+
+REASONING_GYM = "reasoning_gym"
+"""The source whose rows contain what the verifier of their task needs."""
+DATASET_SOURCES = Registry(
+    "data.source",
+    simple({REASONING_GYM: "mortal_steps.data.sources.reasoning_gym_tasks:read_task"}),
+)
+"""Each is a `DatasetSource` (mortal_steps/data/sources/base.py), written `KIND:TASK`; a user's own
+is `module:name`. Anything else is a file, a folder or a dataset of the hub."""
 
 
 class DataConfig(Section):
@@ -69,3 +80,23 @@ class DataConfig(Section):
                 "a set, with a name"
             )
         return self
+
+
+class MadeRows(NamedTuple):
+    """A source whose rows are made by code, not read from a file, a folder or the hub."""
+
+    kind: str
+    """A name in `DATASET_SOURCES`, or a user's own `module:name`."""
+    task: str
+    """What follows the kind, after the colon."""
+
+
+def made_rows(source: str) -> MadeRows | None:
+    """The code that makes the rows of `data.source` or `data.eval_source`; None if they are read
+    and not made."""
+    kind, colon, task = source.partition(":")
+    if colon and kind in DATASET_SOURCES:
+        return MadeRows(kind, task)
+    if is_imported(source) and not Path(source).exists():
+        return MadeRows(source, "")
+    return None

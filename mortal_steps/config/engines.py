@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from mortal_steps.config.names import checked_name
+from mortal_steps.extensions import Extension, Registry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,15 +45,10 @@ class Adapters:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EngineKind:
-    """An engine, as code outside of its module sees it."""
+class EngineKind(Extension):
+    """An engine, as code outside of its module sees it. Its `factory` is an `EngineFactory`
+    (mortal_steps/rollout/engines/base.py); what it `needs` is in the workers' interpreter."""
 
-    factory: str
-    """`module:name` of an `EngineFactory` (mortal_steps/rollout/engines/base.py)."""
-    needs: str | None = None
-    """Module that the workers' interpreter must have; None if MORTAL itself installs it."""
-    install: str = ""
-    """How to get an interpreter that has it."""
     one_seed: bool = False
     """Whether it can draw all completions of a call from one seed (`rollout.seeds = "engine"`)."""
     corrects_importance: bool = True
@@ -102,39 +97,36 @@ VLLM_ADAPTERS = Adapters(
     rank_option="max_lora_rank",
 )
 
-ENGINES: Mapping[str, EngineKind] = {
-    "vllm": EngineKind(
-        factory="mortal_steps.rollout.engines.vllm:VllmEngine",
-        needs="vllm",
-        install="`make vllm-env` makes one",
-        one_seed=True,
-        highest_temperature=2.0,
-        modal_class="RolloutWorker",
-        node_python=VLLM_PYTHON,
-        adapters=VLLM_ADAPTERS,
-        sleeps=True,
-        memory_option="gpu_memory_utilization",
-        spread_options=("tensor_parallel_size", "pipeline_parallel_size"),
-    ),
-    "transformers": EngineKind(
-        factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
-        corrects_importance=False,
-        modal_class="TransformersRolloutWorker",
-        adapters=Adapters(),
-        preload=TRAINING_MODULES,
-    ),
-}
+ENGINES = Registry(
+    "rollout.engine",
+    {
+        "vllm": EngineKind(
+            factory="mortal_steps.rollout.engines.vllm:VllmEngine",
+            needs="vllm",
+            install="`make vllm-env` makes one",
+            one_seed=True,
+            highest_temperature=2.0,
+            modal_class="RolloutWorker",
+            node_python=VLLM_PYTHON,
+            adapters=VLLM_ADAPTERS,
+            sleeps=True,
+            memory_option="gpu_memory_utilization",
+            spread_options=("tensor_parallel_size", "pipeline_parallel_size"),
+        ),
+        "transformers": EngineKind(
+            factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
+            corrects_importance=False,
+            modal_class="TransformersRolloutWorker",
+            adapters=Adapters(),
+            preload=TRAINING_MODULES,
+        ),
+    },
+)
 """The engines by their names in `rollout.engine`, in order of preference: by default, a run takes
 the first one that its rollout workers have."""
 
 ALWAYS_THERE = next(name for name, kind in ENGINES.items() if kind.needs is None)
 """The engine that every interpreter with MORTAL has."""
 
-
-def engine_kind(name: str) -> EngineKind:
-    """The entry of an engine; for a user's own `module:name`, an entry made for it."""
-    return ENGINES.get(name) or EngineKind(factory=name, needs=name.partition(":")[0])
-
-
-EngineName = Annotated[str, AfterValidator(lambda name: checked_name(name, ENGINES))]
+EngineName = Annotated[str, AfterValidator(ENGINES.check)]
 """A name in `ENGINES`, or `module:name`."""

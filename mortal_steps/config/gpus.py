@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+from mortal_steps.extensions import nearest
 
 GIB = 2**30
 MEMORY = {
@@ -38,8 +38,8 @@ def modal_gpu(wanted: str) -> str:
     name, separator, count = wanted.partition(":")
     name = ALIASES.get(name.upper(), name.upper())
     if name not in GPUS:
-        near = difflib.get_close_matches(name, GPUS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(GPUS)}"
+        near = nearest(name, GPUS, cutoff=0.4)
+        hint = f"did you mean {near}?" if near else f"known are {', '.join(GPUS)}"
         raise ValueError(f"Modal has no GPU {wanted!r}; {hint}")
     if not separator:
         return name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import tomllib
@@ -14,11 +13,11 @@ from pydantic import BaseModel, ValidationError
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
-from mortal_steps.config.keys import keys_of, section_of, trl_options_decided
-from mortal_steps.config.kinds import named_class
+from mortal_steps.config.marks import keys_of, section_of, trl_options_decided
 from mortal_steps.config.run import NAME
 from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import nearest
 
 PLAIN_WORDS = (
     (re.compile(r", (unable to parse|got a number with) .*"), ""),
@@ -149,8 +148,8 @@ def _suggest(location: list[str], values: Mapping[str, Any]) -> str:
     decided = trl_options_decided(RunConfig)
     if of_trl and name in decided:
         return f"; TRL's {name} is set by {decided[name]}"
-    near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
-    meant = f"; did you mean {'.'.join([*table, near[0]])}?" if near else _suggest_elsewhere(name)
+    near = nearest(name, siblings, cutoff=0.6)
+    meant = f"; did you mean {'.'.join([*table, near])}?" if near else _suggest_elsewhere(name)
     if of_trl:
         option = f"an option of TRL's own is written training.trl.{name}"
         return f"{meant} ({option})" if meant else f"; {option}"
@@ -160,7 +159,8 @@ def _suggest(location: list[str], values: Mapping[str, Any]) -> str:
 def _algorithm_of(values: Mapping[str, Any]) -> type[BaseModel]:
     """The class of `[algorithm]`, one of those that refuse unknown keys: ours."""
     default = AlgorithmConfig.model_fields["type"].default
-    return named_class(ALGORITHMS[values["algorithm"].get("type", default)])
+    kind: type[BaseModel] = ALGORITHMS.load(values["algorithm"].get("type", default))
+    return kind
 
 
 def _suggest_elsewhere(name: str) -> str:
@@ -168,8 +168,8 @@ def _suggest_elsewhere(name: str) -> str:
     everywhere: dict[str, str] = {}
     for key in sorted((key for key, _ in keys_of(RunConfig)), key=lambda key: key.count(".")):
         everywhere.setdefault(key.rpartition(".")[2], key)
-    near = difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)
-    return f"; did you mean {everywhere[near[0]]}?" if near else ""
+    near = nearest(name, everywhere, cutoff=0.75)
+    return f"; did you mean {everywhere[near]}?" if near else ""
 
 
 def section_at(location: Iterable[str]) -> type[BaseModel] | None:

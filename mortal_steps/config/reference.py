@@ -6,7 +6,6 @@ docs/configuration.md (`make docs` writes it).
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 import textwrap
@@ -19,9 +18,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import section_at
+from mortal_steps.config.marks import keys_of
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import nearest
 
 WIDTH = 100
 
@@ -57,8 +57,8 @@ def reference_toml(section: str | None = None) -> str:
     keys = [(key, field) for key, field in keys_of(RunConfig) if key.startswith(wanted)]
     if not keys:
         sections = sorted({key.rpartition(".")[0] for key, _ in keys_of(RunConfig)} - {""})
-        near = difflib.get_close_matches(str(section), sections, n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(str(section), sections, cutoff=0.6)
+        meant = f"; did you mean {near}?" if near else ""
         raise ConfigError(f"no section {section!r}{meant} (there are {', '.join(sections)})")
     tables: dict[str, list[str]] = defaultdict(list)
     for key, field in keys:

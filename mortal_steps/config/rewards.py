@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from mortal_steps.config.kinds import of_its_kind
 from mortal_steps.config.marks import Affects, Decides
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.reward_forms import SANDBOX, checked, in_full
-from mortal_steps.config.section import Section
+from mortal_steps.config.section import Section, of_its_kind
+from mortal_steps.extensions import Registry, simple
 
-KINDS: Mapping[str, str] = {
-    "environment": "mortal_steps.rewards.kinds.environment:EnvironmentTerm",
-    "exact": "mortal_steps.rewards.kinds.exact:Exact",
-    "format": "mortal_steps.rewards.kinds.format:Format",
-    "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
-    "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
-    "length": "mortal_steps.rewards.kinds.length:Length",
-    "math": "mortal_steps.rewards.kinds.math:Math",
-    "model": "mortal_steps.rewards.kinds.model:ModelTerm",
-    "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
-    "pickled": "mortal_steps.rewards.kinds.pickled:PickledTerm",
-    "regex": "mortal_steps.rewards.kinds.regex:Regex",
-    "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
-    "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
-}
+KINDS = Registry(
+    "rewards.terms",
+    simple(
+        {
+            "environment": "mortal_steps.rewards.kinds.environment:EnvironmentTerm",
+            "exact": "mortal_steps.rewards.kinds.exact:Exact",
+            "format": "mortal_steps.rewards.kinds.format:Format",
+            "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
+            "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
+            "length": "mortal_steps.rewards.kinds.length:Length",
+            "math": "mortal_steps.rewards.kinds.math:Math",
+            "model": "mortal_steps.rewards.kinds.model:ModelTerm",
+            "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
+            "pickled": "mortal_steps.rewards.kinds.pickled:PickledTerm",
+            "regex": "mortal_steps.rewards.kinds.regex:Regex",
+            "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
+            "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
+        }
+    ),
+)
 """`type` of a reward term -> its class, a `RewardTerm`; one file each in rewards/kinds/."""
 
 

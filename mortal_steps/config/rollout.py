@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from mortal_steps.config.batch_sources import GENERATE, BatchSourceName
 from mortal_steps.config.engines import EngineName
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.section import Options, Section
-from mortal_steps.config.weight_sync import WeightSyncName
+from mortal_steps.extensions import Registry, simple
+
+GENERATE = "generate"
+"""The run's own workers sample and score each step."""
+BATCH_SOURCES = Registry("rollout.source", simple({GENERATE: "mortal_flows.rollouts:Rollouts"}))
+"""Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_source.py)."""
+
+RELOAD, VOLUME = "reload", "volume"
+"""The ways that a run takes by default: the first on a CPU and for engines that sleep."""
+DIRECT = "direct"
+"""The way for which the actor keeps the weights in shared memory, too."""
+WEIGHT_SYNC = Registry(
+    "rollout.weight_sync",
+    simple(
+        {
+            RELOAD: "mortal_steps.rollout.weight_sync.reload:Reload",
+            VOLUME: "mortal_steps.rollout.weight_sync.volume:Volume",
+            "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
+            DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
+        }
+    ),
+)
+"""Each is a `WeightSync` (mortal_steps/rollout/weight_sync/base.py)."""
+IN_PLACE = (RELOAD, VOLUME, DIRECT)
+"""Ways in which an engine takes new weights without being started anew."""
 
 SamplingType = Literal["float32", "bfloat16", "float16"]
 """Data type of a sampler's weights."""
@@ -21,6 +44,9 @@ HALF_PRECISION_TOLERANCE = 0.3
 so this is no bound: of tens of tokens, one may differ by more in two correct implementations."""
 HALF_PRECISION_MEAN = 0.1
 """The same of their mean, in which roundings cancel."""
+
+WeightSyncName = Annotated[str, AfterValidator(WEIGHT_SYNC.check)]
+BatchSourceName = Annotated[str, AfterValidator(BATCH_SOURCES.check)]
 
 
 class RolloutConfig(Section):
@@ -96,3 +122,43 @@ class RolloutConfig(Section):
         default_factory=dict
     )
     """Settings for a batch source of your own."""
+
+
+def check_sleep(rollout: RolloutConfig, backend: str) -> None:
+    """Raise `ValueError` where they have something else to do then, or no GPU in common."""
+    asked = "rollout.sleep_while_training = true"
+    if not rollout.sleep_while_training:
+        return
+    if rollout.staleness:
+        raise ValueError(
+            f"{asked} lets rollout workers sleep while the actor trains, and with "
+            f"rollout.staleness = {rollout.staleness} they sample meanwhile; set one of the two "
+            "back to its default"
+        )
+    if backend == "modal":
+        raise ValueError(
+            f"{asked} is for workers that share a GPU of this machine, and compute.backend = "
+            "'modal' runs them in containers; leave it out"
+        )
+    if rollout.source != GENERATE:
+        raise ValueError(
+            f"{asked} is for rollouts that the run's own workers sample, and rollout.source is "
+            f"{rollout.source!r}; leave it out"
+        )
+
+
+def check_direct(rollout: RolloutConfig, backend: str) -> None:
+    """Raise `ValueError` where the actor and the rollout workers share no memory."""
+    if rollout.weight_sync != DIRECT:
+        return
+    others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
+    if backend == "modal":
+        raise ValueError(
+            f"rollout.weight_sync = {DIRECT!r} shares memory of one machine, and "
+            f"compute.backend = 'modal' runs the workers in containers; use one of {others}"
+        )
+    if rollout.source != GENERATE:
+        raise ValueError(
+            f"rollout.weight_sync = {DIRECT!r} is for rollouts that the run's own workers sample, "
+            f"and rollout.source is {rollout.source!r}; use one of {others}"
+        )

@@ -9,25 +9,27 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.alerts import AlertsConfig
 from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
-from mortal_steps.config.batch_sources import GENERATE
-from mortal_steps.config.checkpoints import CheckpointsConfig
+from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.evaluation import EvaluationConfig
-from mortal_steps.config.keys import identity_of, trl_options_decided
-from mortal_steps.config.logging import LoggingConfig
-from mortal_steps.config.marks import Affects, Decides, Trl
+from mortal_steps.config.logging import AlertsConfig, LoggingConfig
+from mortal_steps.config.marks import Affects, Decides, Trl, identity_of, trl_options_decided
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.retention import RetentionConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
-from mortal_steps.config.rollout import RolloutConfig, SamplingType
+from mortal_steps.config.rollout import (
+    DIRECT,
+    GENERATE,
+    RELOAD,
+    RolloutConfig,
+    SamplingType,
+    check_direct,
+    check_sleep,
+)
 from mortal_steps.config.section import LocalPath, Section
-from mortal_steps.config.sleeping import check_direct, check_sleep
 from mortal_steps.config.training import Published, TrainingConfig
-from mortal_steps.config.weight_sync import DIRECT, RELOAD
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
@@ -91,8 +93,8 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _memory_is_shared_on_one_machine(self) -> Self:
-        check_sleep(self.rollout, self.compute)
-        check_direct(self.rollout, self.compute)
+        check_sleep(self.rollout, self.compute.backend)
+        check_direct(self.rollout, self.compute.backend)
         return self
 
     @property
@@ -147,7 +149,7 @@ class RunConfig(Section):
 
     def with_room_for_adapters(self) -> RunConfig:
         """The same with the engine options that a LoRA adapter beside its base asks for."""
-        adapters = engine_kind(self.rollout.engine or ALWAYS_THERE).adapters
+        adapters = ENGINES.entry(self.rollout.engine or ALWAYS_THERE).adapters
         if adapters is None or not self.training.publishes_adapter:
             return self
         options = adapters.options_for(self.training.lora.r) | self.rollout.engine_options
@@ -198,7 +200,7 @@ class RunConfig(Section):
         """
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        engine = engine_kind(self.rollout.engine or ALWAYS_THERE)
+        engine = ENGINES.entry(self.rollout.engine or ALWAYS_THERE)
         differs = engine.corrects_importance or self.rollout.source != GENERATE
         differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs
@@ -274,7 +276,7 @@ class RunConfig(Section):
         """What a LoRA run publishes; None for another, in which nobody asks."""
         if not self.training.use_lora:
             return None
-        takes_adapters = engine_kind(self.rollout.engine or engine).adapters is not None
+        takes_adapters = ENGINES.entry(self.rollout.engine or engine).adapters is not None
         return "adapter" if takes_adapters and self.only_merged is None else "merged"
 
     def _settle(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from mortal_steps.extensions import Extension, Registry
 
 
 class Section(BaseModel):
@@ -20,6 +22,25 @@ class Section(BaseModel):
         allow_inf_nan=False,
         ser_json_inf_nan="constants",  # options for a library may be infinite
     )
+
+
+def of_its_kind(value: Any, base: type[Section], registry: Registry[Extension]) -> Any:
+    """Return a table with a `type` as an instance of the class that the registry has for it, a
+    subclass of `base`.
+
+    A user's own kind, whose `type` has a `:`, stays a `base`: the process that it works in imports
+    it and lets it check its settings. Raises `ValueError` for any other unknown `type`.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    name = value.get("type", base.model_fields["type"].default)
+    if not isinstance(name, str) or ":" in name:
+        return value
+    try:
+        kind: type[Section] = registry.load(registry.check(name))
+    except ValueError as error:
+        raise ValueError(f"type = {error}") from None
+    return kind.model_validate(dict(value))
 
 
 def _expanded(path: str) -> str:

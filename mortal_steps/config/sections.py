@@ -1,12 +1,11 @@
 """The tables of the configuration, for whoever imports them from `mortal_steps.config`."""
 
-from mortal_steps.config.alerts import AlertsConfig
 from mortal_steps.config.algorithm import AlgorithmConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
 from mortal_steps.config.data import DataConfig
 from mortal_steps.config.evaluation import EvaluationConfig
-from mortal_steps.config.logging import LoggingConfig
+from mortal_steps.config.logging import AlertsConfig, LoggingConfig
 from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
 from mortal_steps.config.rewards import RewardsConfig, RewardTerm
 from mortal_steps.config.rollout import RolloutConfig

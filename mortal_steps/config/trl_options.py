@@ -7,16 +7,16 @@ The names are read from TRL's source, because importing TRL takes seconds.
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import nearest
 
 CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
 """Algorithm -> its configuration in TRL."""
@@ -139,9 +139,6 @@ LOADING = {
 REPEATABLE_ATTENTION = ("sdpa", "eager")
 """Implementations of attention whose gradients are the same each time."""
 
-CLOSE = 0.75
-"""How alike (difflib's ratio) a name is that is offered for an unknown one."""
-
 
 @functools.cache
 def options_of(kind: str) -> tuple[str, ...]:
@@ -181,7 +178,7 @@ def check_names(chosen: Mapping[str, Any], kind: str) -> None:
                     f"{key} is an option of TRL's GRPO, and RLOO has none like it; leave it out, "
                     "or set algorithm.type = 'grpo'"
                 )
-            near = nearest(name, known)
+            near = nearest(name, known, cutoff=0.75)
             hint = f"; did you mean training.trl.{near}?" if near else ""
             raise ConfigError(f"{key}: TRL's {kind} has no such option{hint}")
         if reason := refusal(name):
@@ -210,11 +207,6 @@ def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
         if reason := LOADING.get(name):
             raise ConfigError(f"{key}.{name} cannot be set: {reason}")
     return dict(options)
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like an unknown one, if one is."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=CLOSE)), None)
 
 
 def refusal(name: str) -> str | None:

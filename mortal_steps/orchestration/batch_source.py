@@ -8,12 +8,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from mortal_steps.compute.base import Role
 from mortal_steps.config import RunConfig
-from mortal_steps.config.batch_sources import BATCH_SOURCES
+from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.schedule import holds_evaluations
-from mortal_steps.system.imports import import_named
 from mortal_steps.types import Batch, BatchRef, Rows, ScoredRollouts, WeightsRef
 
 
@@ -71,8 +70,7 @@ class BatchSourceFactory(Protocol):
 def batch_source(config: RunConfig) -> BatchSourceFactory:
     """The batch source that the configuration names; raises `ConfigError` if it cannot be
     imported."""
-    name = config.rollout.source
-    found: BatchSourceFactory = import_named(BATCH_SOURCES.get(name, name), "rollout.source")
+    found: BatchSourceFactory = BATCH_SOURCES.load(config.rollout.source)
     return found
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 
 
 def check_engine(config: RunConfig) -> None:
     """Raise `ConfigError` unless the engine can sample as the configuration asks."""
     name = config.rollout.engine or ALWAYS_THERE
-    highest = engine_kind(name).highest_temperature
+    highest = ENGINES.entry(name).highest_temperature
     asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
     for table, temperature in asked.items():
         if temperature > highest:
@@ -18,17 +18,17 @@ def check_engine(config: RunConfig) -> None:
                 f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
                 f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
             )
-    if config.rollout.sleep_while_training and not engine_kind(name).sleeps:
+    if config.rollout.sleep_while_training and not ENGINES.entry(name).sleeps:
         raise ConfigError(
             f"rollout.sleep_while_training = true: {name} does not give its memory back. Leave it "
             'out, or use rollout.engine = "vllm"'
         )
-    if config.rollout.seeds == "engine" and not engine_kind(name).one_seed:
+    if config.rollout.seeds == "engine" and not ENGINES.entry(name).one_seed:
         raise ConfigError(
             f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '
             'rollout.seeds at "request", or use rollout.engine = "vllm"'
         )
-    for option in engine_kind(name).spread_options:
+    for option in ENGINES.entry(name).spread_options:
         size = config.rollout.engine_options.get(option, 1)
         if size != 1 and config.shares_weights:
             raise ConfigError(
@@ -41,7 +41,7 @@ def check_engine(config: RunConfig) -> None:
 def check_adapter(config: RunConfig) -> None:
     """Raise `ConfigError` unless the engine can compute the LoRA adapter beside its base model."""
     name, lora = config.rollout.engine or ALWAYS_THERE, config.training.lora
-    adapters = engine_kind(name).adapters
+    adapters = ENGINES.entry(name).adapters
     if not config.training.publishes_adapter:
         return
     if key := config.only_merged:

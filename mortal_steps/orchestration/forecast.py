@@ -19,7 +19,7 @@ from mortal_steps.compute.placement import (
     sharing_gpus,
 )
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
 
@@ -135,7 +135,7 @@ def engine_memory(
 ) -> EngineMemory | None:
     """What a rollout worker takes of a GPU; None for an engine of the user's own."""
     kind, options = (
-        engine_kind(config.rollout.engine or ALWAYS_THERE),
+        ENGINES.entry(config.rollout.engine or ALWAYS_THERE),
         config.rollout.engine_options,
     )
     size = gpus_per_engine(config)

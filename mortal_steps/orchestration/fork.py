@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.dataset_sources import made_rows
-from mortal_steps.config.keys import affected_by
+from mortal_steps.config.data import made_rows
 from mortal_steps.config.loader import load_stored_config, parse_config
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.marks import Affects, affected_by
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError

@@ -21,7 +21,7 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.reward_forms import FORMS
 from mortal_steps.data.shared import clean_up, read_or_share
 from mortal_steps.errors import ConfigError, StoreError
@@ -197,7 +197,7 @@ def check_interpreters(config: RunConfig) -> None:
     if "rollout" not in roles:
         return
     name = config.rollout.engine or ALWAYS_THERE
-    kind = engine_kind(name)
+    kind = ENGINES.entry(name)
     if kind.needs is None:
         return
     python = rollout_interpreter(config)

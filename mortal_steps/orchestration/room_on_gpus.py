@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mortal_steps.compute.placement import Placement
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.forecast import Card, Forecast, gib, rows_per_shard
 from mortal_steps.orchestration.settling import find_context
@@ -71,7 +71,7 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
     it has none for its weights."""
     config = found.placed
     options, named = config.rollout.engine_options, config.rollout.engine
-    if engine_kind(named or ALWAYS_THERE).memory_option is None:
+    if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
         return
     context = min(
         config.model.max_model_len, find_context(config.model) or config.model.max_model_len
@@ -104,7 +104,7 @@ def _number(value: object, usual: int) -> int:
 def _preempting(found: Forecast, card: Card) -> Iterator[str]:
     """That an engine cannot hold all sequences that it samples at once."""
     config = found.config
-    if engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option is None:
+    if ENGINES.entry(config.rollout.engine or ALWAYS_THERE).memory_option is None:
         return
     at_once = _number(config.rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
     sequences = min(rows_per_shard(config), at_once)
@@ -144,7 +144,7 @@ def _other_settings(
 
 def _of_sampling(config: RunConfig, placement: Placement) -> Iterator[tuple[str, str, RunConfig]]:
     training, rollout = config.training, config.rollout
-    kind = engine_kind(rollout.engine or ALWAYS_THERE)
+    kind = ENGINES.entry(rollout.engine or ALWAYS_THERE)
     if placement.shares and kind.memory_option is not None:
         for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
             options = {**rollout.engine_options, kind.memory_option: share}

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
 from mortal_steps.config import ModelConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
 from mortal_steps.config.rewards import RewardCommits
-from mortal_steps.config.rollout import SamplingType
-from mortal_steps.config.weight_sync import RELOAD, VOLUME
+from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 
@@ -129,7 +128,7 @@ def find_context(model: ModelConfig) -> int | None:
 def _tell(config: RunConfig, settled: RunConfig) -> None:
     if config.rollout.engine is None and config.compute.backend == "local":
         chosen = settled.rollout.engine
-        needed = engine_kind(chosen or ALWAYS_THERE).needs
+        needed = ENGINES.entry(chosen or ALWAYS_THERE).needs
         has = f"has {needed}"
         if needed is None:
             others = [kind.needs for kind in ENGINES.values() if kind.needs]

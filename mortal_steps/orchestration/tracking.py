@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config.loader import parse_config
-from mortal_steps.config.trackers import TRACKERS, tracker_kind
+from mortal_steps.config.logging import TRACKERS
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.trackers.holding import holder_of
@@ -258,10 +258,10 @@ def check_trackers(names: Iterable[str], source: str = "logging.report_to") -> N
     """Raise `ConfigError` for a tracker that is not installed; `source` is what names it. No
     tracker is imported in this process."""
     for name in names:
-        kind = tracker_kind(name)
+        kind = TRACKERS.entry(name)
         if name not in TRACKERS:
             _check_own(name, source)
-        elif find_spec(kind.needs) is None:
+        elif kind.needs and find_spec(kind.needs) is None:
             raise ConfigError(
                 f"{source} names {name!r}, but {sys.executable} has no {kind.needs}; "
                 f"`{kind.install}`, or leave it out"

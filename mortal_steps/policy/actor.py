@@ -21,8 +21,8 @@ from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE
-from mortal_steps.config.trackers import IMPORTED_BY_TRL
-from mortal_steps.config.weight_sync import IN_PLACE, RELOAD
+from mortal_steps.config.logging import IMPORTED_BY_TRL
+from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError, ConfigError

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.batch_sources import GENERATE
+from mortal_steps.config.rollout import GENERATE
 from mortal_steps.errors import ActorStateError, CorruptFileError, StoreError
 from mortal_steps.policy.trainable import check_trainable
 from mortal_steps.schedule import sampling_version

@@ -72,6 +72,15 @@ def samples_of(
     Raises `DataError` where the run directory has no completions of that step, and
     `CorruptFileError` where they are damaged.
     """
+    entry = trained_on(run, step)
+    return _chosen(run, entry, most, kinds)
+
+
+def trained_on(run: Run, step: int | None = None) -> journal.JournalEntry:
+    """Find what a step, counted from 1, was given to train on; without one, what the last was.
+
+    Raises `DataError` where the run directory has no completions of that step any more.
+    """
     done, first = run.manifest.step, run.info.first_step + 1
     wanted = done if step is None else step
     known = f"{max(first, pruned_before(run.store) + 1)} to {done}"
@@ -84,7 +93,7 @@ def samples_of(
             f"the completions of step {wanted} are not kept any more (checkpoints.keep_rollouts); "
             f"run {run.info.run_id} has those of steps {known}"
         )
-    return _chosen(run, entry, most, kinds)
+    return entry
 
 
 def told_steps(run: Run, most: int) -> list[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout import responses
@@ -23,7 +23,6 @@ from mortal_steps.rollout.weight_sync.direct import Direct
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.mapped_segments import MappedSegments
-from mortal_steps.system.imports import import_named
 from mortal_steps.types import (
     Completion,
     FileRef,
@@ -126,9 +125,8 @@ class RolloutWorker:
         if self._engine is not None:
             return self._engine
         self._model_path = model_folder(self._model_path, self._config.model)
-        kind = engine_kind(self._config.rollout.engine or ALWAYS_THERE)
         # Before anything imports torch: an engine may set the environment that torch reads.
-        build: EngineFactory = import_named(kind.factory, "rollout.engine")
+        build: EngineFactory = ENGINES.load(self._config.rollout.engine or ALWAYS_THERE)
         self._engine = build(
             model_path=self._model_path,
             model=self._config.sampled_model,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mortal_steps.extensions import Registry, simple
 from mortal_steps.sandbox.pool import Pool
 
-PLACES: Mapping[str, str] = {
-    "local": "mortal_steps.sandbox.local:LocalPlace",
-    "modal": "mortal_steps.compute.modal.sandboxes:ModalPlace",
-}
+PLACES = Registry(
+    "rewards.sandbox.place",
+    simple(
+        {
+            "local": "mortal_steps.sandbox.local:LocalPlace",
+            "modal": "mortal_steps.compute.modal.sandboxes:ModalPlace",
+        }
+    ),
+)
 """`rewards.sandbox.place` -> its class, which is constructed with `PlaceSettings`."""
 
 
@@ -74,7 +79,7 @@ class Place(Protocol):
 
 
 def place_of(settings: PlaceSettings) -> Place:
-    """The place that the settings name. Raises `KeyError` for a `kind` that is not in `PLACES`."""
-    module, _, name = PLACES[settings.kind].partition(":")
-    make: Callable[[PlaceSettings], Place] = getattr(importlib.import_module(module), name)
+    """The place that the settings name. Raises `ConfigError` for one that cannot be
+    imported."""
+    make: Callable[[PlaceSettings], Place] = PLACES.load(settings.kind)
     return make(settings)

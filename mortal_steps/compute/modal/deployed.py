@@ -19,7 +19,7 @@ from mortal_steps.compute.modal.release import (
 )
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import ModalConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError, ConfigError
 
@@ -157,7 +157,7 @@ def _class_of(role: Role, config: RunConfig) -> str:
 def _engine_class(config: RunConfig) -> str:
     """The class of a rollout worker; raises `ConfigError` for an engine that no image has."""
     engine = config.rollout.engine or ALWAYS_THERE
-    name = engine_kind(engine).modal_class
+    name = ENGINES.entry(engine).modal_class
     if name is None:
         raise ConfigError(
             f"rollout.engine = {engine!r}: no image on Modal has it; set compute.backend = "

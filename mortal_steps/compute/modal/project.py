@@ -10,9 +10,9 @@ import mortal_steps
 from mortal_steps.compute.modal.host import PROJECT
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
-from mortal_steps.config.names import is_imported
-from mortal_steps.config.weight_sync import RELOAD
+from mortal_steps.config.rollout import RELOAD
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import is_imported
 from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.store.files import digest_file
 

@@ -4,7 +4,7 @@ reasoning_gym_tasks   made by reasoning_gym
 files                 in a file: json_rows, tables
 folders               in a folder, on the hub
 
-A kind of its own is an entry of `DATASET_SOURCES` (config/dataset_sources.py), or `module:name`.
+A kind of its own is an entry of `DATASET_SOURCES` (config/data.py), or `module:name`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from mortal_steps.config import DataConfig
-from mortal_steps.config.dataset_sources import (
+from mortal_steps.config.data import (
     DATASET_SOURCES,
     REASONING_GYM,
     MadeRows,
@@ -25,7 +25,6 @@ from mortal_steps.data.sources.base import DatasetSource, Row, SourceRequest
 from mortal_steps.data.sources.files import FILE_TYPES, is_file, read_file
 from mortal_steps.data.sources.folders import read_dataset
 from mortal_steps.errors import DataError
-from mortal_steps.system.imports import import_named
 
 __all__ = ["Row", "check_options", "comes_from_gym", "read_rows"]
 
@@ -90,8 +89,8 @@ def _read(config: DataConfig, seed: int, held_out: bool, key: str, source: str) 
 
 
 def _make(made: MadeRows, request: SourceRequest, key: str) -> Iterator[Row]:
-    source = cast(DatasetSource, import_named(made.maker, key))
-    if made.kind:
+    source = cast(DatasetSource, DATASET_SOURCES.load(made.kind, key))
+    if made.kind in DATASET_SOURCES:
         return source(request)
     return _made_by_user(source, request)
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from pydantic import ValidationError
 
 from mortal_steps.config import AlgorithmConfig, RunConfig
+from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
-from mortal_steps.system.imports import import_named
 from mortal_steps.types import Rows, ScoredRollouts, TrainingPlace
 
 
@@ -162,7 +162,7 @@ def algorithm_of(config: RunConfig) -> Algorithm:
     chosen = config.algorithm
     if isinstance(chosen, Algorithm):
         return chosen
-    kind = import_named(chosen.type, "algorithm.type")
+    kind = ALGORITHMS.load(chosen.type)
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise ConfigError(
             f"algorithm.type = {chosen.type!r} is no subclass of Algorithm, which stands in "

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.trackers import tracker_kind
+from mortal_steps.config.logging import TRACKERS
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.runs.run import Run
-from mortal_steps.system.imports import import_named
 
 STEP = "train/global_step"
 """The value that every entry has."""
@@ -111,4 +110,4 @@ def make_tracker(name: str, run: TrackedRun) -> Tracker:
 
 def tracker_class(name: str) -> Any:
     """The class of a tracker; raises `ConfigError` if it cannot be imported."""
-    return import_named(tracker_kind(name).factory, "logging.report_to")
+    return TRACKERS.load(name)

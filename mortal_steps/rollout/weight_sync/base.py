@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from mortal_steps.config import RolloutConfig
-from mortal_steps.config.weight_sync import RELOAD, WEIGHT_SYNC
+from mortal_steps.config.rollout import RELOAD, WEIGHT_SYNC
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.system.faults import ends_process
-from mortal_steps.system.imports import import_named
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ def weight_sync(rollout: RolloutConfig) -> WeightSync:
     """The way of syncing that the configuration names, or `reload`; raises `ConfigError` if it
     cannot be imported."""
     name = rollout.weight_sync or RELOAD
-    made: WeightSync = import_named(WEIGHT_SYNC.get(name, name), "rollout.weight_sync")()
+    made: WeightSync = WEIGHT_SYNC.load(name)()
     return made
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.config.rollout import WEIGHT_SYNC
 from mortal_steps.errors import MortalError
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import SamplingParams, WeightsRef

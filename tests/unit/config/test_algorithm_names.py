@@ -10,8 +10,8 @@ from mortal_steps.errors import ConfigError
         ("Dr. GRPO", r"a loss of GRPO; write training\.loss_type = 'dr_grpo'"),
         ("dapo", r"a loss of GRPO; write training\.loss_type = 'dapo'"),
         ("rlo", "is not known; did you mean 'rloo'"),
-        ("PPOTrainer", "is not known; there are grpo, rloo, or write 'module:Class'"),
-        ("SFTTrainer", "is not known; there are grpo, rloo, or write 'module:Class'"),
+        ("PPOTrainer", "is not known; there are grpo, rloo, .*'module:name'"),
+        ("SFTTrainer", "is not known; there are grpo, rloo, .*'module:name'"),
     ],
 )
 def test_a_name_that_is_no_algorithm_here_is_answered(name, answer):

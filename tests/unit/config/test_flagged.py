@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.flagged import flagged_config
-from mortal_steps.config.keys import keys_of
+from mortal_steps.config.marks import keys_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.flags import FLAGS
 

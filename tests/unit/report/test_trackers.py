@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.trackers import TRACKERS, tracker_kind
+from mortal_steps.config.logging import TRACKERS
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.report.samples import Sample
@@ -132,7 +132,7 @@ def test_a_tracker_that_is_not_installed_is_named_with_what_to_do(monkeypatch):
         monkeypatch.setattr("mortal_steps.orchestration.tracking.find_spec", lambda needs: None)
         with pytest.raises(ConfigError, match=f"has no {kind.needs}; `pip install '{name}>="):
             check_trackers([name])
-    assert tracker_kind("mine:Mine").factory == "mine:Mine"
+    assert TRACKERS.entry("mine:Mine").factory == "mine:Mine"
 
 
 @pytest.mark.parametrize(

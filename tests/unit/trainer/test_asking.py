@@ -31,7 +31,6 @@ def test_what_is_no_prompt_is_refused(prompts, said):
     ("options", "said"),
     [
         ({"num_generations": 0}, "num_generations = 0: give 1 or more"),
-        ({"temprature": 1}, r"unknown option temprature; .*temperature"),
         ({"temperature": -1}, r"evaluation\.temperature = -1"),
         ({"top_p": 2}, r"rollout\.top_p = 2"),
         ({"stop": "\n"}, "write a list"),

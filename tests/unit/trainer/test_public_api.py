@@ -1,11 +1,14 @@
 """The names, parameters and defaults that users write."""
 
 import inspect
+import re
 
 import pytest
 
 import mortal
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
+from mortal.trainer.parameters import Changes
+from mortal.trainer.settings import KEYS, changed_keys
 from mortal_steps import errors
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
@@ -62,7 +65,12 @@ METHODS = {
     "generate": {
         "prompts": inspect.Parameter.empty,
         "num_generations": 1,
-        "sampling": inspect.Parameter.empty,
+        "max_tokens": None,
+        "temperature": None,
+        "top_p": None,
+        "top_k": None,
+        "min_p": None,
+        "stop": None,
     },
     "save_model": {"path": inspect.Parameter.empty},
     "push_to_hub": {
@@ -104,7 +112,9 @@ def test_the_package_exports_these_names():
         "__version__",
         "errors",
         "extend",
+        "open_run",
         "rewards",
+        "runs",
     ]
     assert dir(mortal) == mortal.__all__
     assert all(getattr(mortal, name) for name in mortal.__all__)
@@ -134,6 +144,22 @@ def test_the_trainer_has_these_methods(method):
     found = defaults(getattr(MortalTrainer, method))
     assert found.pop("self") is inspect.Parameter.empty
     assert found == METHODS[method]
+
+
+def test_the_docstring_explains_every_parameter():
+    explained = re.findall(r"^ {8}(\**\w+): ", MortalTrainer.__doc__, re.MULTILINE)
+    assert explained == [*list(PARAMETERS)[:-1], "**others"]
+
+
+def test_a_fork_may_change_what_it_declares():
+    assert set(Changes.__annotations__) - {"mode"} <= set(PARAMETERS)
+    values = dict.fromkeys(Changes.__annotations__) | {
+        "reward_funcs": "sandbox",
+        "train_dataset": "a.jsonl",
+        "eval_dataset": "b.jsonl",
+        "config": {},
+    }
+    assert {*KEYS.values()} - {"run_id"} <= changed_keys(values, "runs").keys()
 
 
 def test_a_result_has_these_properties():

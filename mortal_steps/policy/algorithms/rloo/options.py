@@ -7,7 +7,7 @@ from typing import Any
 from trl import RLOOConfig
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.keys import trl_options_decided
+from mortal_steps.config.marks import trl_options_decided
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.options import build_options, check_options
 

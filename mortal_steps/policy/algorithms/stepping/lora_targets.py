@@ -18,7 +18,7 @@ from peft.utils.other import ModulesToSaveWrapper, TrainableTokensWrapper
 from transformers import PreTrainedModel
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.without_weights import without_weights
@@ -124,7 +124,7 @@ def _check_saved(names: list[str], model: PreTrainedModel, *, ensured: bool) -> 
 def _check_mixture(config: RunConfig, adapted: PreTrainedModel) -> None:
     """Raise `ConfigError` if the engine takes no such adapter of a mixture of experts."""
     name = config.rollout.engine or ALWAYS_THERE
-    adapters, targets = engine_kind(name).adapters, config.training.lora.target_modules
+    adapters, targets = ENGINES.entry(name).adapters, config.training.lora.target_modules
     if adapters is None or not config.training.publishes_adapter:
         return
     remedy = (

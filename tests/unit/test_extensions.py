@@ -6,12 +6,11 @@ import sys
 
 import pytest
 
-from mortal_steps.config.batch_sources import BATCH_SOURCES
 from mortal_steps.config.engines import ENGINES
 from mortal_steps.config.loader import parse_config
-from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.config.rollout import BATCH_SOURCES, WEIGHT_SYNC
 from mortal_steps.errors import ConfigError
-from mortal_steps.system.imports import import_named
+from mortal_steps.extensions import import_named
 
 
 @pytest.mark.parametrize(
@@ -32,9 +31,8 @@ def test_a_name_is_one_of_the_table_or_says_where_to_import_from(key, known):
 
 
 def test_every_entry_names_something_that_is_there():
-    factories = [kind.factory for kind in ENGINES.values()]
-    for spec in (*factories, *WEIGHT_SYNC.values(), *BATCH_SOURCES.values()):
-        module, _, name = spec.partition(":")
+    for entry in (*ENGINES.values(), *WEIGHT_SYNC.values(), *BATCH_SOURCES.values()):
+        module, _, name = entry.factory.partition(":")
         source = importlib.util.find_spec(module).loader.get_source(module)
         assert f"class {name}" in source  # vLLM's module cannot be imported here
 

@@ -1,0 +1,258 @@
+"""What can be done with the run of a trainer: train, sample, score, save, stop and fork it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from mortal.trainer import elsewhere, saving
+from mortal.trainer.asking import prompts_of, sampling_of
+from mortal.trainer.messages import Request
+from mortal.trainer.modes import Mode
+from mortal.trainer.objects.datasets import eval_keys
+from mortal.trainer.owner import perform
+from mortal.trainer.parameters import Changes, Prompts
+from mortal.trainer.result import TrainingResult
+from mortal.trainer.settings import changed_keys, overrides
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, RunNotFoundError
+from mortal_steps.report.standing import RunStanding, standing
+from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
+
+if TYPE_CHECKING:
+    from mortal.trainer.parameters import Rows
+
+STOP_PATIENCE_S = 600.0
+
+
+class RunControls:
+    """The part of `MortalTrainer` that acts on its run, once there is a configuration."""
+
+    config: RunConfig
+    """The whole configuration of the run."""
+    mode: Mode
+    _repo_id: str | None
+    """The repository on the hub that TRL's configuration names."""
+
+    @property
+    def run_id(self) -> str | None:
+        """Id of the run; None before the trainer has a run."""
+        return self.config.run_id
+
+    def train(
+        self,
+        resume: bool | str | None = None,
+        detach: bool = False,
+        *,
+        resume_from_checkpoint: bool | str | None = None,
+    ) -> TrainingResult:
+        """Begin or continue the trainer's run, and train to its end.
+
+        A trainer has one run; a second call continues it.
+
+        Args:
+            resume: Id of a run to continue, or True for the newest run of this name in the runs
+                directory.
+            detach: Let a container on Modal drive the run, and return at once.
+            resume_from_checkpoint: TRL's name of `resume`.
+
+        Raises the `MortalError` that ended the run, and `KeyboardInterrupt` after a Ctrl-C has
+        stopped the run in order.
+        """
+        self._take_run(resume_from_checkpoint if resume is None else resume)
+        print(self._where(), flush=True)  # noqa: T201 - output for the user
+        if detach:
+            call_id = self._perform("detach")
+            print(  # noqa: T201
+                f"run {self.run_id} continues on Modal ({call_id}); status() and result() of the "
+                "trainer follow it"
+            )
+        else:
+            self._perform("train")
+        return self.result()
+
+    def result(self) -> TrainingResult:
+        """The result of the run so far, whether it is driven here or on Modal. Raises
+        `RunNotFoundError` before the run has begun."""
+        run = self._run()
+        if not elsewhere.may_be_elsewhere(run):
+            return TrainingResult(run.store.root)
+        stands = elsewhere.look(run)
+        elsewhere.bring_here(run)
+        return TrainingResult(run.store.root, status=stands.status)
+
+    def evaluate(self, eval_dataset: Rows | Mapping[str, Rows] | None = None) -> dict[str, float]:
+        """Score the trained model on the run's held-out problems, or on another `eval_dataset` in
+        the forms of the parameter of that name.
+
+        Returns the mean of each reward function, and of the total as `reward`. The model is sampled
+        and scored anew, in the same way as in the run's evaluations. Raises `StoreError` if the run
+        has no finished model, and `ConfigError` if it has no held-out problems.
+        """
+        self._run()
+        data = eval_keys(eval_dataset, self.config.runs_dir) if eval_dataset is not None else {}
+        data = {key.removeprefix("data."): value for key, value in data.items()}
+        found: dict[str, float] = self._perform("evaluate", data=data)
+        return found
+
+    def generate(
+        self,
+        prompts: Prompts,
+        *,
+        num_generations: int = 1,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        stop: Sequence[str] | None = None,
+    ) -> list[str] | list[list[str]]:
+        """Sample the trained model.
+
+        The seed is that of the run, so the same prompt gets the same answer again.
+
+        Args:
+            prompts: A text, a list of texts, or a list of conversations, each of them a list of
+                chat messages.
+            num_generations: Completions for each prompt.
+            max_tokens: Longest completion, in tokens. None: as in training.
+            temperature: Softmax temperature; 0 always takes the most probable token. None: 1.
+            top_p: Sample from the most probable tokens that have this share together. None: all.
+            top_k: Sample from this many of the most probable tokens. None: all.
+            min_p: Sample from tokens at least this probable, relative to the most probable one.
+            stop: Texts that end a completion. None: as in training.
+
+        Returns one text for each prompt, or a list of texts for each prompt if `num_generations` is
+        more than 1. Raises the errors of `evaluate`, `DataError` for anything that is not a prompt,
+        and `ConfigError` for an invalid value.
+        """
+        sampling = {
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "min_p": min_p,
+            "stop": stop,
+        }
+        config = self._run().config
+        asked = prompts_of(prompts)
+        if not asked:
+            return []
+        options = {
+            "prompts": asked,
+            "num_generations": num_generations,
+            "sampling": sampling_of(config, num_generations, sampling),
+        }
+        found: list[list[str]] = self._perform("generate", **options)
+        return found if num_generations > 1 else [texts[0] for texts in found]
+
+    def save_model(self, path: str | Path) -> Path:
+        """Copy the trained model and its tokenizer into a new folder, or into `runs_dir` beside the
+        runs. Returns the folder.
+
+        Raises `StoreError` if the run has no finished model, and `ModelError` if another folder
+        contains other files.
+        """
+        return saving.save_model(self._run(), Path(path).expanduser())
+
+    def push_to_hub(
+        self,
+        repo_id: str | None = None,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        commit_message: str | None = None,
+        dataset_name: str | None = None,
+    ) -> str:
+        """Upload the trained model to the Hugging Face Hub. Returns the repository's address.
+
+        `repo_id` is by default the `hub_model_id` of `args`, or the name of its `output_dir`.
+        `dataset_name` is for TRL's model card, which is not written here. Raises the errors of
+        `save_model`, and `ModelError` if the hub refuses.
+        """
+        run = self._run()
+        repo_id = repo_id or self._repo_id
+        if repo_id is None:
+            raise ConfigError("push_to_hub() names no repository; write push_to_hub('name/model')")
+        message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
+        return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
+
+    def status(self) -> RunStanding:
+        """The present state of the run: its step, its reward, and what it is waiting for. If the
+        run is driven on this machine, also its pace and ETA."""
+        run = self._run()
+        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
+
+    def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
+        """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits
+        at most `timeout_s` seconds for its end."""
+        from mortal.stopping import stop_here
+
+        run = self._run()
+        if elsewhere.may_be_elsewhere(run):
+            elsewhere.stop(run, timeout_s)
+        else:
+            stop_here(run.store.root.parent, run.info.run_id, timeout_s)
+        return self.result()
+
+    def fork(
+        self, step: int | None = None, *, run_id: str | None = None, **changes: Unpack[Changes]
+    ) -> Self:
+        """Make a trainer with a new run that begins at a checkpoint of this run.
+
+        Args:
+            step: Train steps done at the checkpoint. None: the newest checkpoint.
+            run_id: Id of the new run. None: a new one.
+            **changes: Parameters of `MortalTrainer` with new values, such as `learning_rate` or
+                `config`.
+
+        Raises the errors of `mortal fork` for a change with which the checkpoint cannot be
+        continued.
+        """
+        self._run()
+        keys = changed_keys(changes, self.config.runs_dir)
+        options = {"step": step, "overrides": overrides(keys), "run_id": run_id}
+        forked = copy.copy(self)
+        forked.mode = changes.get("mode", self.mode)
+        found = find_run(Path(self.config.runs_dir), self._perform("fork", **options))
+        forked.config = found.config.model_copy(update={"runs_dir": self.config.runs_dir})
+        return forked
+
+    def _run(self) -> Run:
+        if self.config.run_id is None:
+            raise RunNotFoundError(
+                "the trainer has no run yet; call train(), or name an existing run with "
+                "MortalTrainer(run_id=...)"
+            )
+        return find_run(Path(self.config.runs_dir), self.config.run_id)
+
+    def _take_run(self, resume: bool | str | None) -> None:
+        runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
+        if not isinstance(resume, bool | str | None):
+            raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a str")
+        if isinstance(resume, str):
+            run_id = find_run(runs_dir, resume).info.run_id
+        elif resume and run_id is not None:
+            find_run(runs_dir, run_id)
+        elif resume:
+            runs = [run for run in list_runs(runs_dir) if run.config.name == self.config.name]
+            if not runs:
+                raise RunNotFoundError(
+                    f"train(resume=True): no run named {self.config.name!r} in {runs_dir}; leave "
+                    "out resume to begin one"
+                )
+            run_id = runs[-1].info.run_id
+        elif run_id is None:
+            run_id = new_run_id(self.config)
+        self.config = self.config.model_copy(update={"run_id": run_id})
+
+    def _perform(self, action: str, **options: Any) -> Any:
+        return perform(Request(action=action, config=self.config, options=options))
+
+    def _where(self) -> str:
+        taking = self.mode.containers()
+        if self.config.compute.backend == "modal":
+            return f"running on Modal: {taking}"
+        return f"running on this machine (backend='modal' would use {taking})"

@@ -1,0 +1,117 @@
+"""The registry of every kind of extension: names in the configuration, and the code behind them.
+
+    TRACKERS = Registry("logging.report_to", {"wandb": Extension(factory="module:Class", ...)})
+
+To add an implementation, write one file and one entry. Wherever a name of a table may be written,
+a user's own `module:name` may be, too: it is imported from the folder in which the run began.
+Nothing is imported until `load` is called; what must be known before stands in the entry.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from mortal_steps.errors import ConfigError
+
+IMPORTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extension:
+    """An entry of a table: what is known of the code before it is imported."""
+
+    factory: str
+    """`module:name` of the class or function."""
+    needs: str | None = None
+    """Module that must be installed; None if MORTAL itself installs it."""
+    install: str = ""
+    """How to get it."""
+
+
+Entry = TypeVar("Entry", bound=Extension)
+
+
+class Registry(Mapping[str, Entry], Generic[Entry]):
+    """The entries by their names, in order of preference. `key` is the configuration's."""
+
+    def __init__(self, key: str, entries: Mapping[str, Entry]) -> None:
+        self.key = key
+        self._entries = dict(entries)
+        self._kind = type(next(iter(self._entries.values())))
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def check(self, name: str) -> str:
+        """Return the name if it is in the table or of the form `module:name`; otherwise raise
+        `ValueError` with the nearest name."""
+        if name in self._entries or is_imported(name):
+            return name
+        near = nearest(name, self._entries, cutoff=0.6)
+        meant = f"did you mean {near!r}? There are" if near else "there are"
+        raise ValueError(
+            f"{name!r} is not known; {meant} {', '.join(self)}, and what you write yourself, as "
+            "'module:name'"
+        )
+
+    def entry(self, name: str) -> Entry:
+        """Return the entry of a name; for a user's own `module:name`, an entry made for it."""
+        own = self._kind(factory=name, needs=name.partition(":")[0])
+        return self._entries.get(name, own)
+
+    def load(self, name: str, key: str = "") -> Any:
+        """Import what a name stands for; raise `ConfigError` if it cannot be imported. `key` is the
+        one that has the name, if it is another."""
+        return import_named(self.entry(name).factory, key or self.key)
+
+
+def simple(entries: Mapping[str, str]) -> dict[str, Extension]:
+    """Return entries of which nothing but the `module:name` has to be known."""
+    return {name: Extension(factory=factory) for name, factory in entries.items()}
+
+
+def is_imported(name: str) -> bool:
+    """Return whether the name has the form `module:name`."""
+    return IMPORTED.fullmatch(name) is not None
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:
+    """Return the known name that is most like an unknown one, if one is."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def import_named(spec: str, key: str) -> Any:
+    """Import the object that `module:name` names. A module that is not installed is looked for in
+    the working folder.
+
+    Raises `ConfigError` that names the `key` of the configuration.
+    """
+    module_name, _, name = spec.partition(":")
+    here = str(Path.cwd())
+    try:
+        if importlib.util.find_spec(module_name.partition(".")[0]) is None:
+            sys.path.append(here)
+            importlib.invalidate_caches()
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"{key} = {spec!r} cannot be imported from {here}: {error}; start the run in the "
+            "folder that the module is in, or install it"
+        ) from error
+    if not hasattr(module, name):
+        raise ConfigError(f"{key} = {spec!r}: {module.__file__} has no {name!r}")
+    return getattr(module, name)
