@@ -1,15 +1,20 @@
-"""`gc`, `doctor`: remove what past runs leave behind, and check what the next runs need."""
+"""`gc`, `doctor`, `clear-cache`, `deploy`: what past runs leave behind and the next ones need."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mortal.cli.arguments import RunsDir
-from mortal.cli.deploying import ModalSettings, modal_options
 from mortal.cli.promoting import ModelsDir
+from mortal.terminal.output import say
+from mortal_steps.errors import ConfigError
+
+if TYPE_CHECKING:  # help needs no configuration
+    from mortal_steps.config import ModalConfig
 
 OlderThan = Annotated[
     float | None,
@@ -36,6 +41,25 @@ Protect = Annotated[
 Delete = Annotated[
     bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
 ]
+ModalSettings = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG",
+        help="Configuration file; its section compute.modal names app, Volume and GPUs.",
+    ),
+]
+HubModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="Name of the model on the hub. Default: that of `mortal train`.",
+    ),
+]
+OnModal = Annotated[
+    bool, typer.Option("--modal", help="Clear the cache that the runs on Modal share.")
+]
+WithoutAsking = Annotated[bool, typer.Option("--yes", help="Do not ask before it is removed.")]
 
 
 def gc(
@@ -52,8 +76,6 @@ def gc(
     and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
     from mortal.keeping import gc as housekeeping
-    from mortal.terminal.output import say
-    from mortal_steps.errors import ConfigError
     from mortal_steps.registry.lineage import runs_in_use
     from mortal_steps.report.units import byte_size
 
@@ -96,9 +118,44 @@ def doctor(
     from mortal.keeping.doctor import examine
 
     well = examine(runs_dir)
-    options, on_modal = modal_options(config)
+    options, on_modal = _modal_options(config)
     if modal or on_modal:
         from mortal.remote.deploy import examine as examine_modal
 
         well = examine_modal(options) and well
     raise typer.Exit(0 if well else 1)
+
+
+def clear_cache(model: HubModel = None, modal: OnModal = False, yes: WithoutAsking = False) -> None:
+    """Remove a model from the cache of the Hugging Face hub, so that it is downloaded anew."""
+    from mortal.keeping.hub_cache import find_here, find_on_modal
+    from mortal_steps.config import ModelConfig
+
+    name = model or ModelConfig().name_or_path
+    found = find_on_modal(name) if modal else find_here(name)
+    if found is None:
+        say(f"the cache has nothing of {name}")
+        return
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError(f"there is no terminal to ask in; use --yes to remove {found.where}")
+    if yes or typer.confirm(f"remove {found.where} ({found.num_files} files)?"):
+        found.remove()
+        say(f"removed {found.where}")
+
+
+def deploy(config: ModalSettings = None) -> None:
+    """Deploy the app to Modal, check it, and apply the Prefect deployments."""
+    from mortal.remote import deploy
+
+    deploy.deploy(_modal_options(config)[0])
+
+
+def _modal_options(config: Path | None) -> tuple[ModalConfig, bool]:
+    """`[compute.modal]` of a configuration file, and whether its runs are on Modal."""
+    from mortal_steps.config import ModalConfig
+    from mortal_steps.config.loader import load_config
+
+    if config is None:
+        return ModalConfig(), False
+    compute = load_config(config).compute
+    return compute.modal, compute.backend == "modal"

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import AsJson, Overrides
-from mortal.cli.flags import with_flags
+from mortal.cli.arguments import AsJson, Overrides, with_flags
 from mortal.cli.rewards import Logs, show
 from mortal_steps.report.spinner import spinner
 

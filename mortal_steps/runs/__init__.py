@@ -10,7 +10,7 @@
     flow_log   what the process that drives it has logged              logs/flow.log
     costs      what it has cost                                        costs.jsonl
     starting_model   the model that it began with, where it lies now
-    view       all of these together, to look at: `view_run`, `RunView`
+    view       all of these together, to look at: `find_run`, `Run`
     run        the same to change: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
     retention  which runs may go: rules over what `survey` knows of each

@@ -1,6 +1,5 @@
 """Completions and scores as columns: they come back exactly, and damage never goes unnoticed."""
 
-import json
 import math
 from array import array
 from dataclasses import replace
@@ -186,14 +185,3 @@ def test_a_token_beyond_every_vocabulary_is_not_written(store):
     group = replace(group, prompt_ids=[2**31])
     with pytest.raises(StoreError, match=r"r\.parquet cannot hold this GeneratedShard"):
         store.write_record("r.parquet", replace(small_shard(), groups=[group]), GeneratedShard)
-
-
-def test_a_record_of_the_first_format_made_again_is_the_same(store):
-    """It knew no turns, and a journal names it by its digest."""
-    group = small_shard().groups[0]
-    plain = replace(small_shard(), groups=[replace(group, completions=group.completions[1:])])
-    ref = store.write_record("old/generations-0.json", plain, GeneratedShard)
-    body = json.loads(store.path(ref.path).read_text().splitlines()[1])
-    fields = ["token_ids", "logprobs", "text", "finish_reason", "seed", "policy_version"]
-    assert list(body["groups"][0]["completions"][0]) == fields
-    assert store.read_record(ref, GeneratedShard) == plain
