@@ -193,7 +193,7 @@ def test_a_host_of_functions_imports_nothing_of_the_configuration(tmp_path: Path
     host = HostProcess(
         {
             "counted": term("own:counted"),
-            "exact_match": term("mortal_steps.rewards.functions:exact_match"),
+            "exact_match": term("mortal.rewards.functions:exact_match"),
         }
     )
     try:
