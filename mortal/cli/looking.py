@@ -97,7 +97,7 @@ def list_checkpoints(
 
     A run keeps the newest ones and the best, as its section [checkpoints] says.
     """
-    from mortal.terminal.checkpoints import print_checkpoints
+    from mortal.terminal.listing import print_checkpoints
 
     print_checkpoints(_summaries(run_id, runs_dir, volume), as_json=as_json)
 
@@ -122,7 +122,7 @@ def verify(
     run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
-    from mortal.terminal.check import show_check
+    from mortal.terminal.display import show_check
     from mortal_steps.runs.verify import FinishedCheck, RunCheck, check_here
 
     runs_dir, run_id = find_place(run_id, runs_dir)

@@ -58,7 +58,7 @@ def test_rollout(
     Prints the completions and the number of tokens sampled per second. Model,
     engine and sampling settings are those of a run with this configuration.
     """
-    from mortal.terminal.rollout_trial import show_sampled
+    from mortal.terminal.samples import show_sampled
     from mortal_steps.config.flagged import flagged_config
     from mortal_steps.orchestration.rollout_trial import chosen_problems, try_rollout
 
