@@ -114,8 +114,9 @@ def spec_of(reward: Any) -> str | None:
     None also for a function in a package beside the script: the files of such a package import each
     other, so one of them cannot be loaded alone.
     """
-    if inspect.isfunction(reward) and getattr(functions, reward.__name__, None) is reward:
-        return f"{functions.__name__}:{reward.__name__}"
+    name = getattr(reward, "__name__", "")
+    if name in functions.__all__ and getattr(functions, name) is reward:
+        return f"{functions.__name__}:{name}"
     module = is_imported(reward)
     if module is None or not inspect.isfunction(reward) or "." in reward.__qualname__:
         return None
