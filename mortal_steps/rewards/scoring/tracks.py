@@ -56,8 +56,6 @@ class _Making:
         self._judge = JudgePlace(
             run_dir=str(run_dir.absolute()),
             call_timeout_s=config.rewards.timeout_s,
-            api_url=os.environ.get("PREFECT_API_URL"),
-            sharing=sharing,
         )
 
     def host(self, terms: Mapping[str, RewardTerm]) -> Host:
