@@ -26,12 +26,7 @@ from mortal_steps.runs.removal import (
 )
 from mortal_steps.runs.retention import last_written, survey, what_may_go
 from mortal_steps.runs.run import Run, list_runs
-<<<<<<< HEAD
-from mortal_steps.store import RunStore
-=======
-from mortal_steps.runs.survey import last_written, survey
 from mortal_steps.store import RunStore, shared_memory
->>>>>>> main
 from mortal_steps.store.files import lock_file, writing
 
 LOCK = ".gc.lock"
