@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.data import shared_entries
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
@@ -25,7 +24,6 @@ from mortal_steps.runs.removal import (
 from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.runs.survey import last_written, survey
-from mortal_steps.store import RunStore
 from mortal_steps.store.files import lock_file, writing
 from mortal_steps.store.segments import abandoned_segments
 
@@ -94,7 +92,6 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
                 done = False
             else:
                 say(f"removed {item.what} ({byte_size(item.num_bytes)})")
-        shared_entries.remove_unused(RunStore(runs_dir.absolute() / ".data"))
     return done
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.data.problems import TEXT_ALONE
+from mortal_steps.data.values import TEXT_ALONE
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import takes_pictures

@@ -23,7 +23,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.reward_forms import FORMS
-from mortal_steps.data.shared import clean_up, read_or_share
+from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, check_listed_weights, read_context
@@ -143,9 +143,7 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        problems = read_or_share(config, scratch, say)
-        clean_up(config)
-        return problems
+        return read_problems(config.data, config.seed, scratch, say)
     except BaseException:
         scratch.remove()
         raise
