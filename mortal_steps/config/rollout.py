@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from mortal_steps.config.engines import EngineName
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.extensions import Registry, simple
@@ -19,7 +19,7 @@ BATCH_SOURCES = Registry("rollout.source", simple({GENERATE: "mortal_flows.rollo
 RELOAD, VOLUME = "reload", "volume"
 """The ways that a run takes by default: the first on a CPU and for engines that sleep."""
 DIRECT = "direct"
-"""The way for which the actor keeps the weights in shared memory, too."""
+"""The way for which the actor publishes the weights in shared memory."""
 WEIGHT_SYNC = Registry(
     "rollout.weight_sync",
     simple(
@@ -27,7 +27,7 @@ WEIGHT_SYNC = Registry(
             RELOAD: "mortal_steps.rollout.weight_sync.reload:Reload",
             VOLUME: "mortal_steps.rollout.weight_sync.volume:Volume",
             "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
-            DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
+            DIRECT: "mortal_steps.rollout.weight_sync.volume:Volume",
         }
     ),
 )
@@ -93,11 +93,12 @@ class RolloutConfig(Section):
     all completions of a shard, which then repeats as a whole or not at all (vllm alone)."""
     weight_sync: Annotated[WeightSyncName | None, Affects.NOTHING] = None
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
-    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: the new
-    ones are copied from memory that the actor shares with rollout workers on the same machine; or a
-    way of your own, written as `module:name`. `transformers` replaces weights in place, whichever
-    way is chosen. Default: `volume` if rollout workers have a GPU when the run begins and do not
-    sleep while the actor trains, otherwise `reload`. It does not affect a run's bits."""
+    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: as
+    `volume`, from shared memory (/dev/shm) of the machine that the actor and the rollout workers
+    are on; or a way of your own, written as `module:name`. `transformers` replaces weights in
+    place, whichever way is chosen. Default: `volume` if rollout workers have a GPU when the run
+    begins and do not sleep while the actor trains, otherwise `reload`. It does not affect a run's
+    bits."""
     sleep_while_training: Annotated[bool, Affects.NOTHING, Decides("vllm_enable_sleep_mode")] = (
         False
     )
@@ -122,6 +123,11 @@ class RolloutConfig(Section):
         default_factory=dict
     )
     """Settings for a batch source of your own."""
+
+    @property
+    def engine_kind(self) -> EngineKind:
+        """What is known of the engine; before it is settled, of the one that is always there."""
+        return ENGINES.entry(self.engine or ALWAYS_THERE)
 
 
 def check_sleep(rollout: RolloutConfig, backend: str) -> None:
@@ -154,7 +160,7 @@ def check_direct(rollout: RolloutConfig, backend: str) -> None:
     others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
     if backend == "modal":
         raise ValueError(
-            f"rollout.weight_sync = {DIRECT!r} shares memory of one machine, and "
+            f"rollout.weight_sync = {DIRECT!r} is for workers on one machine, and "
             f"compute.backend = 'modal' runs the workers in containers; use one of {others}"
         )
     if rollout.source != GENERATE:

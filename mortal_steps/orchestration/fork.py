@@ -234,7 +234,7 @@ def _what_is_wrong(store: RunStore, at_step: int) -> str:
 def _check_versions(parent: Run, config: RunConfig, saved: Checkpoint) -> None:
     """Raise `StoreError` unless the older weights that sample the fork's first steps are there."""
     for version in recovery.versions_before(config, saved.step):
-        if weights.find(parent.store, version) is None:
+        if weights.find_in(parent.store, version) is None:
             raise StoreError(
                 f"step {saved.step} is sampled with the weights of step {version} "
                 f"(rollout.staleness = {config.rollout.staleness}, rollout.sync_weights_every = "

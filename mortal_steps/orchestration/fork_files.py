@@ -94,7 +94,7 @@ class ForkFiles:
         """
         self._link_folder(self._saved.path, self._own_state())
         for version in recovery.sampling_versions(self._config, self._step):
-            if version <= self._step and weights.find(self._parent.store, version):
+            if version <= self._step and weights.find_in(self._parent.store, version):
                 self._link_folder(weights.path_of(version))
 
     def complete(self, problems: Problems) -> None:

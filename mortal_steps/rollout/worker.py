@@ -19,10 +19,8 @@ from mortal_steps.rollout.prompts import check_lengths, tokenize_prompts
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.rollout.weight_sync.compared import Compared
-from mortal_steps.rollout.weight_sync.direct import Direct
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
-from mortal_steps.store.mapped_segments import MappedSegments
 from mortal_steps.types import (
     Completion,
     FileRef,
@@ -53,7 +51,7 @@ class RolloutWorker:
         self._tokenizer: Any = None
         self._loaded: WeightsRef | None = None
         """What the engine holds; None while that is unproven."""
-        self._mapped, self._compared = MappedSegments(), Compared()
+        self._compared = Compared()
         self._num_bytes = 0
         """Of the version that was loaded last."""
 
@@ -139,19 +137,14 @@ class RolloutWorker:
     def _engine_with(self, weights: WeightsRef) -> Engine:
         """The engine, holding exactly `weights`."""
         engine = self._started_engine()
-        self._mapped.drop_removed()
         if self._loaded != weights:
             # Unproven until the canary has passed, whatever goes wrong in between.
             self._loaded = None
             rollout = self._config.rollout
             sync = weight_sync(rollout)
-            tolerance = rollout.canary_tolerance
-            shared = isinstance(sync, Direct) and sync.load_shared(
-                engine, weights, tolerance, self._mapped, self._compared
-            )
-            if not shared:
-                load_weights(self._store, engine, sync, weights, tolerance, self._compared)
-            self._num_bytes = shared or self._store.folder_bytes(weights.path)
+            store = self._store.holding(weights.path)
+            load_weights(store, engine, sync, weights, rollout.canary_tolerance, self._compared)
+            self._num_bytes = store.folder_bytes(weights.path)
             self._loaded = weights
         return engine
 

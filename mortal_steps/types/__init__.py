@@ -43,7 +43,6 @@ from mortal_steps.types.references import (
     GenerationRef,
     JudgeCosts,
     RewardRef,
-    SegmentRef,
     StageTiming,
     WeightsRef,
 )
@@ -99,7 +98,6 @@ __all__ = [
     "Rows",
     "SamplingParams",
     "ScoredRollouts",
-    "SegmentRef",
     "StageTiming",
     "StepResult",
     "TrainRequest",

@@ -67,30 +67,16 @@ class BatchRef:
     timing: StageTiming
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentRef:
-    """Shared memory of this machine that holds a published version's files (store/segments.py)."""
-
-    name: str
-    """Of the segment, which is used again for later versions."""
-    stamp: str
-    """Of what lies in it: drawn anew at each writing."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class WeightsRef(Terse):
     """A published, immutable policy version."""
 
     version: PolicyVersion
     path: Below
-    """Folder of the weights, relative to the run directory."""
+    """Folder of the weights, relative to the run directory or to its folder in shared memory
+    (store/shared_memory.py)."""
     sha256: str
     """Digest of the folder's manifest, which lists the digest of every file."""
-    segment: Annotated[SegmentRef | None, LeftOut(lambda value: value is None)] = field(
-        default=None, compare=False
-    )
-    """Where the same files lie in memory for a while. A hint that travels and is never committed:
-    whoever does not find them there reads the folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
