@@ -26,7 +26,7 @@ from mortal_steps.runs.removal import (
 from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.runs.survey import last_written, survey
-from mortal_steps.store import shared_memory
+from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import lock_file, writing
 
 LOCK = ".gc.lock"
