@@ -1,8 +1,7 @@
-"""`gc`, `doctor`, `clear-cache`, `deploy`: what past runs leave behind and the next ones need."""
+"""`gc`, `doctor`, `deploy`: what past runs leave behind and the next ones need."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,18 +47,6 @@ ModalSettings = Annotated[
         help="Configuration file; its section compute.modal names app, Volume and GPUs.",
     ),
 ]
-HubModel = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="Name of the model on the hub. Default: that of `mortal train`.",
-    ),
-]
-OnModal = Annotated[
-    bool, typer.Option("--modal", help="Clear the cache that the runs on Modal share.")
-]
-WithoutAsking = Annotated[bool, typer.Option("--yes", help="Do not ask before it is removed.")]
 
 
 def gc(
@@ -124,23 +111,6 @@ def doctor(
 
         well = examine_modal(options) and well
     raise typer.Exit(0 if well else 1)
-
-
-def clear_cache(model: HubModel = None, modal: OnModal = False, yes: WithoutAsking = False) -> None:
-    """Remove a model from the cache of the Hugging Face hub, so that it is downloaded anew."""
-    from mortal.keeping.hub_cache import find_here, find_on_modal
-    from mortal_steps.config import ModelConfig
-
-    name = model or ModelConfig().name_or_path
-    found = find_on_modal(name) if modal else find_here(name)
-    if found is None:
-        say(f"the cache has nothing of {name}")
-        return
-    if not yes and not sys.stdin.isatty():
-        raise ConfigError(f"there is no terminal to ask in; use --yes to remove {found.where}")
-    if yes or typer.confirm(f"remove {found.where} ({found.num_files} files)?"):
-        found.remove()
-        say(f"removed {found.where}")
 
 
 def deploy(config: ModalSettings = None) -> None:

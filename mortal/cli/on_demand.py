@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "Write a configuration": ("configuring:options", "configuring:new_model", "rewards:rewards"),
     "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
-    "Keep house": ("keeping:doctor", "keeping:gc", "keeping:clear_cache"),
+    "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
     "Modal": ("keeping:deploy",),
 }
 """Panel of the help -> `module:function` of each of its commands, or `module:app` of a group of
