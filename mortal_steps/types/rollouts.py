@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NewType
 
-from mortal_steps.types.episodes import EpisodeOutcome
 from mortal_steps.types.marks import LeftOut, Terse
 
 PolicyVersion = NewType("PolicyVersion", int)
@@ -94,8 +93,6 @@ class Completion(Terse):
     """What was said in the turns and in between, for reading and for reward functions."""
     prompt_ids: Annotated[Sequence[int] | None, UNLESS_SAID] = None
     """Token ids of its own prompt, where that is not the group's."""
-    outcome: Annotated[EpisodeOutcome | None, UNLESS_SAID] = None
-    """What the environment made of it, where there is one."""
 
     @property
     def loss_mask(self) -> list[int]:
