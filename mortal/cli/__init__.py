@@ -35,7 +35,7 @@ mortal samples RUN --worst (read completions)
 
 mortal resume RUN (continue a run that ended early)
 
-mortal chat RUN (ask the trained model)
+mortal serve RUN (ask the trained model)
 
 mortal rewards test gsm8k.toml --completions FILE (score completions without training)
 

@@ -28,7 +28,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "Put a model to use": (
         "serving:serve",
-        "serving:chat",
         "promoting:promote",
         "promoting:rollback",
         "promoting:models",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.data import shared_entries
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
@@ -95,7 +94,6 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
                 done = False
             else:
                 say(f"removed {item.what} ({byte_size(item.num_bytes)})")
-        shared_entries.remove_unused(RunStore(runs_dir.absolute() / ".data"))
     return done
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from mortal_steps.config.engines import EngineName
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.extensions import Registry, simple
@@ -136,6 +136,11 @@ class RolloutConfig(Section):
         default_factory=dict
     )
     """Settings for a batch source of your own."""
+
+    @property
+    def engine_kind(self) -> EngineKind:
+        """What is known of the engine; before it is settled, of the one that is always there."""
+        return ENGINES.entry(self.engine or ALWAYS_THERE)
 
 
 def check_sleep(rollout: RolloutConfig, backend: str) -> None:

@@ -85,10 +85,11 @@ class Session:
         return open_problems(self.store, self.run.info.train_problems)
 
     def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
-        """Whether the file that `generate`, `reward` or `train_step` commits for a step exists; it
-        may be damaged."""
+        """Whether the file exists that `get_batch`, `generate`, `reward` or `train_step` commits
+        for a step; it may be damaged."""
         folder = f"steps/{step:06d}"
         outputs = {
+            "get_batch": f"{folder}/batch.json",
             "generate": shard_file(folder, "generations", shard),
             "reward": shard_file(folder, "rewards", shard),
             "train_step": f"{folder}/result.json",
