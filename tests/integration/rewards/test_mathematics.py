@@ -16,7 +16,7 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, WorkerLostError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.host_calls import RewardHost
 from mortal_steps.rewards.kinds.math import Math
 from mortal_steps.rewards.mathematics.verdicts import (
     LONGEST_SHEET,
@@ -157,7 +157,7 @@ def test_in_a_run_an_endless_answer_scores_0_and_a_bad_row_is_masked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    host = HostProcess({"math": Math(cpu_s=CPU_S)})
+    host = RewardHost({"math": Math(cpu_s=CPU_S)})
     config = RewardsConfig(on_error="mask", retries=0)
     shard = make_shard(("$1$", ENDLESS[0]), ("$1$", "2"))
     good, bad = shard.groups
