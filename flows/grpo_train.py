@@ -161,7 +161,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                         recorder(run),
                     ).run()
             drop_results(run.info.uid)
-            await server.written_down()
+            await server.back()
             if server.forgotten and is_deployed():
                 raise ended_already(_completed(run))
     except Pause:

@@ -15,11 +15,16 @@ import httpx
 from mortal.beside import PrefectBeside
 from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.terminal.display import page_now, show_outcome
-from mortal.terminal.output import checking, run_argument, say
-from mortal.terminal.streams import losing_what_cannot_be_printed
+from mortal.terminal.output import (
+    checking,
+    losing_what_cannot_be_printed,
+    run_argument,
+    say,
+)
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
+from mortal_steps.orchestration.batch_source import has_samplers
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
@@ -36,6 +41,8 @@ QUIET_PREFECT = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
+EVENTS_TIMEOUT_S = 20.0
+"""The longest wait for events on their way to the server: somebody waits for the process to end."""
 
 
 def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
@@ -63,7 +70,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
-            if (found := find_placement(run.config)).gpus:
+            if (found := find_placement(run.config, samples=has_samplers(run.config))).gpus:
                 say(f"placement: {placement_in_words(found)}")
             spinner.show("waiting for the Prefect server")
             server = prefect.answering()
@@ -77,14 +84,14 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
 
 
 def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
-    """Run the flow in this process, with the run that is open. Once its history is written down,
+    """Run the flow in this process, with the run that is open. Once the server has its events,
     raise the error that ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
+    from prefect.events.worker import EventsWorker
     from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
-    from mortal.server.api import wait_for_history
     from mortal.terminal.prefect_logs import calm_console
     from mortal_flows import grpo_train as flows
 
@@ -110,9 +117,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
         raise _lost(server, config, began, error) from error
     finally:
         APILogHandler().flush()  # while the server is there to take them
-    if state.state_details.flow_run_id is not None and not state.is_completed():
-        spinner.show("waiting until the Prefect server has written down the run's history")
-        wait_for_history(server, state.state_details.flow_run_id)
+        EventsWorker.drain_all(timeout=EVENTS_TIMEOUT_S)
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
     try:

@@ -8,7 +8,11 @@ from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import RunConfig
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.shape import count_parameters
-from mortal_steps.store.segments import START, check_shared_memory
+from mortal_steps.store.shared_memory import check_shared_memory
+
+MORE_VERSIONS = 3
+"""Versions in shared memory at a time beside one for each step of staleness: those before and after
+the step that was taken last, and the one that is written."""
 
 
 def check_room_for_weights(config: RunConfig) -> None:
@@ -19,11 +23,12 @@ def check_room_for_weights(config: RunConfig) -> None:
     this before step 0.
     """
     if config.shares_weights:
-        versions = config.rollout.staleness + 1
-        check_shared_memory(versions * (START + _published_bytes(config)))
+        check_shared_memory((config.rollout.staleness + MORE_VERSIONS) * _published_bytes(config))
 
 
 def _published_bytes(config: RunConfig) -> int:
+    if config.training.publishes_adapter:
+        return 0  # a small file
     if config.model.new is not None or is_hub_model(config.model):
         return 0
     files = list(Path(config.model.name_or_path).glob("*.safetensors"))

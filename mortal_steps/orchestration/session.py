@@ -23,7 +23,7 @@ from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.rollout.sampling import sampling_params
-from mortal_steps.runs.doing import Doing
+from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
@@ -85,10 +85,11 @@ class Session:
         return open_problems(self.store, self.run.info.train_problems)
 
     def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
-        """Whether the file that `generate`, `reward` or `train_step` commits for a step exists; it
-        may be damaged."""
+        """Whether the file exists that `get_batch`, `generate`, `reward` or `train_step` commits
+        for a step; it may be damaged."""
         folder = f"steps/{step:06d}"
         outputs = {
+            "get_batch": f"{folder}/batch.json",
             "generate": shard_file(folder, "generations", shard),
             "reward": shard_file(folder, "rewards", shard),
             "train_step": f"{folder}/result.json",

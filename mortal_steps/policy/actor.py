@@ -20,7 +20,6 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.data.kept import open_problems
@@ -98,9 +97,10 @@ class Actor:
         train: Sequence[Problem],
         held_out: Sequence[Problem],
         supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
+        sampled: int,
     ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths | None]:
-        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`). This
-        needs no weights and no GPU.
+        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
+        leave room for `sampled` tokens. This needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, what TRL and its libraries warn of,
         and the lengths. Raises
@@ -120,7 +120,7 @@ class Actor:
                 )
             idle = algorithm.check(self._config)
         warned = self._warned.take()
-        lengths = prompt_lengths.measure(self._config, prompts)
+        lengths = prompt_lengths.measure(self._config, prompts, sampled)
         if lengths is None:  # the model's files are on Modal alone
             return idle, warned, None
         return idle + self._check_fit(), warned, lengths
@@ -145,11 +145,7 @@ class Actor:
 
         model = self._config.model
         if model.new is None:
-            check_starting_weights(
-                path,
-                trust_remote_code=model.trust_remote_code,
-                shared=self._config.rollout.engine == ALWAYS_THERE and self._config.shares_weights,
-            )
+            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
@@ -189,7 +185,6 @@ class Actor:
             if publish
         )
         held = self._memory.hold(step)
-        self._publisher.settle()
         gpu.empty_cache()  # engines may start only now
         if step == 0:
             prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
@@ -251,7 +246,6 @@ class Actor:
         """
         saved, waits = self._saver.take(step), False
         if saved is None:
-            self._publisher.join()
             held = self._memory.held
             saved = checkpoints.find(self._store, step) if held and held.step > step else None
             saved = saved or self._saver.save(self._memory.hold(step))
@@ -272,7 +266,6 @@ class Actor:
         """Write the model after the run's last step to `final/`."""
         held = self._memory.hold(self._num_steps)
         self._saver.finish()
-        self._publisher.join()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
         hashed: dict[str, str] = {}

@@ -21,7 +21,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from mortal_steps.config import RunConfig
@@ -109,9 +109,7 @@ def mend_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def write_result(store: RunStore, result: StepResult) -> None:
-    """Commit the result of a step, without the address in memory of its published version."""
-    if result.weights is not None:
-        result = replace(result, weights=replace(result.weights, segment=None))
+    """Commit the result of a step."""
     store.write_record(_path(result.step, "result.json"), result, StepResult)
 
 

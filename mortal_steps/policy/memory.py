@@ -79,9 +79,7 @@ class Memory:
                     f"the state after {step} train steps is out of reach: step {held.step} "
                     f"was never taken in {self._store.root}"
                 )
-            recorded = self._take(held, entry)
-            if recorded.weights is not None:
-                self._publisher.publish_lost(held.stepper, held.step, wanted_at=step)
+            self._take(held, entry)
         return held
 
     def take(self, entry: JournalEntry) -> StepResult:
@@ -131,8 +129,6 @@ class Memory:
 
     def _committed(self, held: Held, entry: JournalEntry, result: StepResult) -> StepResult:
         """Publish the weights of a new step, and commit its result."""
-        # What this step was sampled with outlasts this process from here on.
-        self._publisher.join()
         if entry.request.publish:
             published = self._publisher.publish_unannounced(held.stepper, held.step)
             held.published = published.version
@@ -178,6 +174,7 @@ class Memory:
         """Delete what an actor left behind when it was killed while writing; each leftover is as
         large as a model."""
         self._store.remove_leftovers(weights.FOLDER)
+        self._store.in_memory.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)
         self._store.remove_leftovers("", of="final")
 

@@ -123,6 +123,7 @@ class Saver:
         the answer."""
         self.finish()
         self._publisher.finish()
+        self._publisher.copy_to_disk(held.step)
         state = held.described(self._fingerprint, held.stepper.digests())
         return checkpoints.save(self._store, held.stepper, state, beside=self._beside(held.step))
 
@@ -205,6 +206,7 @@ class Saver:
         with in_store(self._store.path(weights.FOLDER)):
             for each in under_way:
                 each.result()
+        self._publisher.copy_to_disk(state.step)
         state = replace(state, digests=snapshot.digests())
         return checkpoints.save(self._store, snapshot, state, beside=self._beside(state.step))
 

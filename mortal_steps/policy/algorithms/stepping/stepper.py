@@ -61,7 +61,6 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
     settings_of,
-    write_settings,
 )
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -268,13 +267,9 @@ class TrlStepper(ABC):
             return save_adapter(self._trainer.model, folder, self._base, self._published_in)
         return save_model(self._trainer.model, folder, self._settings, self._published_in)
 
-    def policy_tensors(self) -> dict[str, torch.Tensor]:
-        """The tensors of `export_weights`, by the names in its file; those that are written as
-        they are, are the live ones."""
-        return dict(self._published())
-
     def published_digests(self) -> dict[str, str]:
-        """Digest of each of them, computed where it is."""
+        """Digest of each tensor that `export_weights` writes, by its name there, computed where it
+        is."""
         return tensor_digests(self._published())
 
     def _published(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -283,10 +278,6 @@ class TrlStepper(ABC):
         tensors = adapter_tensors(model) if adapter else published_tensors(model)
         for name, tensor in tensors.items():
             yield name, cast(tensor, self._published_in)
-
-    def export_settings(self, folder: Path) -> None:
-        """Write the other files of `export_weights`."""
-        write_settings(self._settings, folder)
 
     @functools.cached_property
     def _settings(self) -> Settings:
