@@ -15,8 +15,12 @@ import httpx
 from mortal.beside import PrefectBeside
 from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.terminal.display import page_now, show_outcome
-from mortal.terminal.output import checking, run_argument, say
-from mortal.terminal.streams import losing_what_cannot_be_printed
+from mortal.terminal.output import (
+    checking,
+    losing_what_cannot_be_printed,
+    run_argument,
+    say,
+)
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError

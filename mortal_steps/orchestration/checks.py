@@ -13,7 +13,7 @@ from mortal_steps.compute.base import Role
 from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE
-from mortal_steps.data.problems import TEXT_ALONE
+from mortal_steps.data.values import TEXT_ALONE
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import (

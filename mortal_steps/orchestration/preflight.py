@@ -20,7 +20,7 @@ from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.reward_forms import FORMS
-from mortal_steps.data.shared import clean_up, read_or_share
+from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_source import declared, needed_roles
 from mortal_steps.orchestration.checks import (
@@ -146,9 +146,7 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        problems = read_or_share(config, scratch, say)
-        clean_up(config)
-        return problems
+        return read_problems(config.data, config.seed, scratch, say)
     except BaseException:
         scratch.remove()
         raise
