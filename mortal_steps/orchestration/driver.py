@@ -21,9 +21,9 @@ from mortal_steps.report.milestones import note_begun, note_ended_early, note_fi
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.sources.record import note_sources
 from mortal_steps.runs.activity import shown_in
-from mortal_steps.runs.flow_log import flow_log
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
+from mortal_steps.runs.logs import flow_log
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
 from mortal_steps.store import shared_memory
