@@ -2,7 +2,7 @@
 
 run_store, records           folders and records, written atomically, verified: `RunStore`
 json_record, shard_columns   the two ways of writing a record
-seal                         a Parquet file that proves itself
+columns, seal                columns in a Parquet file that proves itself
 shard_files                  where the completions and scores of a step lie
 files                        single files: whole or not at all, digested
 formats                      which format this code writes, and which it refuses

@@ -1,4 +1,4 @@
-"""Shards as columns of a sealed Parquet file (seal.py): a row per completion.
+"""Shards as columns of a Parquet file that proves itself (seal.py): a row per completion.
 
     generations-<shard>.parquet                      rewards-<shard>.parquet
 
@@ -8,9 +8,7 @@
     a column for each field of `Completion`          * JSON; of a chat, prompt_messages
 
 The rows of both files belong together by step, shard, group and generation. What belongs to the
-whole shard is a JSON object in the file's metadata. Numbers in lists, which are nearly all there
-is, are split into their first, second, ... bytes and compressed with zstd: a float64 that came from
-a float32 is as small as the float32.
+whole shard is the file's header (columns.py).
 """
 
 from __future__ import annotations
@@ -18,30 +16,37 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pyarrow
-import pyarrow.parquet
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.store.decoding import decode
+from mortal_steps.store.columns import (
+    FLOATS,
+    INTEGERS,
+    column,
+    plain_column,
+    read_columns,
+    values_of,
+    write_columns,
+)
 from mortal_steps.store.formats import FORMAT, check_format
-from mortal_steps.store.seal import SEAL_KEY, UNSEALED, close
-from mortal_steps.types import Completion, GeneratedGroup, GeneratedShard, Problem, RewardedShard
+from mortal_steps.store.seal import close
+from mortal_steps.types import (
+    Completion,
+    GeneratedGroup,
+    GeneratedShard,
+    Problem,
+    RewardedShard,
+    RewardFailure,
+    Turn,
+)
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-HEADER_KEY = "mortal"
-"""The key of what belongs to the whole shard, in the file's metadata."""
-LETTERS = {pyarrow.int32(): "i", pyarrow.float64(): "d"}
-"""Type codes of the numbers in lists, in the module `array`."""
-# Elements that can be null would take a byte per number to write and to read.
-INTEGERS = pyarrow.list_(pyarrow.field("element", pyarrow.int32(), nullable=False))
-FLOATS = pyarrow.list_(pyarrow.field("element", pyarrow.float64(), nullable=False))
 RENAMED = {"text": "completion", "prompt_ids": "own_prompt_ids"}
 """Columns of `Completion` that have another name than their field."""
 REWARDS, EXTRA = "rewards/", "extra/"
@@ -55,41 +60,16 @@ def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
     try:
         header, columns = to_columns(body)
         said = {"format": FORMAT, "kind": kind.__name__, **header}
-        content = _encode(dump_json(said), pyarrow.table(columns))
+        content = write_columns(said, pyarrow.table(columns))
     except (ValueError, TypeError, OverflowError) as error:
         raise StoreError(f"{path} cannot hold this {kind.__name__}: {error}") from error
     return close(content), content
 
 
-def _encode(header: str, table: pyarrow.Table) -> bytearray:
-    lists = [field.name for field in table.schema if pyarrow.types.is_list(field.type)]
-    file = pyarrow.BufferOutputStream()
-    with pyarrow.parquet.ParquetWriter(
-        file,
-        table.schema,
-        compression="zstd",
-        store_schema=False,
-        write_statistics=False,
-        use_dictionary=False,  # zstd finds what is repeated, in less time
-        column_encoding={f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in lists} or None,
-    ) as writer:
-        writer.write_table(table, row_group_size=max(1, table.num_rows))
-        writer.add_key_value_metadata({HEADER_KEY: header})
-        writer.add_key_value_metadata({SEAL_KEY: UNSEALED})
-    return bytearray(file.getvalue())
-
-
 def unpack(path: Path, content: bytes, kind: type[T]) -> T:
     """Return the content of a file whose seal was checked; raises `CorruptFileError` if it is of
     another kind, or this version of pyarrow cannot read it."""
-    try:
-        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
-        header = json.loads(file.metadata.metadata[HEADER_KEY.encode()])
-        table = file.read(use_threads=False).combine_chunks()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise CorruptFileError(
-            f"{path} cannot be read by pyarrow {pyarrow.__version__}: {error}"
-        ) from None
+    header, table = read_columns(path, content)
     check_format(path, header.pop("format"))
     found = header.pop("kind")
     if found != kind.__name__:
@@ -111,20 +91,20 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, dict[str, pyarrow.Array
     columns = _places(shard, rows) | {
         "problem_id": pyarrow.array([group.problem.id for group in groups], pyarrow.string()),
         "prompt": pyarrow.array(texts, pyarrow.string()),
-        "prompt_messages": _column(messages, None),
-        "columns": _column([group.problem.columns for group in groups], None),
-        "prompt_ids": _column([group.prompt_ids for group in groups], INTEGERS),
+        "prompt_messages": column(messages, None),
+        "columns": column([group.problem.columns for group in groups], None),
+        "prompt_ids": column([group.prompt_ids for group in groups], INTEGERS),
     }
     for field in dataclasses.fields(Completion):
         values = [getattr(made, field.name) for made in completions]
         some = [None if value == field.default else value for value in values]
         name = RENAMED.get(field.name, field.name)
-        columns[name] = _column(some, _arrow_type(HINTS[field.name]))
+        columns[name] = column(some, _arrow_type(HINTS[field.name]))
     return _header(shard, "groups"), columns
 
 
 def _to_generated(header: Any, table: pyarrow.Table) -> GeneratedShard:
-    columns = {name: _values(table[name]) for name in table.column_names}
+    columns = {name: values_of(table[name]) for name in table.column_names}
     groups = []
     for rows in _grouped(columns["generation"]):
         first = rows[0]
@@ -151,9 +131,19 @@ def _completion(columns: Mapping[str, Sequence[Any]], row: int) -> Completion:
         value = columns[RENAMED.get(name, name)][row]
         if value is not None:
             is_json = _arrow_type(hint) is None
-            fields[name] = decode(json.loads(value), hint) if is_json else value
+            fields[name] = READERS.get(name, _itself)(json.loads(value)) if is_json else value
     return Completion(**fields)
 
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "turns": lambda turns: tuple(Turn(**turn) for turn in turns),
+    "messages": tuple,
+}
+"""Make of JSON what a field of `Completion` has, where that is something else."""
 
 HINTS: Mapping[str, Any] = get_type_hints(Completion)
 
@@ -194,11 +184,10 @@ def _from_rewarded(shard: RewardedShard) -> tuple[Any, dict[str, pyarrow.Array]]
     for name, logged in shard.extra.items():
         if len(logged) != len(scores):
             raise ValueError(f"{name!r} has {len(logged)} values for {len(scores)} completions")
-        column = _plain_column(logged)
-        if column is None:
+        own = plain_column(logged)
+        if own is None:
             in_json.append(name)
-            column = _column(logged, None)
-        columns[EXTRA + name] = column
+        columns[EXTRA + name] = column(logged, None) if own is None else own
     return {**_header(shard, "rewards", "extra"), "in_json": in_json}, columns
 
 
@@ -216,7 +205,8 @@ def _to_rewarded(header: Any, table: pyarrow.Table) -> RewardedShard:
         [{name: values[row] for name, values in scores.items()} for row in rows]
         for rows in _grouped(columns["generation"])
     ]
-    return decode({**header, "rewards": rewards, "extra": extra}, RewardedShard)
+    failures = tuple(RewardFailure(**failure) for failure in header.pop("failures"))
+    return RewardedShard(rewards=rewards, extra=extra, failures=failures, **header)
 
 
 # rows and columns
@@ -258,59 +248,6 @@ def _places(
 def _header(shard: GeneratedShard | RewardedShard, *but: str) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(shard) if field.name not in but]
     return {name: getattr(shard, name) for name in names}
-
-
-def _column(values: Sequence[Any], kind: pyarrow.DataType | None) -> pyarrow.Array:
-    """Return a column of this type, or of JSON; null for None."""
-    if kind is not None:
-        return pyarrow.array(values, kind)
-    texts = [None if value is None else dump_json(value) for value in values]
-    return pyarrow.array(texts, pyarrow.string())
-
-
-def _plain_column(values: Sequence[Any]) -> pyarrow.Array | None:
-    """Return a column of the values' own type, if they have one that Parquet has."""
-    kinds = {type(value) for value in values if value is not None}
-    if len(kinds) != 1 or not kinds <= {bool, int, float, str}:
-        return None
-    try:
-        return pyarrow.array(values)
-    except (OverflowError, UnicodeEncodeError, pyarrow.ArrowException):
-        return None  # an integer beyond 64 bits, half of a surrogate pair
-
-
-def _values(column: pyarrow.ChunkedArray) -> Sequence[Any]:
-    """Return the values of a column; lists as arrays, which take a third of the memory of lists and
-    hardly any time. An array never equals a list."""
-    if not pyarrow.types.is_list(column.type):
-        return list(column.to_pylist())
-    lists = column.combine_chunks()
-    letter, numbers = LETTERS[column.type.value_type], lists.values.to_numpy()
-    ends = lists.offsets.to_pylist()
-    spans = zip(ends[:-1], ends[1:], lists.is_valid().to_pylist(), strict=True)
-    return [
-        array(letter, numbers[start:stop].tobytes()) if there else None
-        for start, stop, there in spans
-    ]
-
-
-def dump_json(value: Any) -> str:
-    """Return JSON from which exactly the same value is read: NaN and infinities too, and halves of
-    surrogate pairs as escapes."""
-    text = json.dumps(value, ensure_ascii=False, default=_as_plain)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, default=_as_plain)
-    return text
-
-
-def _as_plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
 Writer = Callable[[Any], tuple[Any, dict[str, pyarrow.Array]]]

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
-from mortal_steps.types.episodes import EpisodeOutcome
-
 PolicyVersion = NewType("PolicyVersion", int)
 """How many train steps made these weights: version 0 is the model the run starts from.
 
@@ -88,8 +86,6 @@ class Completion:
     """What was said in the turns and in between, for reading and for reward functions."""
     prompt_ids: Sequence[int] | None = None
     """Token ids of its own prompt, where that is not the group's."""
-    outcome: EpisodeOutcome | None = None
-    """What the environment made of it, where there is one."""
 
     @property
     def loss_mask(self) -> list[int]:
