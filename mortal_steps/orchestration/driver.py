@@ -62,8 +62,8 @@ async def open_session(
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
             note_begun(run)
-            roles, samples = needed_roles(run.config), declared(run.config, "samples")
-            session = Session(run, compute, roles, samples=samples)
+            samples = declared(run.config.rollout.source, "samples")
+            session = Session(run, compute, needed_roles(run.config), samples=samples)
             await held.enter_async_context(shown_in(run.store.root, session.doing))
             yield session
             note_finished(run)
