@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.hosts.environment import visible_environment
 from mortal_steps.sandbox.places import PlaceSettings
@@ -16,7 +16,7 @@ it did not start."""
 
 
 def place_settings(
-    config: RunConfig, environment: Mapping[str, str], *, sharing: int = 1
+    rewards: RewardsConfig, app: str, environment: Mapping[str, str], *, sharing: int = 1
 ) -> PlaceSettings:
     """Where the programs of a run are to run, as `[rewards.sandbox]` says; by default in Modal
     Sandboxes where this is a container of Modal's, and else on this machine.
@@ -24,7 +24,7 @@ def place_settings(
     Such a container is one already, and shuts nothing in that runs in it. Of the lanes, each of
     `sharing` processes has a part. Raises `ConfigError` if there are fewer of them.
     """
-    asked = config.rewards.sandbox
+    asked = rewards.sandbox
     kind = asked.place or ("modal" if environment.get("MODAL_IS_REMOTE") == "1" else "local")
     seen = visible_environment(environment, ())
     hidden = {name: value for name, value in environment.items() if name.startswith("MODAL_")}
@@ -32,8 +32,8 @@ def place_settings(
         kind=kind,
         lanes=_lanes_of_each(asked.lanes, sharing, is_local=kind == "local"),
         allow_unisolated=asked.allow_unisolated,
-        patience_s=SHARE * config.rewards.timeout_s,
-        app=config.compute.modal.app,
+        patience_s=SHARE * rewards.timeout_s,
+        app=app,
         variables={} if kind == "local" else {n: v for n, v in hidden.items() if n not in seen},
     )
 
