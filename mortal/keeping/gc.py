@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -26,7 +25,7 @@ from mortal_steps.runs.removal import (
 from mortal_steps.runs.retention import last_written, survey, what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.store import RunStore, shared_memory
-from mortal_steps.store.files import lock_file, writing
+from mortal_steps.store.files import locked_at_once
 
 LOCK = ".gc.lock"
 """A file in the folder of runs, locked by the process that removes runs."""
@@ -150,10 +149,7 @@ def _is_alone(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _alone(runs_dir: Path) -> Iterator[None]:
-    path = runs_dir / LOCK
-    with writing(path):
-        lock = path.open("a")
-    with lock:
-        if not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+    with locked_at_once(runs_dir / LOCK) as lock:
+        if lock is None:
             raise StoreError(f"another `mortal gc` removes runs of {runs_dir}")
         yield

@@ -161,7 +161,7 @@ def check_modal(config: RunConfig) -> None:
     if config.compute.backend == "modal":
         # Imported where used: a local run needs no client of Modal's.
         from mortal_steps.compute.modal.deployed import check_deployed
-        from mortal_steps.compute.modal.prices import check_prices
+        from mortal_steps.compute.modal.meter import check_prices
         from mortal_steps.compute.modal.project import project_files
         from mortal_steps.compute.modal.retry import run_in_thread
 

@@ -29,6 +29,7 @@ from mortal_steps.runs.notices import new_notice, note
 from mortal_steps.runs.run import Run
 from mortal_steps.store.files import writing
 from mortal_steps.system.child import Child
+from mortal_steps.system.retry import backoff
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Tracking:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _keep(self, follower: Follower) -> None:
-        wait_s = AGAIN_AFTER_S
+        delays_s, failures = backoff(AGAIN_AFTER_S, AGAIN_AT_LEAST_EVERY_S), 0
         while True:
             before = follower.step
             try:
@@ -156,14 +157,14 @@ class Tracking:
             except (OSError, ValueError) as error:  # not started, or no answer of ours
                 follower.error = str(error)
             if follower.step > before:
-                wait_s = AGAIN_AFTER_S
+                delays_s, failures = backoff(AGAIN_AFTER_S, AGAIN_AT_LEAST_EVERY_S), 0
             if self._ending.is_set():
                 return
-            if wait_s == AGAIN_AFTER_S:
+            failures += 1
+            if failures == 1:
                 self._tell_failed(follower)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), wait_s)
-            wait_s = min(2 * wait_s, AGAIN_AT_LEAST_EVERY_S)
+                await asyncio.wait_for(self._ending.wait(), next(delays_s))
 
     def _tell_failed(self, follower: Follower) -> None:
         self._note(

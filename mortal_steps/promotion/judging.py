@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import json
@@ -39,7 +38,7 @@ from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.rollout.sampling import eval_sampling
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import lock_file, writing
+from mortal_steps.store.files import locked_at_once
 from mortal_steps.types import (
     FileRef,
     GenerationRef,
@@ -221,14 +220,12 @@ class Judge:
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """One model of a name is judged at a time: two may not fit the machine."""
-        path = self._store.path(f"{FOLDER}/lock")
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = path.open("w")
-        with lock:
-            while not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
-                await asyncio.sleep(LOOK_EVERY_S)
-            yield
+        while True:
+            with locked_at_once(self._store.path(f"{FOLDER}/lock")) as lock:
+                if lock is not None:
+                    yield
+                    return
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 def with_model(config: RunConfig, store: RunStore, version: ModelVersion) -> RunConfig:

@@ -8,7 +8,6 @@ comes next swaps the link.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from mortal_steps.errors import (
 from mortal_steps.registry.versions import FOLDER as VERSIONS
 from mortal_steps.registry.versions import ModelFiles, ModelVersion, add_version, find_version
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import hidden_beside, lock_file, sync_to_disk, writing
+from mortal_steps.store.files import hidden_beside, locked, sync_to_disk, writing
 from mortal_steps.types import FileRef
 
 PRODUCTION = "production"
@@ -225,12 +224,7 @@ class Registry:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the name's lock, waiting for it: decisions take milliseconds."""
-        path = self.store.path("lock")
-        with writing(path):
-            self.store.root.mkdir(parents=True, exist_ok=True)
-            lock = path.open("w")
-        with lock:
-            lock_file(lock, fcntl.LOCK_EX, path)
+        with locked(self.store.path("lock")):
             self.store.remove_leftovers("")
             self.store.remove_leftovers(HISTORY)
             yield

@@ -9,6 +9,7 @@ must not become its score.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -23,7 +24,7 @@ from typing import Generic, TypeVar
 from mortal_steps.errors import SandboxError
 from mortal_steps.sandbox.base import AnyLane, ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
-from mortal_steps.system.retry import retry
+from mortal_steps.system.retry import backoff, retry
 
 ATTEMPTS = 3
 """How many lanes one program may lose; the last loss is an error."""
@@ -172,7 +173,7 @@ class _Runner(Generic[L]):
                 logger.warning("a lane of the sandbox was lost and is replaced: %s", error)
                 raise
 
-        delays_s = [DELAY_S * 2**number for number in range(ATTEMPTS - 1)]
+        delays_s = itertools.islice(backoff(DELAY_S), ATTEMPTS - 1)
         try:
             return retry(run, on=LaneLost, delays_s=delays_s, for_s=self._patience_s)
         except LaneLost as error:

@@ -89,6 +89,30 @@ def lock_file(file: int | IO[Any], how: int, path: Path) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[IO[str]]:
+    """Wait for the lock on the file `path`, which is made if need be, and keep it during the block.
+
+    Raises `StoreError`.
+    """
+    with _opened_to_lock(path) as file:
+        lock_file(file, fcntl.LOCK_EX, path)
+        yield file
+
+
+@contextlib.contextmanager
+def locked_at_once(path: Path) -> Iterator[IO[str] | None]:
+    """Like `locked`, but enter the block with None if somebody else has the lock."""
+    with _opened_to_lock(path) as file:
+        yield file if lock_file(file, fcntl.LOCK_EX | fcntl.LOCK_NB, path) else None
+
+
+def _opened_to_lock(path: Path) -> IO[str]:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+", encoding="utf-8")
+
+
 def delete_folder(folder: Path) -> None:
     """Delete a folder that nobody needs any more, also where somebody else is just doing so."""
     while folder.exists():

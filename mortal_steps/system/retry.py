@@ -17,6 +17,14 @@ Notice = Callable[[Exception], object]
 """Called with each error after which the work is repeated."""
 
 
+def backoff(first_s: float, longest_s: float = math.inf) -> Iterator[float]:
+    """Return delays without end, each twice as long as the one before, up to `longest_s`."""
+    delay = first_s
+    while True:
+        yield min(delay, longest_s)
+        delay *= 2
+
+
 def retry(
     work: Callable[[], T],
     *,

@@ -2,10 +2,8 @@
 
 compute.py    `ModalCompute`: which container serves which role
 calls.py      one call: submitted once, attached to by whoever comes back, polled to its end
-orders.py     what travels: an order there, its outcome back
-cargo.py      small records, which travel inside orders and outcomes
+orders.py     what travels: an order there, its outcome back, and small records in both
 mirror.py     other files on their way between this run directory and the Volume
-project.py    the files of the reward functions, for a container that has none
+project.py    what is a user's own: code that workers import, model folders
 host.py       the inside of a container; knows no Modal
-freshness.py  when a container can do without reloading the Volume
 """

@@ -4,7 +4,7 @@ A call is spawned, and its id committed to the run directory under the call's ke
 waits for it. A flow that was killed meanwhile finds the id there and waits for the same call. Only
 a death between the two spawns it twice, which the workers' methods allow: they answer from the
 store what is done already. A call that has not begun when another flow takes the run over is
-refused (fence.py); if that flow has attached to it, it asks anew.
+refused (orders.py); if that flow has attached to it, it asks anew.
 
 The id stays until the outcome is taken, or the call is known to be lost: whatever else goes wrong,
 the next one to ask attaches to it, or cancels it.

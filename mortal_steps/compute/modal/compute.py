@@ -14,14 +14,13 @@ from typing import Any
 from modal import exception
 
 from mortal_steps.compute.base import CallKey, Compute, Role
-from mortal_steps.compute.modal import cargo, volume_lease
+from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.models import share_folder
 from mortal_steps.compute.modal.orders import Order, Settings
-from mortal_steps.compute.modal.project import project_files, share_project
+from mortal_steps.compute.modal.project import project_files, share_folder, share_project
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
@@ -107,7 +106,6 @@ class Line:
         digest = hashlib.sha256(said.encode()).hexdigest()
         self.settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
         """Record of them, which the Volume is to hold."""
-        self._room = cargo.ROOM // settings.config.num_shards
 
     @property
     def is_lost(self) -> bool:
@@ -121,7 +119,6 @@ class Line:
         await self._lease.check()
         if method in TOLD_BEFORE:
             await self.mirror.push()
-        whole = method not in cargo.TRAVELS_WHOLE
         order = Order(
             release=self._release,
             volume=self._volume_name,
@@ -131,9 +128,7 @@ class Line:
             method=method,
             payload=payload,
             label=label,
-            files=await self.mirror.load(payload, with_all=whole),
-            room=self._room,
-            after=self.meter.serving(name),
+            files=await self.mirror.load(payload),
         )
         began = time.monotonic()
         try:
@@ -146,7 +141,7 @@ class Line:
             self._lease.note_lost(outcome.error)
         if outcome.error is not None:
             raise outcome.error
-        await self.mirror.pull(outcome)
+        await self.mirror.pull(payload, outcome)
         return outcome.value
 
 

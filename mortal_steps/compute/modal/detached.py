@@ -10,9 +10,15 @@ from typing import Any
 import modal
 
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.models import fetch_folder, folder_there, share_folder
 from mortal_steps.compute.modal.orders import Settings
-from mortal_steps.compute.modal.project import digest_of, project_files, share_project
+from mortal_steps.compute.modal.project import (
+    digest_of,
+    fetch_folder,
+    folder_there,
+    project_files,
+    share_folder,
+    share_project,
+)
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease, in_use

@@ -2,9 +2,8 @@
 
 deployments/modal_app.py puts Modal's decorators around it. The Volume holds the run directory: what
 others have committed is there once it is reloaded, and what the worker wrote is there for others
-once it is committed. So a call begins with the one, unless all that it needs is there or came with
-the order (freshness.py), and ends with the other, unless all that it has written goes back with the
-outcome (cargo.py). Between calls no file of the Volume is open.
+once it is committed. So a call begins with the one and ends with the other. Between calls no file
+of the Volume is open.
 """
 
 from __future__ import annotations
@@ -21,11 +20,18 @@ from typing import Protocol
 
 import mortal_steps
 from mortal_steps.compute.failure import as_mortal_error
-from mortal_steps.compute.modal import cargo, freshness, placing
 from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
 from mortal_steps.compute.modal.compiled import Compiled, compiled_for
-from mortal_steps.compute.modal.fence import check_lease
-from mortal_steps.compute.modal.orders import ContainerTimes, Order, Outcome, Settings
+from mortal_steps.compute.modal.orders import (
+    ContainerTimes,
+    Order,
+    Outcome,
+    Settings,
+    check_lease,
+    file_refs,
+    load_records,
+    write_records,
+)
 from mortal_steps.compute.modal.release import (
     Release,
     other_release,
@@ -51,7 +57,7 @@ PROJECT = "project"
 """Folder of a run directory on the Volume with the files of the user's own that workers import."""
 
 
-class Volume(freshness.Listing, Protocol):
+class Volume(Protocol):
     """Of a Modal Volume, what a container that mounts it uses."""
 
     def reload(self) -> None:
@@ -98,19 +104,16 @@ class WorkerHost:
         self._settings: FileRef | None = None
 
     def call(self, order: Order) -> Outcome:
-        """Carry the order out. What the worker wrote is committed, whether it failed or not, or is
-        in the outcome."""
+        """Carry the order out. What the worker wrote is committed, whether it failed or not."""
         began = time.time()
-        if not self._is_fresh_for(order):
-            self._reload()
+        self._reload()
         logger.info("%s begins", order.label)
         try:
             outcome = self._carry_out(order)
         except BaseException:  # taken away, it leaves what it has committed to the store
             self._commit()
             raise
-        if outcome.is_committed:
-            outcome = self._commit() or outcome
+        outcome = self._commit() or outcome
         logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
         return replace(outcome, times=self._account(began))
 
@@ -135,15 +138,13 @@ class WorkerHost:
             store = self._store()
             check_lease(store, order.lease)
             self._check_release(order.release)
-            cargo.unload(store, order.files)
+            write_records(store, order.files)
             crew = self._crew_for(order)
             value = crew.call(order.role, order.method, order.payload, order.label)
             if order.role == "rollout":
                 self._keep_compiled()
-            made = cargo.answered_with(store, value, order.files, order.room)
-            stays = made is None or order.method not in cargo.TRAVELS_WHOLE
-            on_volume = tuple(order.files) if stays else ()
-            return Outcome(value=value, files=made or {}, on_volume=on_volume, is_committed=stays)
+            made = [ref for ref in file_refs(value) if ref not in order.files]
+            return Outcome(value=value, files=load_records(store, made))
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
             if ends_process(error):  # to the caller, the container is lost
@@ -180,16 +181,6 @@ class WorkerHost:
         if not self._release.runs_with(asking):
             raise ComputeError(other_release(self._release, asking))
 
-    def _is_fresh_for(self, order: Order) -> bool:
-        """Whether the call needs nothing that others have committed since the last reload."""
-        return (
-            self._release.runs_with(order.release)
-            and self._settings == order.settings
-            and order.after == os.environ.get("MODAL_TASK_ID")
-            and freshness.has_all(self._store(), order.method, order.payload, order.files)
-            and freshness.is_driven_with(self._volume, self._run_id, order.lease)
-        )
-
     def _store(self) -> RunStore:
         return RunStore(self._runs_dir / self._run_id)
 
@@ -224,12 +215,11 @@ class WorkerHost:
         store = self._store()
         settings = store.read_record(order.settings, Settings)
         if settings.model_folder is not None:
-            placing.provide(
-                settings.config.model.name_or_path, self._runs_dir / settings.model_folder
-            )
+            _link(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
         if order.role == "reward":
             for name, where in settings.reward_models.items():
-                placing.copy(name, self._runs_dir / where)
+                if not Path(name).exists():  # a link would hold files of the Volume open
+                    shutil.copytree(self._runs_dir / where, name)
         if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
@@ -251,6 +241,13 @@ class WorkerHost:
         return (
             NodeWorkers(on_one_node(specs, config)) if self._node else OneWorker(specs[order.role])
         )
+
+
+def _link(name: str, folder: Path) -> None:
+    """Let a folder of the user's machine be found here under the same name."""
+    if not Path(name).exists():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).symlink_to(folder)
 
 
 def _process_start() -> float:

@@ -22,11 +22,33 @@ from collections.abc import Mapping
 
 from mortal_steps.compute.base import ROLES, Role
 from mortal_steps.compute.modal.orders import Outcome
-from mortal_steps.compute.modal.prices import container_rate
 from mortal_steps.config import ComputeConfig
+from mortal_steps.config.gpus import gpu_count, modal_gpu
+from mortal_steps.errors import ConfigError
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
+
+DOLLARS_PER_SECOND = {
+    "T4": 0.000164,
+    "L4": 0.000222,
+    "A10": 0.000306,
+    "L40S": 0.000542,
+    "A100": 0.000583,
+    "A100-40GB": 0.000583,
+    "A100-80GB": 0.000694,
+    "H100": 0.001097,
+    "H100!": 0.001097,
+    "H200": 0.001261,
+    "B200": 0.001736,
+}
+"""List prices of July 2026 of the GPUs alone. Those of an account may differ: `compute.modal.rates`
+goes before them."""
+
+CORE = 0.0000131
+"""Dollars per second of a physical core that a container reserves."""
+GIBIBYTE = 0.0000022
+"""Dollars per second of a GiB of memory that it reserves."""
 
 
 class Meter:
@@ -58,11 +80,6 @@ class Meter:
         self._note(role, label, times.container, seconds)
         self._open[times.container] = (role, label, time.monotonic())
         self._serving[worker] = times.container
-
-    def serving(self, worker: str) -> str:
-        """The container that answered a worker's last call; empty where there is none, or that
-        call was lost."""
-        return self._serving.get(worker, "")
 
     def lost(self, worker: str, role: Role, label: str, seconds: float) -> None:
         """A worker's call was lost, so long after it was submitted. Its container is gone, as a
@@ -98,3 +115,38 @@ def _place(label: str) -> tuple[str, int]:
         return "start_workers", 0
     stage, step, _ = label.split("/")
     return stage, int(step)
+
+
+def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
+    """What these GPUs cost; `rates` by GPU, however spelt, go before the list.
+
+    Raises `ValueError` for a GPU without a known price.
+    """
+    name = modal_gpu(wanted).partition(":")[0]
+    known = DOLLARS_PER_SECOND | {modal_gpu(gpu): rate for gpu, rate in rates.items()}
+    rate = known.get(name)
+    if rate is None:
+        raise ValueError(
+            f"the price of {name} is not known; set it in compute.modal.rates, in dollars per "
+            "second"
+        )
+    return rate * gpu_count(wanted)
+
+
+def container_rate(compute: ComputeConfig, role: str) -> float:
+    """Dollars per second of the container of a role's worker: GPUs, cores and memory.
+
+    Raises `ValueError` for a GPU without a known price.
+    """
+    gpu = compute.gpu_of(role)
+    gpus = dollars_per_second(gpu, compute.modal.rates) if gpu else 0.0
+    return gpus + CORE * compute.cpu_of(role) + GIBIBYTE * compute.memory_mb_of(role) / 1024
+
+
+def check_prices(compute: ComputeConfig) -> None:
+    """Raise `ConfigError` for a GPU of the run whose price is not known."""
+    for role in ("actor", "rollout", "reward"):
+        try:
+            container_rate(compute, role)
+        except ValueError as error:
+            raise ConfigError(f"compute.modal: {error}") from None

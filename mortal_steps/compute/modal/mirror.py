@@ -1,9 +1,8 @@
 """Files of a run on their way between this run directory and the one on the Volume.
 
 Containers work in the one on the Volume. Folders (weights, checkpoints) stay there. Records travel
-with calls: small ones in the order and the outcome (cargo.py); large ones that a request refers to
-go up before it, and those that an answer refers to come down after it. What the Volume lacks goes
-with the next order that ends with a commit.
+with calls: small ones in the order and the outcome (orders.py); large ones that a request refers to
+go up before it, and those that an answer refers to come down after it.
 
 Beside the calls, what tells where the run stands (identity, manifest, logs) goes up every few
 seconds where it has changed, so that another machine can go on with the run.
@@ -13,16 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 from mortal_steps.compute.failure import as_mortal_error
-from mortal_steps.compute.modal import cargo
-from mortal_steps.compute.modal.cargo import file_refs
-from mortal_steps.compute.modal.fence import FOLDER as LEASES
-from mortal_steps.compute.modal.orders import Outcome
+from mortal_steps.compute.modal.orders import (
+    LEASES,
+    Outcome,
+    file_refs,
+    has_record,
+    load_records,
+    write_records,
+)
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.data.kept import PROBLEMS
 from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
@@ -69,7 +71,7 @@ class Mirror:
         self._there: dict[str, object] = {}
         """What the Volume is known to hold: digest, or size and time, of a file by its path."""
         self._due: dict[str, object] = {}
-        """Records that the Volume lacks and no request has sent yet, like `_there`."""
+        """Records that the Volume lacks, for the next upload; like `_there`."""
         self._failed: MortalError | None = None
         """Why the last upload beside the calls failed."""
 
@@ -104,10 +106,9 @@ class Mirror:
         """Let the Volume get the records that a worker of this machine answered with."""
         self._due |= self._records(answer)
 
-    async def load(self, request: Any, *, with_all: bool) -> dict[FileRef, bytes]:
-        """What is to travel with an order: the records that `request` refers to, and `with_all`
-        others, where the Volume is not known to hold them. What there is no room for in an order
-        and the request needs is uploaded now.
+    async def load(self, request: Any) -> dict[FileRef, bytes]:
+        """Return what is to travel with an order: the records that `request` refers to, where the
+        Volume is not known to hold them. What there is no room for is uploaded now.
 
         A record that is not here is left out: whoever made it did so on the Volume. Raises what has
         kept the Volume from hearing where the run stands.
@@ -115,18 +116,10 @@ class Mirror:
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
-        needed = [ref for ref in file_refs(request) if self._lacks(ref.path, ref.sha256)]
-        others = [
-            FileRef(path=path, sha256=mark)
-            for path, mark in self._due.items()
-            if with_all and isinstance(mark, str) and mark and self._lacks(path, mark)
-        ]
-        store, refs = self._store, itertools.chain(needed, others)
-        loaded = await asyncio.to_thread(cargo.load, store, refs, cargo.ROOM)
-        if not with_all:  # nor is it committed
-            self._due |= {ref.path: ref.sha256 for ref in loaded}
+        needed = [ref for ref in file_refs(request) if self._there.get(ref.path) != ref.sha256]
+        loaded = await asyncio.to_thread(load_records, self._store, needed)
         too_large = [ref for ref in needed if ref not in loaded]
-        if any(store.path(ref.path).exists() for ref in too_large):
+        if any(self._store.path(ref.path).exists() for ref in too_large):
             await self.push(too_large)
         return loaded
 
@@ -147,26 +140,22 @@ class Mirror:
                 self._there |= news
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
 
-    async def pull(self, outcome: Outcome) -> None:
-        """Bring the records here that the answer refers to, or the finished model.
+    async def pull(self, request: Any, outcome: Outcome) -> None:
+        """Bring the records here that the answer to `request` refers to, or the finished model.
 
         Raises `CorruptFileError` for a file that is not what the answer says.
         """
-        for ref in outcome.on_volume:
-            self._note_there(ref)
         answer = outcome.value
         if isinstance(answer, FinalModel):
             for path, sha256 in answer.folders():
                 await pull_folder(self._volume, self._store, path, sha256)
-        await asyncio.to_thread(cargo.unload, self._store, outcome.files)
+        await asyncio.to_thread(write_records, self._store, outcome.files)
         for ref in file_refs(answer):
-            if not cargo.has(self._store, ref):
+            if not has_record(self._store, ref):
                 content = await self._volume.read(self._remote(ref.path))
-                cargo.unload(self._store, {ref: content})
-            if outcome.is_committed:
-                self._note_there(ref)
-            elif self._lacks(ref.path, ref.sha256):
-                self._due[ref.path] = ref.sha256
+                write_records(self._store, {ref: content})
+        for ref in file_refs([request, answer]):  # the call has committed them
+            self._there[ref.path] = ref.sha256
 
     async def _keep_up(self) -> None:
         while True:
@@ -178,14 +167,6 @@ class Mirror:
             except Exception as error:  # noqa: BLE001 - the next call raises it, whatever it is
                 logger.warning("the run's progress is not uploaded to the Volume: %s", error)
                 self._failed = as_mortal_error(error)
-
-    def _lacks(self, path: str, mark: object) -> bool:
-        return self._there.get(path) != mark
-
-    def _note_there(self, ref: FileRef) -> None:
-        self._there[ref.path] = ref.sha256
-        if self._due.get(ref.path) == ref.sha256:
-            del self._due[ref.path]
 
     async def _find_unshared(self) -> None:
         """What a kill may have kept from going up, and no request of this flow may refer to: scores

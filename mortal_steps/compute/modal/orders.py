@@ -1,21 +1,42 @@
 """What travels between a flow and a container: an order there, its outcome back.
 
-Both travel as pickles, and an outcome waits on Modal until somebody takes it. Whoever takes it may
-be newer than what sent it: fields that it does not know have their defaults.
+Both travel as pickles, and an outcome waits on Modal until somebody takes it.
+
+Small records travel inside them, as bytes beside the reference: an upload before each call and a
+download after it would take far longer. A flow sends what an order refers to and the Volume lacks;
+a container writes it under the same name and digest before it begins, and sends back what its
+answer refers to. Workers verify the digest of whatever they read, wherever it came from.
+
+An order carries the number of the lease that its flow has, a fencing token as described in
+https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+
+    RUN/leases/3    on the Volume, from the run's third lease; says who has it
+
+Whoever takes the lease (volume_lease.py) puts its number there before anything else, and every call
+begins by looking at the Volume anew. So a flow that slept while another machine took over can still
+ask, but is refused. No number is ever given to two, so no file is ever written over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.modal.cargo import Cargo
 from mortal_steps.compute.modal.release import Release
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import write_atomically
 from mortal_steps.types import FileRef
+
+LEASES = "leases"
+"""Folder of a run directory on the Volume with the numbers of its leases."""
+ROOM = 1 << 20
+"""Bytes of records in one order or outcome. What is larger goes by the Volume, where containers
+find it without passing through the flow's machine."""
+Records = Mapping[FileRef, bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,12 +82,8 @@ class Order:
     payload: Mapping[str, Any]
     label: str
     """What the call is, such as `train_step/12/0`; for the log."""
-    files: Cargo = field(default_factory=dict, repr=False)
+    files: Records = field(default_factory=dict, repr=False)
     """Records that the payload refers to and that the Volume may lack."""
-    room: int = 0
-    """Bytes of records that the outcome may bring."""
-    after: str = ""
-    """Modal's id of the container that answered the worker's last call, if the asker knows it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +107,61 @@ class Outcome:
     value: Any = None
     error: MortalError | None = None
     times: ContainerTimes | None = None
-    files: Cargo = field(default_factory=dict, repr=False)
-    """Records that the value refers to."""
-    on_volume: tuple[FileRef, ...] = ()
-    """What the order brought, where it has been committed."""
-    is_committed: bool = True
-    """Whether the Volume holds what the value refers to."""
+    files: Records = field(default_factory=dict, repr=False)
+    """Records that the value refers to, as many as there is room for; the Volume has all."""
+
+
+def file_refs(value: Any) -> Iterator[FileRef]:
+    """Return every `FileRef` in a request or an answer."""
+    if isinstance(value, FileRef):
+        yield value
+    elif is_dataclass(value):
+        yield from file_refs([getattr(value, field.name) for field in fields(value)])
+    elif isinstance(value, Mapping):
+        yield from file_refs(value.values())
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        for item in value:
+            yield from file_refs(item)
+
+
+def load_records(store: RunStore, refs: Iterable[FileRef]) -> dict[FileRef, bytes]:
+    """Load whole records that are here, in order, up to `ROOM` bytes."""
+    loaded: dict[FileRef, bytes] = {}
+    room = ROOM
+    for ref in refs:
+        path = store.path(ref.path)
+        if ref in loaded or not path.exists() or path.stat().st_size > room:
+            continue
+        if has_record(store, ref):
+            loaded[ref] = path.read_bytes()
+            room -= len(loaded[ref])
+    return loaded
+
+
+def write_records(store: RunStore, records: Records) -> None:
+    """Write the records that are not here already; raise `CorruptFileError` for one that differs
+    from its digest, and `StoreError`."""
+    for ref, content in records.items():
+        if not has_record(store, ref):
+            write_atomically(store.path(ref.path), content)
+            store.check_record(ref)
+
+
+def has_record(store: RunStore, ref: FileRef) -> bool:
+    """Return whether the record is here, whole."""
+    try:
+        store.check_record(ref)
+    except CorruptFileError:
+        return False
+    return True
+
+
+def check_lease(store: RunStore, number: int) -> None:
+    """Raise `LeaseLostError` if the run has had a lease since the one of this number."""
+    newest = max((number for number, _ in store.numbered(LEASES)), default=0)
+    if number < newest:
+        holder = store.path(f"{LEASES}/{newest}").read_text().strip()
+        raise LeaseLostError(
+            f"run {store.root.name} was taken over by {holder}, which holds its lease {newest} on "
+            f"Modal; this request has lease {number}. The run continues there"
+        )

@@ -1,8 +1,10 @@
-"""The Python files of the user's own that a run's workers import, on their way to a container."""
+"""What is a user's own on its way to a container: Python files that workers import, and local model
+folders, each once for all runs that begin with it."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import is_imported
 from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.store.files import digest_file
+
+MODELS = ".uploaded"
+"""Folder of the Volume with the model folders."""
 
 
 def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, Path]:
@@ -89,3 +94,28 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
         yield from package.rglob("*.py")
     else:
         yield from here.glob(f"{place}.py")
+
+
+def folder_there(files: Mapping[str, str]) -> str | None:
+    """Where on the Volume the folder belongs that held these files, sha256 by name; None where
+    there are none: for a hub name, or a model that the run builds."""
+    if not files:
+        return None
+    content = json.dumps(dict(files), sort_keys=True).encode()
+    return f"{MODELS}/{hashlib.sha256(content).hexdigest()}"
+
+
+async def share_folder(volume: RunsVolume, folder: Path, where: str) -> None:
+    """Upload a model's folder, where it is on this machine and nobody has done so before."""
+    if not folder.is_dir() or await volume.files(where):
+        return
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    await volume.upload({f"{where}/{path.relative_to(folder)}": path for path in files})
+
+
+async def fetch_folder(volume: RunsVolume, folder: Path, where: str) -> None:
+    """Bring a model's folder from the Volume, unless it is on this machine."""
+    if folder.is_dir():
+        return
+    for path in await volume.files(where):
+        await volume.download(path, folder / Path(path).relative_to(where))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -22,7 +21,7 @@ from modal import exception
 
 from mortal_steps.errors import ComputeError, TransientError
 from mortal_steps.store.files import is_disk_error
-from mortal_steps.system.retry import retry_async
+from mortal_steps.system.retry import backoff, retry_async
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +29,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 300.0
 """How long Modal is asked again where nothing else says so."""
-BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
-"""Between tries, the last one again and again."""
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 10.0
+"""Between tries."""
 
 UNREACHABLE = (
     exception.ServiceError,
@@ -94,7 +93,7 @@ async def call_with_retries(
     return await retry_async(
         attempt,
         on=_UnreachableError,
-        delays_s=itertools.chain(BACKOFF_S, itertools.repeat(BACKOFF_S[-1])),
+        delays_s=backoff(FIRST_DELAY_S, LONGEST_DELAY_S),
         for_s=PATIENCE_S if until is None else until - time.time(),
         notice=lambda error: logger.warning("%s; asking again", error),
     )

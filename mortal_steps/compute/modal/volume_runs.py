@@ -14,9 +14,9 @@ from typing import Any
 
 import modal
 
-from mortal_steps.compute.modal.cargo import file_refs, has, unload
 from mortal_steps.compute.modal.deployed import ask_about, check_volume
 from mortal_steps.compute.modal.mirror import IDENTITY, NOT_SHARED, PROGRESS, pull_folder
+from mortal_steps.compute.modal.orders import file_refs, has_record, write_records
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease
@@ -77,9 +77,9 @@ async def bring_batches_here(volume: RunsVolume, store: RunStore) -> None:
             await _download(volume, there, [f"steps/{name}/journal.json"])
             try:
                 entry = find_entry(there, int(name))
-                refs = [ref for ref in file_refs(entry) if not has(store, ref)]
+                refs = [ref for ref in file_refs(entry) if not has_record(store, ref)]
                 content = {ref: await volume.read(f"{run_id}/{ref.path}") for ref in refs}
-                unload(store, content)
+                write_records(store, content)
             except CorruptFileError as error:
                 logger.warning("step %s is not as the Volume has it: %s", name, error)
 

@@ -6,7 +6,6 @@ A model that is made is kept in a cache, `<runs_dir>/.models/<digest of everythi
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -25,7 +24,7 @@ from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import digest_file, lock_file, writing
+from mortal_steps.store.files import digest_file, locked
 from mortal_steps.types import Problem
 from mortal_steps.types.paths import Below
 
@@ -113,12 +112,7 @@ def make_base_model(
     store = RunStore(cache_dir)
     if key is None:
         key = Path(base_model_path(config, dataset_fingerprint(problems), cache_dir=cache_dir)).name
-    lock_path = store.path(f".{key}.lock")
-    with writing(lock_path):
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        lock = lock_path.open("w")
-    with lock:
-        lock_file(lock, fcntl.LOCK_EX, lock_path)  # runs that begin alike make it once
+    with locked(store.path(f".{key}.lock")):  # runs that begin alike make it once
         try:
             store.verify_folder(key, store.folder_digest(key))
         except CorruptFileError as error:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mortal_steps.errors import StoreError
-from mortal_steps.store.files import write_atomically
+from mortal_steps.store.files import lock_file, write_atomically
 from mortal_steps.system.processes import ProcessId
 
 WAIT_S = 90.0
@@ -29,7 +29,8 @@ def hold(folder: Path, name: str, *, lock: int) -> None:
     ends. Raises `StoreError` while another process follows the run.
     """
     began = time.monotonic()
-    while not _locked(lock):
+    log = Path(f"/dev/fd/{lock}")
+    while not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, log):
         waited = time.monotonic() - began
         if waited > WAIT_S:
             holder = holder_of(folder, name)
@@ -52,11 +53,3 @@ def holder_of(folder: Path, name: str) -> ProcessId | None:
 
 def _record(folder: Path, name: str) -> Path:
     return folder / f"{name.replace(':', '.')}.json"
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

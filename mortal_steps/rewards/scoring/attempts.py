@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mortal_steps.config import RewardsConfig
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
 from mortal_steps.rewards.scoring.hosts import Host
+from mortal_steps.system.retry import backoff
 from mortal_steps.types import GeneratedGroup
 
 FIRST_DELAY_S = 0.25
@@ -66,10 +67,10 @@ class Attempts:
         """Return the last outcome of each function of a round; the last attempt is in a new
         process."""
         outcomes: dict[str, Outcome] = {}
-        left = list(names)
+        left, delays_s = list(names), backoff(FIRST_DELAY_S, LONGEST_DELAY_S)
         for attempt in range(1 + self._config.retries):
             if attempt:
-                self._stopped.wait(min(FIRST_DELAY_S * 2 ** (attempt - 1), LONGEST_DELAY_S))
+                self._stopped.wait(next(delays_s))
                 if attempt == self._config.retries and any(
                     may_be_the_process(outcomes[name]) for name in left
                 ):

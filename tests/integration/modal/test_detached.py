@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.compute.modal.prices import container_rate
+from mortal_steps.compute.modal.meter import container_rate
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError
 from mortal_steps.report.summary import summarize

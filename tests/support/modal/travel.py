@@ -1,7 +1,5 @@
 """A Volume that is a folder, and records that travel to it and back."""
 
-from types import SimpleNamespace
-
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
     Problem,
@@ -20,19 +18,12 @@ class Volume:
         self.root = root
         self.asked = []
         self.away = None
-        self.leases = ["1"]
 
     def reload(self):
         self.asked.append("reload")
 
     def commit(self):
         self.asked.append("commit")
-
-    def listdir(self, path):
-        if self.away:
-            raise self.away
-        self.asked.append("listdir")
-        return [SimpleNamespace(path=f"{path}/{name}") for name in self.leases]
 
     async def find(self, path):
         file = self.root / path

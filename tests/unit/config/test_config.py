@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mortal_steps.compute.modal.prices import dollars_per_second
+from mortal_steps.compute.modal.meter import dollars_per_second
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.reference import reference_toml

@@ -62,7 +62,7 @@ class Account:
 def account(monkeypatch):
     account = Account()
     monkeypatch.setattr(FunctionCall, "from_id", account.call)
-    monkeypatch.setattr(retry, "BACKOFF_S", (0.01,))
+    monkeypatch.setattr(retry, "LONGEST_DELAY_S", 0.01)
     return account
 
 

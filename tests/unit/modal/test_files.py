@@ -256,7 +256,7 @@ async def test_an_error_about_a_file_here_is_not_put_down_to_modal(tmp_path):
 
 async def test_every_try_of_an_upload_asks_whether_this_process_may(monkeypatch):
     """A machine that slept between two of them has lost the run by then."""
-    monkeypatch.setattr(retry, "BACKOFF_S", (0.01,))
+    monkeypatch.setattr(retry, "LONGEST_DELAY_S", 0.01)
     holds, tried = [True, True, False], []
 
     async def may_write():

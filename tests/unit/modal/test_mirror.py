@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mortal_steps.compute.modal import cargo, mirror
+from mortal_steps.compute.modal import mirror, orders
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import CorruptFileError, TransientError, WorkerError
@@ -23,24 +23,18 @@ def write(store, name, body=MADE):
     return store.write_record(f"steps/000000/{name}.json", body, list[Problem])
 
 
-async def test_what_no_container_has_committed_goes_with_the_next_order_that_does(
-    volume, here, there, batch, tmp_path
-):
-    mine = Mirror(volume, here)
-    sampled = write(RunStore(tmp_path / "container"), "sampled")
-    content = cargo.load(RunStore(tmp_path / "container"), [sampled], cargo.ROOM)
-    assert list(await mine.load({"problems": batch}, with_all=False)) == [batch]
-    await mine.pull(Outcome(value=sampled, files=content, is_committed=False))
-    assert here.read_record(sampled, list[Problem]) == MADE
+async def test_a_record_goes_with_orders_until_one_is_answered(volume, here, batch, tmp_path):
+    mine, container = Mirror(volume, here), RunStore(tmp_path / "container")
+    sampled = write(container, "sampled")
     scored = write(here, "scored")
     mine.take_along(scored)
-    assert await mine.load({}, with_all=False) == {}
-
-    sent = await mine.load({"rewards": [scored]}, with_all=True)
-    assert set(sent) == {scored, sampled, batch}
-    assert await mine.load({"rewards": [scored]}, with_all=True) == sent, "if nobody answers"
-    await mine.pull(Outcome(on_volume=tuple(sent)))
-    assert await mine.load({"rewards": [scored, sampled]}, with_all=True) == {}
+    asked = {"problems": batch, "rewards": [scored]}
+    assert list(await mine.load(asked)) == [batch, scored]
+    assert list(await mine.load(asked)) == [batch, scored], "if nobody answers"
+    content = orders.load_records(container, [sampled])
+    await mine.pull(asked, Outcome(value=sampled, files=content))
+    assert here.read_record(sampled, list[Problem]) == MADE
+    assert await mine.load({"all": [batch, scored, sampled]}) == {}
     assert volume.asked == []
 
 
@@ -60,17 +54,17 @@ async def test_a_flow_that_comes_back_uploads_what_the_one_before_had_not_sent(
 async def test_what_is_larger_than_an_order_is_uploaded_before_it(
     volume, here, there, batch, monkeypatch
 ):
-    monkeypatch.setattr(cargo, "ROOM", 10)
-    assert await Mirror(volume, here).load({"problems": batch}, with_all=False) == {}
+    monkeypatch.setattr(orders, "ROOM", 10)
+    assert await Mirror(volume, here).load({"problems": batch}) == {}
     assert there.read_record(batch, list[Problem]) == PROBLEMS
 
 
 async def test_what_an_outcome_lacks_is_downloaded(volume, here, there):
     made = write(there, "made")
-    await Mirror(volume, here).pull(Outcome(value=made))
+    await Mirror(volume, here).pull({}, Outcome(value=made))
     assert here.read_record(made, list[Problem]) == MADE
     with pytest.raises(CorruptFileError):
-        await Mirror(volume, here).pull(Outcome(value=FileRef(path=made.path, sha256="0" * 64)))
+        await Mirror(volume, here).pull({}, Outcome(value=FileRef(path=made.path, sha256="0" * 64)))
 
 
 async def test_the_volume_hears_where_the_run_stands_beside_the_calls(
@@ -96,7 +90,7 @@ async def test_the_volume_hears_where_the_run_stands_beside_the_calls(
             with pytest.raises(told):
                 async with asyncio.timeout(5):
                     while True:
-                        await mine.load({}, with_all=True)
+                        await mine.load({})
                         await asyncio.sleep(0.01)
         volume.away = None
         async with asyncio.timeout(5):

@@ -1,8 +1,10 @@
 """mortal_steps.system.retry: what failed is repeated, after the delays that were given."""
 
+import itertools
+
 import pytest
 
-from mortal_steps.system.retry import retry, retry_async
+from mortal_steps.system.retry import backoff, retry, retry_async
 
 
 class Flaky:
@@ -51,3 +53,7 @@ async def test_it_is_the_same_with_coroutines():
         return work()
 
     assert await retry_async(ask, on=ConnectionError, delays_s=(0, 0)) == 3
+
+
+def test_delays_double_up_to_the_longest():
+    assert list(itertools.islice(backoff(1.0, 5.0), 5)) == [1.0, 2.0, 4.0, 5.0, 5.0]

@@ -1,17 +1,15 @@
-"""Records that travel with orders and outcomes: what is committed, and what is still owed."""
+"""Records that travel with orders and outcomes, and what is committed."""
 
 from dataclasses import replace
 
 import pytest
 
-from mortal_steps.compute.modal import cargo
+from mortal_steps.compute.modal import orders
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.errors import CorruptFileError, LeaseLostError
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
-    GenerateRequest,
     Problem,
-    WeightsRef,
 )
 from tests.support.modal.orders import ORDER
 from tests.support.modal.travel import MADE, PROBLEMS
@@ -46,22 +44,15 @@ def host(volume, there, monkeypatch, tmp_path):
     return host
 
 
-def order(method, here, batch, *, room=cargo.ROOM, **changed):
-    files = cargo.load(here, [batch], cargo.ROOM)
-    payload = {"request": {"batch": batch}}
-    return replace(ORDER, method=method, payload=payload, files=files, room=room, **changed)
+def order(method, here, batch):
+    files = orders.load_records(here, [batch])
+    return replace(ORDER, method=method, payload={"request": {"batch": batch}}, files=files)
 
 
-def test_a_shard_travels_and_a_train_step_is_committed(host, volume, here, there, batch):
+def test_what_was_made_travels_and_is_committed(host, volume, here, there, batch):
     sampled = host.call(order("generate", here, batch))
     assert list(sampled.files) == [sampled.value["made"]], "the asker has the batch"
-    assert (sampled.is_committed, sampled.on_volume) == (False, ())
-    assert volume.asked == ["reload"]
-
-    trained = host.call(order("train_step", here, batch))
-    assert trained.files == sampled.files
-    assert (trained.is_committed, trained.on_volume) == (True, (batch,))
-    assert volume.asked == ["reload", "reload", "commit"]
+    assert volume.asked == ["reload", "commit"]
     assert there.read_record(batch, list[Problem]) == PROBLEMS
 
 
@@ -78,9 +69,10 @@ def test_a_container_whose_gpu_has_failed_commits_and_ends(host, volume, here, b
     assert volume.asked[:2] == ["reload", "commit"]
 
 
-def test_a_shard_that_is_too_large_goes_by_the_volume(host, volume, here, batch):
-    sampled = host.call(order("generate", here, batch, room=10))
-    assert (sampled.is_committed, sampled.files) == (True, {})
+def test_what_is_too_large_goes_by_the_volume(host, volume, here, batch, monkeypatch):
+    asked = order("generate", here, batch)
+    monkeypatch.setattr(orders, "ROOM", 10)
+    assert host.call(asked).files == {}
     assert volume.asked == ["reload", "commit"]
 
 
@@ -101,77 +93,6 @@ def test_a_reload_waits_for_files_that_are_still_written(host, volume, here, bat
     still_open += [1]
     with pytest.raises(RuntimeError, match="open files"):
         host.call(order("train_step", here, batch))
-
-
-def test_a_call_that_needs_nothing_of_the_volume_does_not_reload_it(host, volume, here, batch):
-    again = order("train_step", here, batch, after="ta-1")
-    host.call(again)
-    assert volume.asked == ["listdir", "commit"]
-    host.call(replace(again, files={}))
-    assert volume.asked[2:] == ["listdir", "commit"], "the batch is here by now"
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"after": "ta-2"},  # which may have taken a step
-        {"after": ""},
-        {"files": {}},
-        {"method": "checkpoint"},
-        {"release": replace(ORDER.release, sources="other")},
-    ],
-)
-def test_any_other_call_reloads(host, volume, here, batch, changed):
-    host.call(replace(order("train_step", here, batch, after="ta-1"), **changed))
-    assert volume.asked[0] == "reload"
-
-
-def test_a_call_reloads_where_the_volume_knows_of_a_later_lease(host, volume, here, there, batch):
-    """And is refused then; also where the Volume cannot say."""
-    asked = order("train_step", here, batch, after="ta-1")
-    volume.leases = ["1", "2", "other"]
-    write_atomically(there.path("leases/2"), b"process 7 on another machine\n")
-    assert type(host.call(asked).error) is LeaseLostError
-    assert volume.asked == ["listdir", "reload", "commit"]
-    volume.away = ConnectionError("no route")
-    assert type(host.call(asked).error) is LeaseLostError
-    assert volume.asked[3:] == ["reload", "commit"]
-
-
-def publish(store, content):
-    """Version 1, of this content."""
-    with store.committing_folder("weights/v1") as folder:
-        (folder / "model.safetensors").write_text(content)
-    return WeightsRef(version=1, path="weights/v1", sha256=store.folder_digest("weights/v1"))
-
-
-def shard_of(here, batch, weights):
-    """An order for a shard of a batch, to the container that answered last."""
-    request = GenerateRequest(
-        stage="generate",
-        step=0,
-        shard=0,
-        problems=batch,
-        start=0,
-        stop=1,
-        num_generations=1,
-        sampling=None,
-        weights=weights,
-        output="steps/000000/generations-0.parquet",
-    )
-    return replace(order("generate", here, batch, after="ta-1"), payload={"request": request})
-
-
-def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there, batch):
-    asked = shard_of(here, batch, publish(here, "these"))
-    host.call(asked)
-    assert volume.asked[:1] == ["reload"]
-    publish(there, "those of an attempt on other hardware that was lost")
-    host.call(asked)
-    assert volume.asked.count("reload") == 2
-    publish(there, "these")
-    host.call(asked)
-    assert volume.asked.count("reload") == 2
 
 
 def test_a_container_that_is_taken_away_commits(host, volume, here, batch):
