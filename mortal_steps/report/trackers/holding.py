@@ -1,8 +1,7 @@
 """One process at a time writes a run's record in a tracker.
 
-The lock is on the file that the process prints to, for what a tracker starts inherits that: W&B's
-process goes on writing after a kill of the one that started it, and holds the lock until it has
-ended.
+The lock is on the file that the process prints to, for what a tracker starts inherits that, such as
+W&B's process, and holds the lock until it has ended.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ TRY_EVERY_S = 0.2
 def hold(folder: Path, name: str, *, lock: int) -> None:
     """Become the process that writes to this tracker; `lock` is the descriptor of its log.
 
-    Waits for one that is about to end. Raises `StoreError` while another process follows the run,
-    or what a killed one has started still writes.
+    Waits for one that is about to end, and for what a killed one has started, which its supervisor
+    ends. Raises `StoreError` while another process follows the run.
     """
     began = time.monotonic()
     while not _locked(lock):
-        if time.monotonic() - began > WAIT_S:
+        waited = time.monotonic() - began
+        if waited > WAIT_S:
             holder = holder_of(folder, name)
-            who = f"process {holder.pid}" if holder else "what a killed process has started"
+            who = f"process {holder.pid}" if holder else "a process that has no record"
             raise StoreError(f"{who} brings the run to {name} already, until its flow ends")
         time.sleep(TRY_EVERY_S)
     folder.mkdir(exist_ok=True)
