@@ -21,5 +21,5 @@ from prefect.server.events.ordering import memory
 WAIT = timedelta(seconds=10)
 """Longer than a process takes to pass on an event, even with four attempts."""
 
-memory.PRECEDING_EVENT_LOOKBACK = WAIT
+memory.PRECEDING_EVENT_LOOKBACK = WAIT  # type: ignore[attr-defined]
 CausalOrdering = memory.CausalOrdering
