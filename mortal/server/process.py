@@ -23,7 +23,6 @@ from mortal.server.database import (
     EARLIER_VARIABLE,
     VARIABLE,
     database_url,
-    give_back_space,
     sqlite_file,
     without_password,
 )
@@ -219,12 +218,8 @@ def _serve(
 
 
 def _tables(path: Path) -> Literal["all", "some", "none"]:
-    """Make the file of an SQLite database smaller if that is worth the time, and give an empty one
-    the tables that were kept. Return which tables of the installed Prefect it has then."""
-    try:
-        give_back_space(path)
-    except sqlite3.Error as error:  # for example a full disk; the server starts with the old file
-        sys.stderr.write(f"{path} could not be made smaller: {error}\n")
+    """Give an empty SQLite database the tables that were kept. Return which tables of the installed
+    Prefect it has then."""
     try:
         return "all" if has_all_tables(path) else "none" if is_empty(path) else "some"
     except sqlite3.Error as error:  # Prefect's migrations wait longer, and report more
