@@ -15,11 +15,16 @@ import httpx
 from mortal.beside import PrefectBeside
 from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.terminal.display import page_now, show_outcome
-from mortal.terminal.output import checking, run_argument, say
-from mortal.terminal.streams import losing_what_cannot_be_printed
+from mortal.terminal.output import (
+    checking,
+    losing_what_cannot_be_printed,
+    run_argument,
+    say,
+)
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
+from mortal_steps.orchestration.batch_source import has_samplers
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
@@ -65,7 +70,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
-            if (found := find_placement(run.config)).gpus:
+            if (found := find_placement(run.config, samples=has_samplers(run.config))).gpus:
                 say(f"placement: {placement_in_words(found)}")
             spinner.show("waiting for the Prefect server")
             server = prefect.answering()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.data import shared_entries
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
@@ -24,9 +23,8 @@ from mortal_steps.runs.removal import (
     remove_trash,
     trash_in,
 )
-from mortal_steps.runs.retention import what_may_go
+from mortal_steps.runs.retention import last_written, survey, what_may_go
 from mortal_steps.runs.run import Run, list_runs
-from mortal_steps.runs.survey import last_written, survey
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import lock_file, writing
 
@@ -95,7 +93,6 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
                 done = False
             else:
                 say(f"removed {item.what} ({byte_size(item.num_bytes)})")
-        shared_entries.remove_unused(RunStore(runs_dir.absolute() / ".data"))
     return done
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mortal.terminal.chart import chart
-from mortal.terminal.console import console
+from mortal.terminal.console import PlainConsole, console
 from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
@@ -20,6 +20,8 @@ from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
+from mortal_steps.runs.checked import Checked
+from mortal_steps.runs.verify import FinishedCheck, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -209,3 +211,37 @@ def _listens(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
+    """Check a run, one line for each problem; returns whether there is none."""
+    damaged: list[Checked] = []
+    num_files = num_bytes = 0
+    with PlainConsole(stderr=True).status("checking") as status:
+        for file in check.files():
+            num_files, num_bytes = num_files + 1, num_bytes + file.num_bytes
+            status.update(f"checking: {num_files} files, {num_bytes / 1e9:.2f} GB")
+            if file.damage is not None:
+                damaged.append(file)
+                if not as_json:
+                    console.print(f"{file.path} {file.damage}: {file.outcome}")
+    if as_json:
+        console.print_json(
+            data={
+                "files": num_files,
+                "bytes": num_bytes,
+                "steps": check.num_steps,
+                "linked": check.num_linked,
+                "damaged": [
+                    {"path": str(f.path), "damage": f.damage, "outcome": f.outcome} for f in damaged
+                ],
+            }
+        )
+    elif damaged and check.is_driven():
+        console.print("The run is being driven: what it replaces meanwhile can look damaged.")
+    elif not damaged:
+        console.print(
+            f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "
+            f"the chain of {check.num_linked} steps is whole"
+        )
+    return not damaged

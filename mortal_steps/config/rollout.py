@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from mortal_steps.config.engines import EngineName
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.extensions import Registry, simple
@@ -15,6 +15,13 @@ GENERATE = "generate"
 """The run's own workers sample and score each step."""
 BATCH_SOURCES = Registry("rollout.source", simple({GENERATE: "mortal_flows.rollouts:Rollouts"}))
 """Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_source.py)."""
+
+SINGLE_TURN = "single_turn"
+EPISODES = Registry(
+    "rollout.episodes",
+    simple({SINGLE_TURN: "mortal_steps.rollout.episodes.single_turn:SingleTurn"}),
+)
+"""Each is a class of `Episodes` (mortal_steps/rollout/episodes/base.py)."""
 
 RELOAD, VOLUME = "reload", "volume"
 """The ways that a run takes by default: the first on a CPU and for engines that sleep."""
@@ -47,6 +54,7 @@ HALF_PRECISION_MEAN = 0.1
 
 WeightSyncName = Annotated[str, AfterValidator(WEIGHT_SYNC.check)]
 BatchSourceName = Annotated[str, AfterValidator(BATCH_SOURCES.check)]
+EpisodesName = Annotated[str, AfterValidator(EPISODES.check)]
 
 
 class RolloutConfig(Section):
@@ -116,6 +124,11 @@ class RolloutConfig(Section):
     precision, times its log-probability (if that is below -1)."""
     engine_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
     """Additional keyword arguments for the engine (for vLLM: of `LLM(...)`)."""
+    episodes: Annotated[EpisodesName, Affects.SAMPLING] = SINGLE_TURN
+    """How a completion comes about. `single_turn`: the model answers the prompt once; or a class of
+    your own, written as `module:name`, in which it answers in several turns."""
+    episodes_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
+    """Settings for episodes of your own."""
     source: Annotated[BatchSourceName, Affects.SAMPLING | Affects.SCORES] = GENERATE
     """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
     and its reward functions score; or a batch source of your own, written as `module:name`."""
@@ -123,6 +136,11 @@ class RolloutConfig(Section):
         default_factory=dict
     )
     """Settings for a batch source of your own."""
+
+    @property
+    def engine_kind(self) -> EngineKind:
+        """What is known of the engine; before it is settled, of the one that is always there."""
+        return ENGINES.entry(self.engine or ALWAYS_THERE)
 
 
 def check_sleep(rollout: RolloutConfig, backend: str) -> None:

@@ -149,7 +149,7 @@ class RunConfig(Section):
 
     def with_room_for_adapters(self) -> RunConfig:
         """The same with the engine options that a LoRA adapter beside its base asks for."""
-        adapters = ENGINES.entry(self.rollout.engine or ALWAYS_THERE).adapters
+        adapters = self.rollout.engine_kind.adapters
         if adapters is None or not self.training.publishes_adapter:
             return self
         options = adapters.options_for(self.training.lora.r) | self.rollout.engine_options
@@ -199,7 +199,7 @@ class RunConfig(Section):
         """
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        engine = ENGINES.entry(self.rollout.engine or ALWAYS_THERE)
+        engine = self.rollout.engine_kind
         differs = engine.corrects_importance or self.rollout.source != GENERATE
         differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs

@@ -83,6 +83,11 @@ def needed_roles(config: RunConfig) -> frozenset[Role]:
     return frozenset(needed)
 
 
+def has_samplers(config: RunConfig) -> bool:
+    """Return whether a run starts rollout workers."""
+    return "rollout" in needed_roles(config)
+
+
 def declared(config: RunConfig, name: str) -> Any:
     """What the batch source of a run declares: an attribute of `BatchSource`. A factory that is no
     class declares the defaults."""

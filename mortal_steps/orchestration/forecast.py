@@ -19,7 +19,6 @@ from mortal_steps.compute.placement import (
     sharing_gpus,
 )
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
 
@@ -122,10 +121,10 @@ class Forecast:
         return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
 
 
-def forecast(config: RunConfig, prompt: int | None) -> Forecast:
-    """What a settled configuration will do, with a longest prompt of so many tokens (None:
-    unknown). Raises what `find_placement` raises."""
-    found = find_placement(config)
+def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> Forecast:
+    """Work out what a settled configuration will do, with a longest prompt of so many tokens (None:
+    unknown) and, without `samples`, no rollout workers. Raises what `find_placement` raises."""
+    found = find_placement(config, samples=samples)
     shape = find_shape(config.model) if found.gpus else None
     return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
 
@@ -135,7 +134,7 @@ def engine_memory(
 ) -> EngineMemory | None:
     """What a rollout worker takes of a GPU; None for an engine of the user's own."""
     kind, options = (
-        ENGINES.entry(config.rollout.engine or ALWAYS_THERE),
+        config.rollout.engine_kind,
         config.rollout.engine_options,
     )
     size = gpus_per_engine(config)

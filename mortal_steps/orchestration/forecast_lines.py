@@ -9,7 +9,6 @@ from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import CONTEXT
 from mortal_steps.compute.placement import Placement
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.orchestration.forecast import VLLM_SHARE, Card, Forecast, gib
 from mortal_steps.orchestration.room_on_gpus import warnings_of
 from mortal_steps.report.units import counted
@@ -80,7 +79,7 @@ def _batch(config: RunConfig) -> str:
 
 def _sampling(config: RunConfig, placement: Placement) -> str:
     rollout = config.rollout
-    kind = ENGINES.entry(rollout.engine or ALWAYS_THERE)
+    kind = rollout.engine_kind
     parts = [f"{rollout.engine} in {config.sampled_model.dtype}"]
     parts.append(counted(config.num_shards, "shard"))
     if kind.memory_option is not None and any(placement.engines):

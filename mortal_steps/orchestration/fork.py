@@ -26,8 +26,7 @@ from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.orchestration.settling import find_reward_commits
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems
-from mortal_steps.runs.run import Run, find_run
-from mortal_steps.runs.view import check_never_begun
+from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.schedule import num_train_steps, with_own_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import hidden_beside, sync_to_disk

@@ -4,7 +4,7 @@
     weights/v11, v12            those that sample the first steps
     steps/000012/generations-*  completions that would come out the same: sampled with weights from
                                 before the fork, where nothing else that they depend on was changed
-    base_model.json, data/train.parquet
+    base_model.json, data/train.arrow
 
 and as copies the logs up to the checkpoint. Scores are always made again: a
 reward function may have been edited under its old name.

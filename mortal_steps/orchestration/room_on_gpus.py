@@ -104,7 +104,7 @@ def _number(value: object, usual: int) -> int:
 def _preempting(found: Forecast, card: Card) -> Iterator[str]:
     """That an engine cannot hold all sequences that it samples at once."""
     config = found.config
-    if ENGINES.entry(config.rollout.engine or ALWAYS_THERE).memory_option is None:
+    if config.rollout.engine_kind.memory_option is None:
         return
     at_once = _number(config.rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
     sequences = min(rows_per_shard(config), at_once)
@@ -144,7 +144,7 @@ def _other_settings(
 
 def _of_sampling(config: RunConfig, placement: Placement) -> Iterator[tuple[str, str, RunConfig]]:
     training, rollout = config.training, config.rollout
-    kind = ENGINES.entry(rollout.engine or ALWAYS_THERE)
+    kind = rollout.engine_kind
     if placement.shares and kind.memory_option is not None:
         for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
             options = {**rollout.engine_options, kind.memory_option: share}

@@ -23,7 +23,7 @@ from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.rollout.sampling import sampling_params
-from mortal_steps.runs.doing import Doing
+from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore

@@ -20,7 +20,8 @@ from mortal_steps.compute.local import REHEARSAL, call_in_turn
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import load_problems
-from mortal_steps.orchestration.preflight import check_interpreter, check_something_scores
+from mortal_steps.orchestration.checks import check_interpreter
+from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.rollout_trial import chosen_problems
 from mortal_steps.report.samples import told
 from mortal_steps.rewards.scoring.completions_file import (
@@ -181,7 +182,7 @@ def try_rewards(
     function raises itself.
     """
     check_something_scores(config, given[0].group.problem)
-    check_interpreter(config, "reward")
+    check_interpreter(config.compute, "reward")
     size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)
     shards = [given[start : start + size] for start in range(0, len(given), size)]
     rewards = config.rewards.model_copy(update={"on_error": "mask"})

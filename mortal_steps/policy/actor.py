@@ -97,9 +97,10 @@ class Actor:
         train: Sequence[Problem],
         held_out: Sequence[Problem],
         supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
+        sampled: int,
     ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths | None]:
-        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`). This
-        needs no weights and no GPU.
+        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
+        leave room for `sampled` tokens. This needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, what TRL and its libraries warn of,
         and the lengths. Raises
@@ -119,7 +120,7 @@ class Actor:
                 )
             idle = algorithm.check(self._config)
         warned = self._warned.take()
-        lengths = prompt_lengths.measure(self._config, prompts)
+        lengths = prompt_lengths.measure(self._config, prompts, sampled)
         if lengths is None:  # the model's files are on Modal alone
             return idle, warned, None
         return idle + self._check_fit(), warned, lengths

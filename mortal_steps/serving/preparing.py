@@ -90,7 +90,7 @@ def _interpreter(run: Run, wanted: Wanted) -> Interpreter | None:
     """The interpreter whose vLLM serves the model; None if transformers serves it."""
     if wanted.engine == "transformers":
         return None
-    python = wanted.python or rollout_interpreter(run.config)
+    python = wanted.python or rollout_interpreter(run.config.compute)
     found = look_at(python)
     if found.vllm:
         return found

@@ -8,7 +8,7 @@
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
       activity.json        what it does just now, while it is driven
-      data/                the problems, as read at the start (train.parquet, eval.json)
+      data/                the problems, as read at the start (train.arrow, eval.json)
       steps/000012/        batch.json, generations-<shard>.parquet, rewards-<shard>.parquet,
                            journal.json, result.json
       evaluations/000012/  generations and rewards of the held-out problems

@@ -137,4 +137,4 @@ def test_a_source_and_an_algorithm_have_to_fit(project):
     config = parse_config(values)
     actor = Actor(run_dir=str(project), config=config, fingerprint="", model_path="", num_steps=1)
     with pytest.raises(ConfigError, match=r"algorithm\.type = 'grpo' trains on .*supplies Rows"):
-        actor.check(train=[], held_out=[], supplied=Rows)
+        actor.check(train=[], held_out=[], supplied=Rows, sampled=0)

@@ -36,7 +36,7 @@ from mortal_steps.rewards.calling.plain import (
     shown,
 )
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.texts import printable
+from mortal_steps.system.texts import printable
 from mortal_steps.system.threads import event_loop_in_thread
 
 FLOAT32_MAX = 3.4028234e38

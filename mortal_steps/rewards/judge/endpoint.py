@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletion
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.judge.question import CHARACTERS_PER_TOKEN, SCHEMA, Question
-from mortal_steps.rewards.texts import printable
+from mortal_steps.system.texts import printable
 
 logger = logging.getLogger(__name__)
 

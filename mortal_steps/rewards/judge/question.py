@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mortal_steps.rewards.texts import storable
+from mortal_steps.system.texts import storable
 
 DEFAULT_RUBRIC = (
     "Judge how correct, complete and helpful the answer is. The lowest score is for an answer that "

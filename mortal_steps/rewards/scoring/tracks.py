@@ -14,11 +14,11 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources import comes_from_gym
-from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.host_calls import RewardHost
 from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.rewards.reward_model.process import OF_THE_HUB, ModelProcess
-from mortal_steps.rewards.scoring.hosts import Host, HostInThread, Track
+from mortal_steps.rewards.scoring.hosts import Host, Track
 from mortal_steps.rewards.scoring.program_place import LANES_FOLDER, place_settings
 from mortal_steps.scores import reward_names
 from mortal_steps.system.cores import num_cores
@@ -34,9 +34,7 @@ def tracks_of(config: RunConfig, run_dir: Path, before_start: Callable[[], None]
     for name in terms:
         if name in alone:
             tracks.append(_of_its_own(name, terms[name], making))
-    if sum(len(track.hosts) for track in tracks) == 1:
-        return tracks
-    return [replace(track, hosts=[HostInThread(one) for one in track.hosts]) for track in tracks]
+    return tracks
 
 
 class _Making:
@@ -60,7 +58,7 @@ class _Making:
 
     def host(self, terms: Mapping[str, RewardTerm]) -> Host:
         """A host for functions."""
-        return HostProcess(
+        return RewardHost(
             terms,
             gym_rows=comes_from_gym(self.config.data),
             sandbox=self._sandbox,

@@ -44,7 +44,7 @@ NOT_NEEDED = (
     *(f"{HISTORY}/{name}" for name in STEP_FILES),
     *("evaluations/000002/generations-0.parquet", "evaluations/000002/rewards-1.parquet"),
 )
-LOST = ("run.json", "config.toml", "data/train.parquet", "data/eval.json", "reward_sources.json")
+LOST = ("run.json", "config.toml", "data/train.arrow", "data/eval.json", "reward_sources.json")
 FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json")
 
 

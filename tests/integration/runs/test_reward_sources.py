@@ -56,7 +56,7 @@ async def test_it_stops_at_edited_ones_until_they_are_accepted(config, tmp_path,
 
 def test_an_upgraded_package_is_noted_and_stops_nothing(config, monkeypatch):
     rewards = config.rewards.model_copy(
-        update={"functions": ("mortal_steps.rewards.functions:exact_match",)}
+        update={"functions": ("mortal.rewards.functions:exact_match",)}
     )
     config = config.model_copy(update={"rewards": rewards, "run_id": "upgraded"})
     run = open_run(config)

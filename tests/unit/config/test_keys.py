@@ -81,7 +81,7 @@ def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_sa
         "c1a17a6a79a766c1af0b701564cb425adfb4c172bf191e5d773aa022a17d20dc"
     )
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
-        "8564146d9673f486d99848d018a502e7bb890e9f85f70c859420e1bc648394f2"
+        "ce4504f2d267d02c2e38e67b65121fe2cdc9bd879e9f508d2562510e4c6bad7b"
     )
 
 

@@ -1,4 +1,4 @@
-"""The environment variables that reward functions see: all of the flow's, except credentials."""
+"""The environment variables that code of users sees: all of the flow's, except credentials."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ CREDENTIALS = frozenset(
         "WANDB_IDENTITY_TOKEN_FILE",
     }
 )
-"""Of trackers, model hubs and clouds. A judge's key is the reward functions' own business."""
+"""Of trackers, model hubs and clouds. The key of a service that users' code asks is its own
+business."""
 
 
 def visible_environment(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """The variables for reward functions; those `named` are always included."""
+    """Return the variables for code of users; those `named` are always included."""
     return {
         name: value
         for name, value in environment.items()
