@@ -122,17 +122,19 @@ def verify(
     run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
-    from mortal.terminal.display import show_check
-    from mortal_steps.runs.verify import FinishedCheck, RunCheck, check_here
+    from mortal.terminal.display import CheckProgress, show_check
+    from mortal_steps.runs.verify import check_here
 
     runs_dir, run_id = find_place(run_id, runs_dir)
-    check: RunCheck | FinishedCheck
-    if volume is not None:
-        from mortal.remote.runs import check_there
+    with CheckProgress(quiet=as_json) as progress:
+        if volume is None:
+            check = check_here(runs_dir, run_id, progress.note)
+        else:
+            from mortal.remote.runs import check_there
 
-        check = check_there(volume, run_id)
-    else:
-        check = check_here(runs_dir, run_id)
+            check = check_there(volume, run_id)
+            for file in check.files:
+                progress.note(file)
     raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
 
 

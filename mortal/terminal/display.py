@@ -21,7 +21,7 @@ from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.checked import Checked
-from mortal_steps.runs.verify import FinishedCheck, RunCheck
+from mortal_steps.runs.verify import RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -213,18 +213,34 @@ def _listens(host: str, port: int) -> bool:
     return True
 
 
-def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
-    """Check a run, one line for each problem; returns whether there is none."""
-    damaged: list[Checked] = []
-    num_files = num_bytes = 0
-    with PlainConsole(stderr=True).status("checking") as status:
-        for file in check.files():
-            num_files, num_bytes = num_files + 1, num_bytes + file.num_bytes
-            status.update(f"checking: {num_files} files, {num_bytes / 1e9:.2f} GB")
-            if file.damage is not None:
-                damaged.append(file)
-                if not as_json:
-                    console.print(f"{file.path} {file.damage}: {file.outcome}")
+class CheckProgress:
+    """Shows how a check of a run goes on: how much was read, and each damaged file at once."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """`quiet`: damaged files are listed at the end alone, as JSON."""
+        self._quiet = quiet
+        self._num_files = self._num_bytes = 0
+        self._status = PlainConsole(stderr=True).status("checking")
+
+    def __enter__(self) -> CheckProgress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._status.stop()
+
+    def note(self, file: Checked) -> None:
+        """Count a file that was checked."""
+        self._num_files, self._num_bytes = self._num_files + 1, self._num_bytes + file.num_bytes
+        self._status.update(f"checking: {self._num_files} files, {self._num_bytes / 1e9:.2f} GB")
+        if file.damage is not None and not self._quiet:
+            console.print(f"{file.path} {file.damage}: {file.outcome}")
+
+
+def show_check(check: RunCheck, *, as_json: bool) -> bool:
+    """Print the result of a check; returns whether nothing is damaged."""
+    damaged = [file for file in check.files if file.damage is not None]
+    num_files, num_bytes = len(check.files), sum(file.num_bytes for file in check.files)
     if as_json:
         console.print_json(
             data={
@@ -237,7 +253,7 @@ def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
                 ],
             }
         )
-    elif damaged and check.is_driven():
+    elif damaged and check.is_driven:
         console.print("The run is being driven: what it replaces meanwhile can look damaged.")
     elif not damaged:
         console.print(

@@ -11,7 +11,7 @@ import typer
 
 from mortal_steps.errors import DataError
 from mortal_steps.report.printable import printable
-from mortal_steps.runs.flow_log import FLOW_LOG
+from mortal_steps.runs.logs import FLOW_LOG
 from mortal_steps.runs.run import Run
 
 LOOK_EVERY_S = 0.5

@@ -22,7 +22,7 @@ from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, Store
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.checks import check_environment
-from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.settling import settle, with_own_seed
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.registry.registry import PRODUCTION
 from mortal_steps.registry.versions import FOLDER
@@ -31,7 +31,6 @@ from mortal_steps.rewards.sources.record import accept_present_sources, check_so
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, check_never_begun, find_run
-from mortal_steps.schedule import with_own_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem

@@ -2,11 +2,10 @@
 
     identity   what never changes: settings, problems, first model     run.json, config.toml, data/
     manifest   where it stands                                         manifest.json
-    logs       what its steps measured                                 metrics.jsonl, timings.jsonl
+    logs       what its steps measured, and what its driver logged     metrics.jsonl, logs/flow.log
     notices    what it has told of itself                              notices.jsonl
     lease      the one process that may drive it                       lock, lease.json
     activity   what it does just now                                   activity.json
-    flow_log   what the process that drives it has logged              logs/flow.log
     costs      what it has cost                                        costs.jsonl
     starting_model   the model that it began with, where it lies now
     view       all of these together, to look at: `find_run`, `Run`

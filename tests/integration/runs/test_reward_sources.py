@@ -50,7 +50,7 @@ async def test_it_stops_at_edited_ones_until_they_are_accepted(config, tmp_path,
     assert len(find_history(run.store)) == 2
     changed = [{"step": 0, "changes": [f"{source.name} was altered"]}]
     assert summarize(run).changed_rewards == changed
-    checked = check_run(tmp_path / "runs", "run").files()
+    checked = check_run(tmp_path / "runs", "run").files
     assert run.store.path(SOURCES_FILE) in [one.path for one in checked]
 
 

@@ -166,8 +166,8 @@ def test_terms_are_the_long_form_of_functions_and_weights():
     plain = RunConfig(rewards={"functions": ["a:b"]})
     assert RunConfig(rewards={"terms": terms[:1]}).fingerprint() == plain.fingerprint()
     named = RunConfig(rewards={"terms": [{**terms[0], "name": "right"}, terms[1]]})
-    assert reward_names(named) == ("right", "d")
-    assert reward_weights(named) == {"right": 1.0, "d": 0.5}
+    assert reward_names(named.rewards) == ("right", "d")
+    assert reward_weights(named.rewards) == {"right": 1.0, "d": 0.5}
     assert named.fingerprint() != RunConfig(rewards=short).fingerprint()
     assert json.dumps(named.identity()["rewards"]["terms"])
 

@@ -8,7 +8,7 @@ import pytest
 
 from mortal_steps.report.waiting import told
 from mortal_steps.runs.activity import ACTIVITY_FILE, Doing, read_activity, shown_in, write_activity
-from mortal_steps.runs.flow_log import FLOW_LOG, flow_log
+from mortal_steps.runs.logs import FLOW_LOG, flow_log
 
 
 def words(doing, seconds=0.0):

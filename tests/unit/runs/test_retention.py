@@ -229,7 +229,7 @@ def test_rollouts_go_and_verify_knows_that_they_did(runs, tmp_path):
     assert there == [5, 6, 7]
     assert len(list(runs.glob("done/steps/*/journal.json"))) == STEPS
     assert pruned_before(run.store) == 5
-    missing = [f for f in check_run(runs, "done").files() if f.damage == "is missing"]
+    missing = [f for f in check_run(runs, "done").files if f.damage == "is missing"]
     assert not [f for f in missing if f.path.name == "batch.json"]
     assert plan(runs).items == ()
 
