@@ -23,7 +23,7 @@ PATIENCE_S = 5.0
 
 
 def look_at_database() -> Iterator[Finding]:
-    """Where the history is, how large it is, and whether the running server uses it."""
+    """Check where the history is, how large it is, and whether the running server uses it."""
     home = server_home()
     try:
         url = database_url(home)
@@ -46,7 +46,7 @@ def _sqlite(path: Path) -> Finding:
 
 
 def sqlite_size(path: Path, num_bytes: int) -> Finding:
-    """Whether a file is as large as it may be."""
+    """Check whether a file is as large as it may be."""
     told = f"SQLite, {byte_size(num_bytes)} ({path})"
     if num_bytes > LARGE:
         advice = f"keep flow runs for a shorter time, or name PostgreSQL in {VARIABLE}"

@@ -26,7 +26,7 @@ from mortal_steps.runs.run import find_run
 
 
 def drive_here(config: RunConfig) -> str:
-    """What the orchestrator's container does: drive the run to its end; how it ended.
+    """Drive the run to its end in the orchestrator's container; return how it ended.
 
     Only what another attempt may mend is raised, and `KeyboardInterrupt` where the container is
     taken away: Modal calls this again in another one then.
@@ -53,6 +53,7 @@ def drive_here(config: RunConfig) -> str:
 
 
 def _was_asked_to_stop(ended: RunManifest) -> bool:
-    """Whether the run was told to stop, by `mortal stop` or by its cost, and not this process."""
+    """Return whether the run was told to stop, by `mortal stop` or by its cost, and not this
+    process."""
     why = ended.error or ""
     return why.startswith("stopped by ") and not why.startswith("stopped by SIG")

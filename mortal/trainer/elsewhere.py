@@ -15,13 +15,14 @@ from mortal_steps.runs.run import Run
 
 
 def may_be_elsewhere(run: Run) -> bool:
-    """Whether the Volume on Modal may hold news of the run that its directory here does not."""
+    """Return whether the Volume on Modal may hold news of the run that its directory here does
+    not."""
     on_modal = run.config.compute.backend == "modal"
     return on_modal and run.status() != "running" and not run.is_complete()
 
 
 def look(run: Run) -> RunStanding:
-    """The state of the run on the Volume, or the state here if it is not on the Volume."""
+    """Return the state of the run on the Volume, or the state here if it is not on the Volume."""
     from mortal.remote.runs import STANDING  # a local run needs no client of Modal's
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume_runs import look_at, runs_volume

@@ -247,7 +247,7 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
 
 
 def test_a_run_without_problems_has_no_probe(store):
-    with pytest.raises(StoreError, match=r"train\.parquet holds no problems"):
+    with pytest.raises(StoreError, match=r"train\.arrow holds no problems"):
         weights.probe_tokens(store, None, {}, 512)
 
 
