@@ -18,7 +18,7 @@ import mortal_steps
 from mortal.driver import drive
 from mortal_steps.compute.modal.detached import fetch_reward_models
 from mortal_steps.compute.modal.project import fetch_project
-from mortal_steps.compute.modal.volume_runs import runs_volume
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, TransientError
 from mortal_steps.runs.manifest import RunManifest
@@ -35,7 +35,7 @@ def drive_here(config: RunConfig) -> str:
     os.chdir(tempfile.mkdtemp())
     os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])  # for its processes
     run_id = str(config.run_id)
-    asyncio.run(fetch_project(runs_volume(config), run_id))
+    asyncio.run(fetch_project(RunsVolume(config.compute.modal.volume), run_id))
     asyncio.run(fetch_reward_models(config, Path("runs") / run_id))
     try:
         drive(config.model_copy(update={"runs_dir": "runs"}), port=0, keep_server=False)

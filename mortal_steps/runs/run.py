@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_stored_config
-from mortal_steps.config.toml_file import read_toml
+from mortal_steps.config.loader import load_stored_config, read_toml
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts

@@ -19,7 +19,12 @@ FOLLOWER = b"report.trackers.follow"
 
 
 def followers(flow):
-    return started_by(flow, FOLLOWER)
+    """The trackers' processes, each below its supervisor."""
+    return [
+        tracker
+        for supervisor in started_by(flow, FOLLOWER)
+        for tracker in started_by(supervisor, FOLLOWER)
+    ]
 
 
 def all_of(flow):
