@@ -18,8 +18,11 @@ def config(**sandbox: object) -> RunConfig:
     return RunConfig.model_validate({"rewards": rewards})
 
 
-def settings_of(config: RunConfig, environment: dict[str, str]) -> PlaceSettings:
-    return place_settings(config.rewards, config.compute.modal.app, environment)
+def settings_of(
+    config: RunConfig, environment: dict[str, str], *, sharing: int = 1
+) -> PlaceSettings:
+    modal = config.compute.modal
+    return place_settings(config.rewards, modal.app, environment, sharing=sharing)
 
 
 def test_programs_run_on_modal_where_this_is_a_container_of_its_own_or_that_is_asked_for() -> None:
@@ -35,11 +38,11 @@ def test_programs_run_on_modal_where_this_is_a_container_of_its_own_or_that_is_a
 
 
 def test_processes_have_a_part_of_the_lanes_each_and_too_few_are_refused() -> None:
-    assert place_settings(config(lanes=5), {}, sharing=2).lanes == 2
+    assert settings_of(config(lanes=5), {}, sharing=2).lanes == 2
     with pytest.raises(ConfigError, match=r"rewards\.sandbox\.lanes = 5: 6 processes"):
-        place_settings(config(lanes=5), {}, sharing=6)
-    assert place_settings(config(), {}, sharing=1000).lanes == 1
-    assert place_settings(config(place="modal"), {}, sharing=2).lanes is None
+        settings_of(config(lanes=5), {}, sharing=6)
+    assert settings_of(config(), {}, sharing=1000).lanes == 1
+    assert settings_of(config(place="modal"), {}, sharing=2).lanes is None
 
 
 def test_each_place_of_the_configuration_is_in_the_table() -> None:
