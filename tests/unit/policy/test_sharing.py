@@ -11,7 +11,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from mortal_steps.errors import ConfigError, DiskError, WeightsMismatchError
 from mortal_steps.policy import journal
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.model_files.writing import published_tensors, save_model
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.policy.sharing import Sharing
@@ -41,7 +41,7 @@ def run(model_path, tmp_path):
 
 def make_stepper(model_path, folder, **training):
     config = make_config(learning_rate=1e-2, **training)
-    stepper = GRPOStepper(config, model_path=model_path, num_steps=3, output_dir=folder)
+    stepper = GRPO().stepper(config, model_path=model_path, num_steps=3, output_dir=folder)
     stepper.begin()
     stepper.train_step(make_batch(config, 0), seed=0)
     return stepper
