@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from mortal_steps.config import RunConfig
 from mortal_steps.config.marks import Affects
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_algorithm import TrainerClass, TrlAlgorithm
 
 
 class GRPO(TrlAlgorithm, extra="forbid"):
@@ -21,11 +21,12 @@ class GRPO(TrlAlgorithm, extra="forbid"):
     trl_config: ClassVar[str] = "GRPOConfig"
     type: Annotated[str, Affects.TRAINING | Affects.STATE] = "grpo"
 
-    def trainer_class(self) -> type[Any]:
+    def trainer_class(self) -> TrainerClass:
         """Return TRL's GRPOTrainer."""
         from trl import GRPOTrainer
 
-        return GRPOTrainer
+        trainer: TrainerClass = GRPOTrainer
+        return trainer
 
     def check_built(self, config: RunConfig, built: Any) -> None:
         """Raise `ConfigError` for a correction of importance that the vespo loss does not take."""

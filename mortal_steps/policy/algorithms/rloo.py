@@ -13,7 +13,7 @@ from pydantic import field_validator
 from mortal_steps.config import RunConfig
 from mortal_steps.config.marks import Affects
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_algorithm import TrainerClass, TrlAlgorithm
 
 OF_GRPO = "leave it out, or set algorithm.type = 'grpo'"
 LACKING = {
@@ -44,11 +44,12 @@ class RLOO(TrlAlgorithm, extra="forbid"):
             raise ValueError("the first number, the lowest reward, must be below the second")
         return ends
 
-    def trainer_class(self) -> type[Any]:
+    def trainer_class(self) -> TrainerClass:
         """Return TRL's RLOOTrainer."""
         from trl import RLOOTrainer
 
-        return RLOOTrainer
+        trainer: TrainerClass = RLOOTrainer
+        return trainer
 
     def options(self) -> dict[str, Any]:
         """Return the options of RLOOConfig that GRPOConfig does not have."""

@@ -12,6 +12,9 @@ from mortal_steps.config import RunConfig
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 
+TrainerClass = type[Any]
+"""A trainer of TRL's, or a class derived from one."""
+
 
 class TrlAlgorithm(Algorithm):
     """An algorithm of TRL's; its options are those of `[training]`, under TRL's names."""
@@ -19,7 +22,7 @@ class TrlAlgorithm(Algorithm):
     trl_config: ClassVar[str]
     """The configuration of TRL's that its trainer takes, such as `GRPOConfig`."""
 
-    def trainer_class(self) -> type[Any]:
+    def trainer_class(self) -> TrainerClass:
         """Return the trainer: TRL's own, or a class derived from it.
 
         A loss of one's own is such a class with another `_compute_loss`. The trainer has the
