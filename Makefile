@@ -106,8 +106,8 @@ bench-overlap: venv  ## Generating beside training (staleness 1) against one aft
 bench-saving: venv  ## Checkpoints beside training against training that waits for them (ROUNDS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.saving $(if $(ROUNDS),--rounds $(ROUNDS))
 
-bench-dataset: venv  ## A run on a million rows: time and memory until its first step (BESIDE=COMMIT)
-	$(BIN)/python -m benchmarks.dataset $(if $(BESIDE),--beside $(BESIDE))
+bench-dataset: venv  ## A run on a million rows: time and memory until its first step (ROWS=)
+	$(BIN)/python -m benchmarks.dataset $(if $(ROWS),--rows $(ROWS))
 
 bench-resume: venv  ## How long a killed run takes to come back, at step 20 and at step 500
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resume_time

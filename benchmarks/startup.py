@@ -43,8 +43,7 @@ PARTS = {
     "mortal.server.process": "server",
     "rewards.worker": "reward worker",
     "compute.forkserver": "imports and workers",
-    "host.warden": "reward host",
-    "rewards.warden": "reward host",  # of earlier code
+    "hosts.inside": "reward host",
     "compute.container": "reward worker",  # of earlier code
 }
 """What a process is for, by what its command line holds; any other one is the command's own."""

@@ -29,7 +29,7 @@ from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
 from mortal_steps.rollout.trial import SampledProblems, sample_here
-from mortal_steps.runs.verify import FinishedCheck, check_run
+from mortal_steps.runs.verify import RunCheck, check_run
 from mortal_steps.types import Problem
 
 RUNS = Path("/runs")
@@ -72,10 +72,10 @@ def about() -> Deployed:
 
 
 @app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600, cpu=2.0)
-def verify(run_id: str) -> FinishedCheck:
+def verify(run_id: str) -> RunCheck:
     """Every file of a run against its digest, read beside the Volume."""
     runs.reload()  # a container that has answered before
-    return FinishedCheck(check_run(RUNS, run_id), driven=False)
+    return check_run(RUNS, run_id)
 
 
 @app.function(
@@ -253,6 +253,6 @@ class Endpoint:
     @modal.web_server(SERVED_AT, startup_timeout=1800, requires_proxy_auth=True)
     def serve(self) -> None:
         """Start the server; Modal waits for its port."""
-        from mortal_steps.serving.container import start_server  # what no other container needs
+        from mortal_steps.serving.preparing import start_in_container  # no other container does
 
-        start_server(RUNS, self.run_id, None if self.step == NEWEST else self.step, SERVED_AT)
+        start_in_container(RUNS, self.run_id, None if self.step == NEWEST else self.step, SERVED_AT)

@@ -155,13 +155,13 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                     await Training(
                         session,
                         PrefectStages(segments),
-                        batch_source(run.config),
+                        batch_source(run.config.rollout.source),
                         reporter,
                         stop,
                         recorder(run),
                     ).run()
             drop_results(run.info.uid)
-            await server.written_down()
+            await server.back()
             if server.forgotten and is_deployed():
                 raise ended_already(_completed(run))
     except Pause:

@@ -14,18 +14,16 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-from prefect._internal.control_listener import get_intent
-from prefect.utilities import engine
-
 from mortal_flows.stop import Stop
 from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_tasks.prefect_patches import sigterm_is_ours, was_cancelled
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def is_taken_away(stop: Stop) -> bool:
     """Tell whether SIGTERM has stopped the run, and it was no cancellation of Prefect's."""
-    return stop.reason == signal.SIGTERM.name and get_intent() != "cancel"
+    return stop.reason == signal.SIGTERM.name and not was_cancelled()
 
 
 @contextlib.contextmanager
@@ -52,19 +50,14 @@ def stop_on_signals(stop: Stop, say: Callable[[str], None], *, deployed: bool) -
             say(f"{number.name}: saving a checkpoint and stopping; a second one stops at once")
             stop.request(number.name)
 
-    prefects = engine._prefect_sigterm_handler
-    # Prefect notes a cancellation only while it knows who handles SIGTERM.
-    with engine._prefect_sigterm_bridge_lock:
-        for number in before:
-            loop.add_signal_handler(number, heard, number)
-        engine._prefect_sigterm_handler = signal.getsignal(signal.SIGTERM)  # type: ignore[assignment]
+    for number in before:
+        loop.add_signal_handler(number, heard, number)
     try:
-        yield
+        with sigterm_is_ours():
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # for a moment nobody handles them
-        with engine._prefect_sigterm_bridge_lock:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
-            engine._prefect_sigterm_handler = prefects
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

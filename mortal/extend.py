@@ -12,6 +12,8 @@ from mortal_steps.policy.algorithms.rloo import RLOO
 from mortal_steps.report.trackers.base import Entry, TrackedRun, Tracker
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
+from mortal_steps.rollout.episodes.base import Episodes
+from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.rollout.weight_sync.base import WeightSync
 from mortal_steps.types import Rows, ScoredRollouts
 
@@ -23,11 +25,13 @@ __all__ = [
     "DatasetSource",
     "Engine",
     "Entry",
+    "Episodes",
     "RewardEnvironment",
     "RewardTerm",
     "Rows",
     "SampledTokens",
     "ScoredRollouts",
+    "SingleTurn",
     "SourceRequest",
     "StepBatch",
     "Stepper",

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from prefect import Task
@@ -28,7 +26,7 @@ from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
-from mortal_tasks.history import keep_in_history
+from mortal_tasks.tags import tag_stage
 
 Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
 T = TypeVar("T")
@@ -60,36 +58,27 @@ DURABLE: dict[str, Any] = {
     "retry_condition_fn": is_transient,
     "cache_result_in_memory": False,
     "cache_policy": NO_CACHE,
-    "on_completion": [keep_in_history],
-    "on_failure": [keep_in_history],
 }
 """Options of every stage's task. The actor's stages are idempotent by themselves."""
 
 
 def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
     """`DURABLE`, with the result kept under `stage` and under what `identify` makes of the
-    inputs."""
+    inputs.
+
+    The task run is tagged here, because the function of a task is not called whose result is in the
+    cache.
+    """
 
     def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
         session: Session = inputs["session"]
         rest = {name: value for name, value in inputs.items() if name != "session"}
+        shard = rest.get("shard", 0)
+        tag_stage(stage, replayed=session.is_committed(stage, rest["step"], shard))
         return f"{session.run.info.uid}/{stage}-{SHAPE}/{identify(**rest)}"
 
     cached = {"persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
     return {**DURABLE, **cached}
-
-
-_just_made: deque[tuple[Path, FileRef]] = deque(maxlen=64)
-"""References that stages have committed on this machine and that `committed` has not checked
-yet."""
-
-
-def just_made(session: Session, reference: Reference) -> Reference:
-    """Note that this reference was made now and did not come out of a cache; `committed` then need
-    not check it."""
-    if session.config.compute.backend == "local":
-        _just_made.append((session.store.root, reference.file))
-    return reference
 
 
 async def committed(
@@ -98,10 +87,6 @@ async def committed(
     """The task's result. If it came from the cache and its file is missing from the store or has
     changed, it is made again."""
     reference: Reference = await task(session=session, **inputs)
-    made = (session.store.root, reference.file)
-    if made in _just_made:
-        _just_made.remove(made)
-        return reference
     try:
         await in_thread(partial(session.store.check_record, reference.file))
     except CorruptFileError as error:

@@ -38,7 +38,7 @@ class PrefectReporter(Reporter):
 
     async def ready(self) -> None:
         self._notices.try_again()
-        await self._server.ready()
+        self._server.check()
 
     async def refresh(self) -> None:
         if not self._server.forgotten:

@@ -1,15 +1,15 @@
 """Lets a run continue while the Prefect server is away.
 
-Training needs no server. Task runs reach the server as events, which wait in memory while it is
-away. The run continues without it for `logging.server_timeout_s`, as long as fewer events wait than
-the server can take at once, and its history is complete in the end. After that time the run ends as
-if it had been interrupted.
+Training needs no server. Task runs reach the server as events, which Prefect's client keeps while
+it is away. The run continues without it for `logging.server_timeout_s`; then it ends as if it had
+been interrupted.
 
 A server that has not heard of a run for a while may have given it up. But the run is alive, so it
 sets itself back to Running before the server starts it a second time, or while the server does so.
 
 If somebody deletes the flow run, or the server's database is gone, the run continues and sends no
-more events: the server could not write them to its database.
+more events: Prefect's server cannot store a task run whose flow run it does not know, and drops
+those of other runs that it has received together with it.
 
 A worker tells the process that it started of a cancellation. If there is no worker, as for `mortal
 train`, or if it is gone, the run sees the cancellation here and stops in order.
@@ -26,6 +26,8 @@ from uuid import UUID
 
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import State, StateType
+from prefect.events.clients import NullEventsClient
+from prefect.events.worker import EventsWorker
 from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
@@ -38,18 +40,10 @@ from prefect.states import Running
 
 from mortal_steps.errors import ServerError
 from mortal_tasks.best_effort import UNANSWERED
-from mortal_tasks.deployment_slot import keep_slot
-from mortal_tasks.history import History, history
-from mortal_tasks.state_events import send_fewer_events
+from mortal_tasks.prefect_patches import drop_events, keep_slot
 
 POLL_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
-WRITTEN_POLL_S = 0.25
-LOST_AFTER_S = 10.0
-"""The server writes events to its database within two seconds, or a few more when it is busy."""
-NOTHING_WRITTEN_S = 30.0
-"""Seconds without a task run more in its database after which a server counts as unable to write,
-as on a full disk."""
 GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
 """States in which automations, workers or a second process may put the flow run of a living
 process."""
@@ -59,9 +53,6 @@ NO_PLACE = "Deployment "
 """How the message begins when Prefect itself cancels a flow run, because another one has the slot
 of its deployment or the deployment is gone. A run that the server believed dead may be alive
 then."""
-MAX_UNRECORDED = 2000
-"""Task runs that may wait for the server. Each has up to three events, and a server that comes back
-drops events beyond 10,000."""
 
 
 class ServerWatch:
@@ -79,71 +70,30 @@ class ServerWatch:
         self._patience_s = patience_s
         self._on_cancelled = on_cancelled
         self._cancelling_since: float | None = None
-        self._history = History()
         self._away_since: float | None = None
         self._lost = False
-        self._changed = asyncio.Event()
+        self.forgotten = False
+        """Whether the server answers that it does not know this flow run."""
 
     @property
     def away(self) -> bool:
         """Whether the server did not answer when it was last asked."""
         return self._away_since is not None
 
-    @property
-    def forgotten(self) -> bool:
-        """Whether the server answers that it does not know this flow run."""
-        return self._history.muted
-
-    async def ready(self) -> None:
-        """Return when the run may take another step. Raises `ServerError` if the server is gone for
-        good."""
-        while self.away and not self._lost and len(self._history) > MAX_UNRECORDED:
-            await self._change()
-        self._raise_if_lost()
+    def check(self) -> None:
+        """Raise `ServerError` if the server is gone for good."""
+        if self._lost:
+            raise ServerError(
+                f"the Prefect server at {self._client.api_url} has not answered for "
+                f"{self._seconds_away():.0f} s (logging.server_timeout_s is "
+                f"{self._patience_s:g})"
+            )
 
     async def back(self) -> None:
         """Return when the server answers. Raises `ServerError` if it is gone for good."""
-        while self.away and not self._lost:
-            await self._change()
-        self._raise_if_lost()
-
-    async def written_down(self) -> None:
-        """Return when the server's database has every task run that has ended.
-
-        A server that was killed may have lost the last ones unnoticed; they are sent again. If it
-        writes nothing for `NOTHING_WRITTEN_S`, this gives up, logs so and returns. Raises
-        `ServerError` if the server is gone for good.
-        """
-        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
-            await self.back()
-            self._history.tell_short()
-            if self.forgotten:
-                return
-            written = told = time.monotonic()
-            await self._forget()
-            while left := len(self._history):
-                await asyncio.sleep(WRITTEN_POLL_S)
-                if self.away:
-                    await self.back()
-                    written = told = time.monotonic()
-                await self._forget()
-                now = time.monotonic()
-                if len(self._history) < left:
-                    written = now
-                if now - written > NOTHING_WRITTEN_S:
-                    say = "%d task runs are not shown: the server has written none down for %.0f s"
-                    get_run_logger().warning(say, left, now - written)
-                    return
-                if now - told > LOST_AFTER_S:
-                    self._history.tell_again()
-                    told = now
-
-    async def _forget(self) -> None:
-        """Ask which task runs the database has, and forget these. If the server does not answer,
-        `watch` will find out."""
-        with contextlib.suppress(*UNANSWERED):
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._history.forget_recorded(self._client)
+        while self.away:
+            self.check()
+            await asyncio.sleep(POLL_S / 10)
 
     async def watch(self) -> None:
         """Ask the server every two seconds whether it is there; to be run in a task of its own."""
@@ -153,28 +103,21 @@ class ServerWatch:
                 await asyncio.sleep(POLL_S)
                 self._note(answers=await self._answers())
                 self._lost = self._seconds_away() > self._patience_s
-                self._changed.set()
         self._stop_retrying()
 
     def let_go(self) -> None:
-        """If the server is gone for good, also drop what the run has sent since then about its
-        end."""
+        """Send events again to a server that did not know this flow run. If the server is gone for
+        good, drop what the run has sent since then about its end."""
+        self._mute(False)
         if self._lost:
             self._stop_retrying()
 
-    @property
-    def kept(self) -> History:
-        """Task runs that the server may not have written down."""
-        return self._history
-
     async def _answers(self) -> bool:
-        """Whether the server answers. If it does, also forget what it has written down and tell it
-        that this run is alive."""
+        """Whether the server answers. If it does, also tell it that this run is alive."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if await self._client.api_healthcheck() is not None:
                     return False
-                await self._history.forget_recorded(self._client)
                 await self._stay_running()
         except UNANSWERED:
             return False
@@ -190,8 +133,7 @@ class ServerWatch:
             return
         if self.forgotten:
             get_run_logger().warning("the server knows this flow run again, and is told of it")
-            self._history.muted = False
-            self._history.tell_again()
+            self._mute(False)
         state = flow_run.state
         if state is None:
             return
@@ -206,13 +148,16 @@ class ServerWatch:
 
     def _note_forgotten(self) -> None:
         if not self.forgotten:
-            self._history.muted = True
-            self._history.give_up()
+            self._mute(True)
             get_run_logger().warning(
                 "the server does not know this flow run any more: somebody has deleted it, or the "
                 "server's database. The run goes on, but Prefect's pages do not show it, and "
                 "another run may begin beside it; `mortal stop` ends it"
             )
+
+    def _mute(self, muted: bool) -> None:
+        self.forgotten = muted
+        EventsWorker.set_client_override(NullEventsClient if muted else None)
 
     def _is_cancelled(self, state: State[Any], *, has_worker: bool) -> bool:
         """Whether the flow run is cancelled, and no worker has told this process so far."""
@@ -230,7 +175,6 @@ class ServerWatch:
         if answers and self.away:
             say("%s answers again after %.0f s", url, self._seconds_away())
             self._away_since = None
-            self._history.tell_again()
         elif not answers and not self.away:
             say("%s does not answer; continuing without it for up to %g s", url, self._patience_s)
             self._away_since = time.monotonic()
@@ -238,21 +182,9 @@ class ServerWatch:
     def _seconds_away(self) -> float:
         return 0.0 if self._away_since is None else time.monotonic() - self._away_since
 
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    def _raise_if_lost(self) -> None:
-        if self._lost:
-            raise ServerError(
-                f"the Prefect server at {self._client.api_url} has not answered for "
-                f"{self._seconds_away():.0f} s (logging.server_timeout_s is "
-                f"{self._patience_s:g})"
-            )
-
     def _stop_retrying(self) -> None:
         """Let this process end soon: there is no server to report to."""
-        self._history.give_up()
+        drop_events()
         get_current_settings().client.max_retries = 0
 
 
@@ -269,14 +201,12 @@ async def watch_server(
     `on_cancelled` is given a reason to stop when the flow run is cancelled and no worker tells this
     process.
 
-    `ready()` before each step and `written_down()` at the end raise a `ServerError` once it has not
+    `check()` before each step, and `back()` at the end, raise a `ServerError` once it has not
     answered for `patience_s` seconds.
     """
-    send_fewer_events()
     keep_slot()
     async with get_client() as client:
         watch = ServerWatch(client, UUID(flow_run.id), patience_s, on_cancelled)
-        token = history.set(watch.kept)
         task = asyncio.create_task(watch.watch())
         try:
             yield watch
@@ -284,6 +214,4 @@ async def watch_server(
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            watch.kept.tell_short()
-            history.reset(token)
             watch.let_go()

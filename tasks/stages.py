@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+from prefect import task
+
+from mortal_steps.orchestration import evaluation
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
     Batch,
@@ -19,18 +26,96 @@ from mortal_steps.types import (
     StepResult,
     WeightsRef,
 )
-from mortal_tasks.checkpoint import checkpoint, save_final
-from mortal_tasks.durability import committed, opaque
-from mortal_tasks.evaluate import evaluate
-from mortal_tasks.generate import generate
-from mortal_tasks.get_batch import get_batch
-from mortal_tasks.history import history
+from mortal_tasks.durability import DURABLE, cached_by, committed, opaque
 from mortal_tasks.results import drop_results, forget_results
-from mortal_tasks.reward import reward
 from mortal_tasks.segments import Segments
-from mortal_tasks.start_workers import start_workers, warm_start
-from mortal_tasks.sync_weights import sync_weights
-from mortal_tasks.train_step import train_step
+from mortal_tasks.tags import tag_stage, tag_worker
+
+
+@task(name="warm_start", task_run_name="warm_start", **DURABLE)
+async def warm_start(session: Session, problems: FileRef) -> StageTiming:
+    """See `Stages`; so for all."""
+    tag_stage("warm_start")
+    return await session.build_base_model(problems)
+
+
+@task(name="start_workers", task_run_name="start_workers/{step}", **DURABLE)
+async def start_workers(session: Session, step: int) -> ActorReady:
+    tag_stage("start_workers")
+    return await session.start_workers(step)
+
+
+@task(
+    name="get_batch",
+    task_run_name="get_batch/{step}",
+    **cached_by("get_batch", lambda step: f"{step}"),
+)
+async def get_batch(session: Session, step: int) -> BatchRef:
+    return await in_thread(partial(session.get_batch, step))
+
+
+@task(
+    name="generate",
+    task_run_name="generate/{step}/{shard}",
+    **cached_by(
+        "generate", lambda step, shard, batch, weights: f"{step}-{shard}-v{weights.version}"
+    ),
+)
+async def generate(
+    session: Session, step: int, shard: int, batch: BatchRef, weights: WeightsRef
+) -> GenerationRef:
+    generated = await session.generate(batch, shard, weights)
+    tag_worker()
+    return generated
+
+
+@task(
+    name="reward",
+    task_run_name="reward/{step}/{shard}",
+    **cached_by(
+        "reward", lambda step, shard, generation: f"{step}-{shard}-{generation.file.sha256}"
+    ),
+)
+async def reward(session: Session, step: int, shard: int, generation: GenerationRef) -> RewardRef:
+    scored = await session.reward(generation)
+    tag_worker()
+    return scored
+
+
+@task(name="train_step", task_run_name="train_step/{step}", **DURABLE)
+async def train_step(
+    session: Session, step: int, batch: Batch, shards: Sequence[RewardRef]
+) -> StepResult:
+    """Prefect links this task run to those that made the `shards`."""
+    tag_stage("train_step", replayed=session.is_committed("train_step", step))
+    return await session.train_step(step, batch)
+
+
+@task(name="sync_weights", task_run_name="sync_weights/{version}/{worker}", **DURABLE)
+async def sync_weights(
+    session: Session, version: int, worker: int, weights: WeightsRef
+) -> StageTiming:
+    tag_stage("sync_weights")
+    tag_worker(worker)
+    return await session.sync_weights(weights, worker)
+
+
+@task(name="evaluate", task_run_name="evaluate/{step}", **DURABLE)
+async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluation:
+    tag_stage("evaluate")
+    return await evaluation.evaluate(session, step, weights)
+
+
+@task(name="checkpoint", task_run_name="checkpoint/{step}", **DURABLE)
+async def checkpoint(session: Session, step: int, best_score: float | None) -> Checkpoint:
+    tag_stage("checkpoint")
+    return await session.checkpoint(step, best_score=best_score)
+
+
+@task(name="save_final", task_run_name="save_final", **DURABLE)
+async def save_final(session: Session) -> FinalModel:
+    tag_stage("save_final")
+    return await session.save_final()
 
 
 class PrefectStages(Stages):
@@ -48,7 +133,7 @@ class PrefectStages(Stages):
         return await start_workers(session, step)
 
     async def get_batch(self, session: Session, step: int) -> BatchRef:
-        async with self._segments.at(step, begins=False):  # drawn while the last step is scored
+        async with self._segments.at(step):
             return await committed(get_batch, session, step=step)
 
     async def generate(
@@ -95,10 +180,8 @@ class PrefectStages(Stages):
         return await save_final(session)
 
     def forget(self, session: Session, before: int) -> None:
-        """Drop the results of these steps that Prefect holds in memory and on disk, end their
-        segments, and send their short stages to the server."""
+        """Drop the results of these steps that Prefect keeps in memory and on disk, and end their
+        segments."""
         self._segments.end(before)
-        if (kept := history.get()) is not None:
-            kept.tell_short(before)
         forget_results()
         drop_results(session.run.info.uid, before=before)

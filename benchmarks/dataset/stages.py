@@ -1,8 +1,6 @@
 """What each process of a run does with the dataset until the first step: one stage a process.
 
-    python benchmarks/dataset/stages.py STAGE CONFIG      # prints what it took, as JSON
-
-Runs under any version of MORTAL since its first, so that two can be compared.
+python -m benchmarks.dataset.stages STAGE CONFIG      # prints what it took, as JSON
 """
 
 from __future__ import annotations
@@ -14,13 +12,8 @@ import time
 from pathlib import Path
 
 from mortal_steps.config.loader import load_config
-
-try:
-    from mortal_steps.orchestration.opening import open_run
-    from mortal_steps.orchestration.session import Session
-except ModuleNotFoundError:  # where older commits have them
-    from mortal_steps.runs.run import open_run  # type: ignore[attr-defined,no-redef]
-    from mortal_steps.session import Session  # type: ignore[import-not-found,no-redef]
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.session import Session
 
 
 def begin(config: Path) -> None:
@@ -36,20 +29,14 @@ def first_batch(config: Path) -> None:
 
 def probe(config: Path) -> None:
     """The actor: the first prompt, for the canary beside the weights."""
-    try:
-        from mortal_steps.policy.on_disk.weights import probe_tokens
-        from mortal_steps.policy.starting_model.new_model import build_tokenizer
-    except ModuleNotFoundError:  # where the code of older commits has them
-        from mortal_steps.policy.new_model import (  # type: ignore[import-not-found,no-redef]
-            build_tokenizer,
-        )
-        from mortal_steps.policy.weights import (  # type: ignore[import-not-found,no-redef]
-            probe_tokens,
-        )
+    from mortal_steps.policy.on_disk.weights import probe_tokens
+    from mortal_steps.policy.starting_model.new_model import build_tokenizer  # imports torch
 
     run = open_run(load_config(config))
     assert run.config.model.new is not None
-    probe_tokens(run.store, run.config, build_tokenizer(run.config.model.new))
+    probe_tokens(
+        run.store, build_tokenizer(run.config.model.new), {}, run.config.model.max_model_len
+    )
 
 
 STAGES = {stage.__name__: stage for stage in (begin, first_batch, probe)}

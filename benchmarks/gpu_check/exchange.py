@@ -67,17 +67,12 @@ class Policy:
 
         return save_model(self.model, folder)
 
-    def policy_tensors(self) -> Any:
+    def published_digests(self) -> Any:
         """See `Stepper`."""
         from mortal_steps.policy.model_files.writing import published_tensors
+        from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 
-        return published_tensors(self.model)
-
-    def export_settings(self, folder: Path) -> None:
-        """See `Stepper`."""
-        from mortal_steps.policy.model_files.writing import save_settings
-
-        save_settings(self.model, folder)
+        return tensor_digests(published_tensors(self.model).items())
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """See `Stepper`."""
@@ -100,8 +95,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from mortal_steps.data.kept import keep_problems
     from mortal_steps.policy.algorithms.stepping import digests
     from mortal_steps.policy.publishing import Publisher
-    from mortal_steps.store import RunStore
-    from mortal_steps.store.segments import remove_segments
+    from mortal_steps.store import RunStore, shared_memory
     from mortal_steps.system.background import BackgroundClock
     from mortal_steps.types import Problem
 
@@ -112,7 +106,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     store = RunStore(folder / "run")
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
     policy: Any = Policy(model, tokenizer)
-    publisher = Publisher(store, config, BackgroundClock())
+    publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
     answers = _Worker(job["worker_python"], store.root, config, folder / "model")
     for number in range(ROUNDS):
         with torch.no_grad():
@@ -123,9 +117,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         version = publisher.publish(policy, number)
         publish_s = time.perf_counter() - began - policy.score_s
         told = answers.ask(dataclasses.asdict(version))
-        store.remove_folder(f"weights/v{number}")
+        store.holding(version.path).remove_folder(version.path)
     answers.end()
-    remove_segments(store.root)
+    shared_memory.remove_folder(store.root)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     return {"digest_s": digest_s, "publish_s": publish_s, "bytes": size, **told}
 

@@ -13,13 +13,12 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ENGINES
-from mortal_steps.config.rollout import DIRECT, WEIGHT_SYNC
+from mortal_steps.config.rollout import WEIGHT_SYNC
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
-from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import SamplingParams, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, seeds
-from tests.support.rollout.tiny_model import build_tiny_model, publish, share
+from tests.support.rollout.tiny_model import build_tiny_model, publish
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0)
 PART_OF_MEMORY = 0.5
@@ -73,8 +72,6 @@ def _with_versions(
     worker.start()
     found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0, "freed": []}
     for version in versions:
-        if method == DIRECT:
-            version = share(store, version)[1]
         began = time.perf_counter()
         worker.sync_weights(weights=version)
         found["took_s"] += time.perf_counter() - began
@@ -89,7 +86,6 @@ def _with_versions(
             found["freed"].append(_free_bytes() - free)
     assert worker._engine is not None
     worker._engine.close()
-    remove_segments(store.root)
     return found
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from mortal_steps.errors import MortalError
 from mortal_steps.rollout.worker import RolloutWorker
-from mortal_steps.store.segments import remove_segments
+from mortal_steps.store import shared_memory
 from mortal_steps.types import WeightsRef
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import MadeRun, make_run
-from tests.support.rollout.planted import Delivery, Given, nearly, read, with_tensor
+from tests.support.rollout.planted import Delivery, nearly, read, with_tensor
 
 TENSORS = {False: "model.layers.1.mlp.down_proj.weight"}
 TENSORS[True] = f"base_model.model.{TENSORS[False].removesuffix('weight')}lora_B.weight"
@@ -31,9 +31,9 @@ def sync(
     try:
         with _synced_to_v1(run, config, model) as (worker, delivery, versions):
             said = _strike(worker, delivery, versions, run.store.root, TENSORS[lora], fault)
-            off_by = _off_by(worker, run.store.path(versions[2].path))
+            off_by = _off_by(worker, _folder(worker, versions[2]))
     finally:
-        remove_segments(run.store.root)
+        shared_memory.remove_folder(run.store.root)
     return {"refused": bool(said), "said": said, "off_by": off_by}
 
 
@@ -53,8 +53,11 @@ def _synced_to_v1(
         versions.append(result.weights)
         if step == 0:
             worker.sync_weights(weights=versions[1])
-    actor._publisher.join()
     yield worker, delivery, versions
+
+
+def _folder(worker: RolloutWorker, version: WeightsRef) -> Path:
+    return worker._store.holding(version.path).path(version.path)
 
 
 def _off_by(worker: RolloutWorker, folder: Path) -> float:
@@ -73,11 +76,12 @@ def _strike(
     tensor: str,
     fault: str,
 ) -> str:
-    held, wanted = (read(root / version.path, tensor) for version in versions[1:])
+    folders = [_folder(worker, version) for version in versions]
+    held, wanted = (read(folder, tensor) for folder in folders[1:])
     copy = root / "altered"
     copy.mkdir()
 
-    def altered(given: Given) -> Given | None:
+    def altered(given: Path) -> Path | None:
         if fault == "nothing delivered":
             return None
         if fault == "one tensor not delivered":

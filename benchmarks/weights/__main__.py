@@ -11,9 +11,9 @@ canary included: the time until a token may be sampled. `meanwhile` is what the 
 write or sync then, beside other work. The files lie on the local disk and in /dev/shm; they are in
 the page cache when they are read, as in a run.
 
-`times` is of a plain write and read; for `direct`, of a copy in memory. `floor` is the same of
-what cannot be left out, each part measured alone in the same round: a write, a read and the hash of
-what the engine holds (the actor hashes beside the write), or a copy and a hash on each side.
+`times` is of a plain write and read; `floor` is the same of what cannot be left out, each part
+measured alone in the same round: a write, a read and the hash of what the engine holds (the actor
+hashes beside the write). `direct` writes to shared memory, wherever the run's other files lie.
 
 Passes: bytes given to `write` and got from `read`, as multiples of the model. A worker also loads
 from the mapped file, which is no read. `worker GB`: its own memory once it has loaded, and the most
@@ -47,8 +47,6 @@ METHODS = tuple(WEIGHT_SYNC)
 PLACES = ("disk", "/dev/shm")
 GOAL = 1.5
 """Times a plain write and a plain read together."""
-GOAL_DIRECT = 1.2
-"""Times a copy in memory."""
 HELD = 3.5
 """Times the bytes of a model in two processes: the model in each, and a copy to measure copies."""
 IN_SHARED_MEMORY = 2.0
@@ -75,7 +73,7 @@ def main() -> None:
                 rounds += [{"code": name, "size": size, "place": place, **row} for row in found]
                 console.print(_line(size, place, name, found))
     _print_report(rounds)
-    write_results(args.output, {"goal": GOAL, "goal_direct": GOAL_DIRECT, "rounds": rounds})
+    write_results(args.output, {"goal": GOAL, "rounds": rounds})
 
 
 def _fits(method: str, size: float, place: str) -> bool:
@@ -92,8 +90,7 @@ def _fits(method: str, size: float, place: str) -> bool:
 
 
 def ratio(row: Round) -> float:
-    """Publish, load and verify as a multiple of a plain write and read in the same round, or of a
-    copy in memory for `direct`."""
+    """Publish, load and verify as a multiple of a plain write and read in the same round."""
     spent: float = row["publish_s"] + row["load_s"]
     return spent / _plain_s(row)
 
@@ -101,12 +98,10 @@ def ratio(row: Round) -> float:
 def floor(row: Round) -> float:
     """What of it cannot be left out, as the same multiple."""
     plain, hashed = _plain_s(row), float(row["plain_hash_s"])
-    return (2 * (plain + hashed) if row["method"] == DIRECT else plain + hashed) / plain
+    return (plain + hashed) / plain
 
 
 def _plain_s(row: Round) -> float:
-    if row["method"] == DIRECT:
-        return float(row["plain_copy_s"])
     return float(row["plain_write_s"] + row["plain_read_s"])
 
 
@@ -208,9 +203,7 @@ def _print_report(rounds: Sequence[Round]) -> None:
             f"{_median(rows, 'own_bytes') / 1e9:.1f} {_median(rows, 'peak_bytes') / 1e9:.1f}",
         )
     console.print(table)
-    console.print(
-        f"goal: {GOAL} times a plain write and a plain read; of `direct` {GOAL_DIRECT} times a copy"
-    )
+    console.print(f"goal: {GOAL} times a plain write and a plain read")
 
 
 def _median(rows: Iterable[Round], name: str) -> float:

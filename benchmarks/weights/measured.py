@@ -5,7 +5,6 @@ Run as a script, so that the packages of another commit can be measured with it 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -45,20 +44,12 @@ class Policy:
         """See `Stepper`."""
         return export.save_model(self.model, folder)
 
-    def policy_tensors(self) -> Any:
-        """See `Stepper`; older code has no such function."""
-        return export.published_tensors(self.model)
-
     def published_digests(self) -> dict[str, str]:
         """See `Stepper`."""
         # Imported where used: older code has no such module.
         from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 
-        return tensor_digests(self.policy_tensors().items())
-
-    def export_settings(self, folder: Path) -> None:
-        """See `Stepper`."""
-        export.save_settings(self.model, folder)
+        return tensor_digests(export.published_tensors(self.model).items())
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """See `Stepper`."""
@@ -138,15 +129,16 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
             tensor.mul_(1.0 + 1e-4)
         plain = {} if number == 0 else _plain(tensors, place / "plain")
         measured = _sync(publisher, policy, worker, number)
-        store.remove_folder(f"weights/v{number}")
+        there = getattr(store, "in_memory", store) if method == "direct" else store
+        there.remove_folder(f"weights/v{number}")
         if number:  # the first one starts the engine's paths, and takes new memory
             found.append({"method": method, **plain, **measured})
     worker.end()
     if method == "direct":
         # Imported where used: earlier code has no such module.
-        from mortal_steps.store.segments import remove_segments
+        from mortal_steps.store import shared_memory
 
-        remove_segments(store.root)
+        shared_memory.remove_folder(store.root)
     return found
 
 
@@ -155,8 +147,8 @@ def _publisher(store: RunStore, config: RunConfig) -> Publisher:
         # Imported where used: earlier code has no such module.
         from mortal_steps.system.background import BackgroundClock
     except ModuleNotFoundError:
-        return Publisher(store, config)  # type: ignore[call-arg]
-    return Publisher(store, config, BackgroundClock())
+        return Publisher(store, config)  # type: ignore[call-arg,arg-type]
+    return Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
 
 
 def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
@@ -219,9 +211,8 @@ def _sync(publisher: Publisher, policy: Any, worker: Worker, version: int) -> di
     began_io = _io()
     publish_s, publish_cpu_s, reference = _timed(lambda: publisher.publish(policy, version))
     ended_io = _io()
-    segment = getattr(reference, "segment", None)
     request = {"path": reference.path, "sha256": reference.sha256, "version": version}
-    answer = worker.ask(request | ({"segment": dataclasses.asdict(segment)} if segment else {}))
+    answer = worker.ask(request)
     finish = getattr(publisher, "finish", lambda: None)  # what older code does before it answers
     settle_s, _, _ = _timed(finish)
     return {

@@ -17,11 +17,6 @@ from mortal_steps.config import RunConfig
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import WeightsRef
 
-try:
-    from mortal_steps.types import SegmentRef
-except ImportError:  # of a commit that has no `direct`
-    SegmentRef = None  # type: ignore[assignment, misc]
-
 
 def main() -> None:
     # What engines print is no answer.
@@ -54,8 +49,6 @@ class Canary:
 
 def _sync(worker: RolloutWorker, canary: Canary, request: dict[str, Any]) -> dict[str, Any]:
     began, began_cpu, began_read = time.perf_counter(), time.process_time(), _bytes_read()
-    if "segment" in request:
-        request = {**request, "segment": SegmentRef(**request["segment"])}
     worker.sync_weights(weights=WeightsRef(**request))
     return {
         "load_s": time.perf_counter() - began - canary.wall_s,

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from mortal.cli.plain_values import PlainCommand, PlainGroup
+from mortal.cli.plain import PlainCommand, PlainGroup
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
@@ -22,13 +22,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "watching:samples",
         "watching:logs",
         "looking:list_checkpoints",
-        "tracking:track",
+        "watching:track",
         "looking:verify",
         "looking:fetch",
     ),
     "Put a model to use": (
         "serving:serve",
-        "serving:chat",
         "promoting:promote",
         "promoting:rollback",
         "promoting:models",
@@ -36,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Write a configuration": ("configuring:options", "configuring:new_model", "rewards:rewards"),
     "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
     "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
-    "Modal": ("deploying:deploy",),
+    "Modal": ("keeping:deploy",),
 }
 """Panel of the help -> `module:function` of each of its commands, or `module:app` of a group of
 commands."""

@@ -1,14 +1,11 @@
-"""`serve`, `chat`: a trained model as an OpenAI-compatible endpoint, and a client that asks it."""
+"""`serve`: a trained model as an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +20,8 @@ if TYPE_CHECKING:  # commands that need no run import none
 
 DEFAULT_PORT = 8000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LONGEST_EXAMPLE = 200
+"""Characters of the longest prompt that is shown as an example."""
 
 Step = Annotated[
     int | None,
@@ -58,33 +57,6 @@ OnModal = Annotated[
         "--modal", help="Serve it on Modal, beside the Volume that holds the run: print the URL."
     ),
 ]
-Prompt = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="PROMPT",
-        help="What to ask. Default: what you type, line by line, or standard input.",
-    ),
-]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Ask a server that runs, such as http://127.0.0.1:8000/v1. Default: start one.",
-    ),
-]
-MaxTokens = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Tokens per answer. Default: the run's own.")
-]
-Temperature = Annotated[
-    float, typer.Option(min=0, metavar="T", help="0: always the likeliest token.")
-]
-Plain = Annotated[
-    bool | None,
-    typer.Option(
-        "--plain/--messages",
-        help="Let it continue the text, or send chat messages. Default: as in training.",
-    ),
-]
 
 
 def serve(
@@ -100,7 +72,6 @@ def serve(
     volume: Volume = None,
     trust: Trust = False,
     modal: OnModal = False,
-    cron: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve a trained model through an OpenAI-compatible API, until Ctrl-C.
 
@@ -110,7 +81,6 @@ def serve(
     from mortal_steps.serving.commands import Endpoint
     from mortal_steps.serving.server import free_port
 
-    _refuse_configuration(run_id, cron)
     if modal:
         from mortal.remote.serving import show_endpoint
 
@@ -143,76 +113,6 @@ def _serve_until_it_ends(run: Run, wanted: Wanted, endpoint: Endpoint) -> None:
             wait_for_end(process, command, log)
 
 
-def chat(
-    run_id: RunId,
-    prompt: Prompt = None,
-    step: Step = None,
-    url: Url = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = 0.0,
-    plain: Plain = None,
-    engine: EngineName = None,
-    merged: Merged = False,
-    python: Python = None,
-    runs_dir: RunsDir = Path("runs"),
-    volume: Volume = None,
-    trust: Trust = False,
-) -> None:
-    """Ask a trained model, in the form of the run's own problems."""
-    from mortal.terminal.chat import converse
-    from mortal_steps.errors import RunNotFoundError
-    from mortal_steps.serving.asking import Client, Manner, changed, manner_of
-
-    prompt = _asked(prompt)
-    wanted = _wanted(step, engine, merged, python)
-    manner = Manner()
-    try:
-        run = _find(run_id, runs_dir, volume, wanted, trust=trust or url is not None)
-        manner = manner_of(run)
-    except RunNotFoundError:
-        if url is None:
-            raise
-    manner = changed(manner, plain=plain, max_tokens=max_tokens)
-    if url is not None:
-        converse(Client(url), find_place(run_id, runs_dir)[1], step, manner, prompt, temperature)
-        return
-    with _served(run, wanted) as own:
-        converse(Client(own), run.info.run_id, step, manner, prompt, temperature)
-
-
-def _asked(prompt: str | None) -> str | None:
-    """The question that was typed or piped in; None if the user is asked for one question after
-    another."""
-    if prompt is None and not sys.stdin.isatty():
-        prompt = sys.stdin.read()
-    if prompt is not None and not prompt.strip():
-        raise ConfigError(f"the prompt {prompt!r} is empty; write a question, or leave it out")
-    return prompt
-
-
-@contextmanager
-def _served(run: Run, wanted: Wanted) -> Iterator[str]:
-    """The URL of a server that runs for the time of the block."""
-    from mortal_steps.report.spinner import spinner
-    from mortal_steps.serving.commands import Endpoint, url_of
-    from mortal_steps.serving.folder import scratch
-    from mortal_steps.serving.preparing import prepare
-    from mortal_steps.serving.server import free_port, running
-
-    endpoint = free_port(Endpoint(host="127.0.0.1", port=0))
-    with scratch(run.store.root.parent) as folder:
-        _, command = prepare(run, wanted, endpoint, folder, _say_aside)
-        spinner.show(f"starting the server of {command.engine}")
-        with running(command, endpoint, folder / "server.log"):
-            spinner.stop()
-            yield url_of(endpoint)
-
-
-def _say_aside(text: str) -> None:
-    """Print to standard error: only answers go to standard output."""
-    typer.echo(text, err=True)
-
-
 def _wanted(step: int | None, engine: str | None, merged: bool, python: str | None) -> Wanted:
     from mortal_steps.serving.preparing import Wanted
 
@@ -241,21 +141,27 @@ def _find(run_id: str, runs_dir: Path, volume: str | None, wanted: Wanted, *, tr
     return run
 
 
-def _refuse_configuration(run: str, cron: str | None) -> None:
-    """Explain to who calls `mortal serve CONFIG` that `mortal schedule CONFIG` does this now."""
-    if cron is not None or run.endswith(".toml") or Path(run).is_file():
-        raise ConfigError(
-            "`mortal serve RUN` serves a trained model. To train by a configuration on demand or "
-            f"at set times, call `mortal schedule {run}`"
-            + (f" --cron {cron!r}" if cron is not None else "")
-        )
-
-
 def _curl(run: Run, url: str, name: str) -> str:
-    """A request that can be pasted into a shell. It asks the run's own first problem, if that is
-    short."""
-    from mortal_steps.serving.asking import example_of
+    """A request that can be pasted into a shell. It asks the run's own first problem in the form of
+    its training, or one word if its prompt is longer than `LONGEST_EXAMPLE`."""
+    from mortal_steps.data.kept import find_train_problems
 
-    path, body = example_of(run, name)
+    prompt, config = find_train_problems(run.store)[0].prompt, run.config
+    body: dict[str, Any] = {"model": name, "temperature": 0.0}
+    if config.max_tokens is not None:
+        body["max_tokens"] = config.max_tokens
+    if config.rollout.stop:
+        body["stop"] = list(config.rollout.stop)
+    if isinstance(prompt, str):
+        path, body["prompt"] = "/completions", _short(prompt)
+    else:
+        if config.training.template_options:
+            body["chat_template_kwargs"] = dict(config.training.template_options)
+        last = {**prompt[-1], "content": _short(str(prompt[-1]["content"]))}
+        path, body["messages"] = "/chat/completions", [*prompt[:-1], last]
     asked = shlex.quote(json.dumps(body, ensure_ascii=False))
     return f"curl {url}{path} -H 'Content-Type: application/json' -d {asked}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_EXAMPLE else "Hello"

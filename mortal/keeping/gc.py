@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.data import shared_entries
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
+from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.objects import object_bytes, remove_object, unused_objects
 from mortal_steps.runs.removal import (
     FreedSpace,
@@ -22,12 +23,10 @@ from mortal_steps.runs.removal import (
     remove_trash,
     trash_in,
 )
-from mortal_steps.runs.retention import what_may_go
+from mortal_steps.runs.retention import last_written, survey, what_may_go
 from mortal_steps.runs.run import Run, list_runs
-from mortal_steps.runs.survey import last_written, survey
-from mortal_steps.store import RunStore
+from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import lock_file, writing
-from mortal_steps.store.segments import abandoned_segments
 
 LOCK = ".gc.lock"
 """A file in the folder of runs, locked by the process that removes runs."""
@@ -67,7 +66,7 @@ def plan(
     decided = what_may_go(known, now=now, protected=protected)
     freed = FreedSpace()
     items = [_leftover(trash, freed) for trash in trash_in(runs_dir)]
-    items += [_segment(path) for path in abandoned_segments()]
+    items += _left_in_memory()
     items += [_whole(runs[run_id], now, freed) for run_id in decided.remove]
     items += map(_object, unused_objects(runs_dir, without=decided.remove))
     for run_id, steps in decided.prune.items():
@@ -94,7 +93,6 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
                 done = False
             else:
                 say(f"removed {item.what} ({byte_size(item.num_bytes)})")
-        shared_entries.remove_unused(RunStore(runs_dir.absolute() / ".data"))
     return done
 
 
@@ -106,12 +104,15 @@ def _leftover(trash: Path, freed: FreedSpace) -> Item:
     )
 
 
-def _segment(path: Path) -> Item:
-    return Item(
-        what=f"{path}, weights in memory that a run which was killed has left",
-        num_bytes=path.stat().st_blocks * 512,
-        remove=lambda: path.unlink(missing_ok=True),
-    )
+def _left_in_memory() -> Iterator[Item]:
+    """Folders in shared memory of runs, wherever they are, that nobody drives."""
+    for folder, run in shared_memory.folders():
+        if not run.exists() or not is_driven(RunStore(run)):
+            yield Item(
+                what=f"{folder}, weights in memory that a killed run, {run.name}, has left",
+                num_bytes=sum(path.stat().st_size for path in folder.rglob("*")),
+                remove=functools.partial(shared_memory.remove_folder, run),
+            )
 
 
 def _whole(run: Run, now: float, freed: FreedSpace) -> Item:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from mortal.keeping.finding import Finding, ok, problem, warning
+from mortal.keeping import Finding, ok, problem, warning
 from mortal.server.database import (
     VARIABLE,
     FileUse,

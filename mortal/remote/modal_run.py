@@ -47,7 +47,7 @@ def try_rollout(
     functions: Mapping[str, Any], config: str | None, prompt: str | None, given: Mapping[str, Any]
 ) -> None:
     """Sample a few prompts in a container; `functions` has one for each engine."""
-    from mortal.terminal.rollout_trial import show_sampled
+    from mortal.terminal.samples import show_sampled
     from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.rollout_trial import NUM_PROBLEMS, chosen_problems

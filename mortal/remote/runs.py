@@ -17,7 +17,7 @@ from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.logs import METRICS
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import find_run
-from mortal_steps.runs.verify import FinishedCheck
+from mortal_steps.runs.verify import RunCheck
 
 STANDING = (MANIFEST_FILE, METRICS)
 """Files of a run from which its line of `mortal status` is made."""
@@ -60,9 +60,9 @@ def standings_there(volume: str) -> list[RunStanding]:
     return in_order(found)
 
 
-def check_there(volume: str, run_id: str) -> FinishedCheck:
+def check_there(volume: str, run_id: str) -> RunCheck:
     """`mortal verify`, done beside the Volume."""
-    check: FinishedCheck = asyncio.run(volume_runs.check_there(RunsVolume(volume), run_id))
+    check: RunCheck = asyncio.run(volume_runs.check_there(RunsVolume(volume), run_id))
     return check
 
 

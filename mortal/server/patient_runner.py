@@ -6,7 +6,8 @@ has lost the deployments with its database, Prefect's runner waits for their run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -19,6 +20,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from mortal.server.recovery import HEARTBEAT_SETTING
 from mortal_flows.grpo_train import NAME
+from mortal_tasks.prefect_patches import poll_by
 
 HEARTBEAT_S = 30
 """Seconds between two heartbeats of a flow run."""
@@ -57,9 +59,7 @@ class PatientRunner(Runner):
 
     async def __aenter__(self) -> PatientRunner:
         await super().__aenter__()
-        poller = self._scheduled_run_poller
-        self._begin_what_is_due = poller._get_and_submit_flow_runs
-        poller._get_and_submit_flow_runs = self._look  # type: ignore[method-assign, assignment]
+        poll_by(self, self._look)
         return self
 
     async def pause(self) -> None:
@@ -79,11 +79,11 @@ class PatientRunner(Runner):
                         )
                         return
 
-    async def _look(self) -> None:
+    async def _look(self, begin_what_is_due: Callable[[], Awaitable[Any]]) -> None:
         """Begin the runs that are due, unless the server is away."""
         try:
             await self._make_again()
-            await self._begin_what_is_due()
+            await begin_what_is_due()
         except httpx.HTTPError as error:
             if isinstance(error, httpx.HTTPStatusError) and error.response.status_code < 500:
                 raise

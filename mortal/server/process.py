@@ -65,9 +65,6 @@ SERVER_SETTINGS = {
     # which runs owe it a heartbeat, to mark them Crashed. By default it forgets that within a
     # minute, and such a run stays Running for ever. The server may have been off for weeks.
     "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P30D",
-    # The automations must learn of that crash, although the server has forgotten the events before
-    # it.
-    "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "mortal.server.ordering",
     # Where the server remembers which run occupies a deployment with a limit. By default it does so
     # in memory only, and a server that was restarted cancels every run that renews its lease.
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
@@ -198,6 +195,8 @@ def _serve(
         from prefect.settings import get_current_settings
 
         from mortal.server.sqlite import use_waiting_sqlite
+        from mortal_tasks.prefect_patches import show_events_soon
+    show_events_soon()
     if path is not None:
         use_waiting_sqlite(database)
         if tables == "none":

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mortal.terminal.chart import chart
-from mortal.terminal.console import console
+from mortal.terminal.console import PlainConsole, console
 from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
@@ -20,6 +20,8 @@ from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
+from mortal_steps.runs.checked import Checked
+from mortal_steps.runs.verify import RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -209,3 +211,53 @@ def _listens(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+class CheckProgress:
+    """Shows how a check of a run goes on: how much was read, and each damaged file at once."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """`quiet`: damaged files are listed at the end alone, as JSON."""
+        self._quiet = quiet
+        self._num_files = self._num_bytes = 0
+        self._status = PlainConsole(stderr=True).status("checking")
+
+    def __enter__(self) -> CheckProgress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._status.stop()
+
+    def note(self, file: Checked) -> None:
+        """Count a file that was checked."""
+        self._num_files, self._num_bytes = self._num_files + 1, self._num_bytes + file.num_bytes
+        self._status.update(f"checking: {self._num_files} files, {self._num_bytes / 1e9:.2f} GB")
+        if file.damage is not None and not self._quiet:
+            console.print(f"{file.path} {file.damage}: {file.outcome}")
+
+
+def show_check(check: RunCheck, *, as_json: bool) -> bool:
+    """Print the result of a check; returns whether nothing is damaged."""
+    damaged = [file for file in check.files if file.damage is not None]
+    num_files, num_bytes = len(check.files), sum(file.num_bytes for file in check.files)
+    if as_json:
+        console.print_json(
+            data={
+                "files": num_files,
+                "bytes": num_bytes,
+                "steps": check.num_steps,
+                "linked": check.num_linked,
+                "damaged": [
+                    {"path": str(f.path), "damage": f.damage, "outcome": f.outcome} for f in damaged
+                ],
+            }
+        )
+    elif damaged and check.is_driven:
+        console.print("The run is being driven: what it replaces meanwhile can look damaged.")
+    elif not damaged:
+        console.print(
+            f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "
+            f"the chain of {check.num_linked} steps is whole"
+        )
+    return not damaged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -9,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -22,6 +24,7 @@ MOST_LINES = 12
 TRACEBACK = "Traceback (most recent call last):\n"
 UNFORGIVING = ("strict", "surrogateescape")
 """What Python does with a character that an encoding does not have: raise an error."""
+STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 RUNS_DIR = "MORTAL_RUNS_DIR"
 """Environment variable: the folder that holds all runs."""
 DEBUG = "MORTAL_DEBUG"
@@ -137,3 +140,40 @@ def checking(text: str) -> None:
         spinner.show(printable(text))
     else:
         say(f"{text} ...")
+
+
+def open_closed_streams() -> None:
+    """Let each standard stream that is closed lead to nowhere.
+
+    The next file that is opened would take its number otherwise, and whatever writes to the stream
+    would write into a file of the run.
+    """
+    for number, (name, mode) in enumerate(STREAMS):
+        if getattr(sys, name) is not None or _is_open(number):
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        os.set_inheritable(number, True)
+        stream = os.fdopen(number, mode, encoding="utf-8", errors="replace", closefd=False)
+        setattr(sys, name, stream)
+
+
+@contextlib.contextmanager
+def losing_what_cannot_be_printed() -> Iterator[None]:
+    """What the block prints is lost where standard output is full, or nobody reads it any more; so
+    is what is printed after that."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, SystemExit):  # the latter is rich's word for a reader that is gone
+        lead_nowhere(sys.stdout)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True

@@ -11,15 +11,13 @@ import typer
 
 from mortal_steps.errors import DataError
 from mortal_steps.report.printable import printable
-from mortal_steps.runs.flow_log import FLOW_LOG
-from mortal_steps.runs.view import RunView
+from mortal_steps.runs.logs import FLOW_LOG
+from mortal_steps.runs.run import Run
 
 LOOK_EVERY_S = 0.5
-LINE_BYTES = 400
-"""Bytes at a file's end that are read for each line that is wanted, at first."""
 
 
-def find_logs(run: RunView, role: str | None, worker: int | None) -> list[Path]:
+def find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
     """The log files of a role's workers, or the flow's own.
 
     Raises `DataError` where there is none.
@@ -38,7 +36,7 @@ def find_logs(run: RunView, role: str | None, worker: int | None) -> list[Path]:
     if not found:
         who = "the flow" if role is None else role if worker is None else f"{role} {worker}"
         names = ", ".join(path.stem for path in there) or "none"
-        on_modal = run.recorded_config().backend == "modal"
+        on_modal = run.settings()["compute"]["backend"] == "modal"
         elsewhere = "; workers on Modal log there: `modal app logs`" if on_modal else ""
         raise DataError(f"there is no log of {who} in {folder} (logs there: {names}){elsewhere}")
     return found
@@ -72,16 +70,8 @@ class _Tail:
 
     def last(self, count: int) -> list[str]:
         """The last lines that are whole."""
-        size, wanted = self._path.stat().st_size, LINE_BYTES * (count + 1)
-        while True:
-            self._at, self._rest = max(0, size - wanted), b""
-            began = self._at
-            lines = list(self.new())
-            if began == 0:
-                return lines[-count:] if count else []
-            if len(lines) > count:  # the first may lack its beginning
-                return lines[-count:] if count else []
-            wanted *= 2
+        lines = list(self.new())
+        return lines[-count:] if count else []
 
     def new(self) -> Iterator[str]:
         """What was appended since the last look, as whole lines."""

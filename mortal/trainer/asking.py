@@ -8,7 +8,7 @@ from typing import Any
 from mortal.trainer.parameters import Prompts
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
-from mortal_steps.data.problems import check_prompt
+from mortal_steps.data.values import check_prompt
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.types import Prompt, SamplingParams
 

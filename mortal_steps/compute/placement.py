@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
 from mortal_steps.config import RoleConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
 from mortal_steps.errors import ConfigError
 from mortal_steps.system.gpus import has_gpu
@@ -55,16 +54,20 @@ class Placement:
         return self.actor is not None and self.actor.uuid in sampling
 
 
-def find_placement(config: RunConfig) -> Placement:
-    """Where the workers of a run are. Raises `ConfigError` for GPUs that are not there, and for
-    some that would be paid for and do nothing."""
+def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
+    """Find where the workers of a run are; without `samples`, it has no rollout workers.
+
+    Raises `ConfigError` for GPUs that are not there, and for some that would be paid for and do
+    nothing.
+    """
     if config.compute.backend == "modal":
-        return _place_on_modal(config)
+        return _place_on_modal(config, samples)
     placed = placed_config(config)
     actor = _used_by(placed, "actor", 1)
-    engines = _used_by(placed, "rollout", placed.num_rollout_workers)
+    engines = _used_by(placed, "rollout", placed.num_rollout_workers if samples else 0)
     used = {gpu.uuid for gpus in (*actor, *engines) for gpu in gpus}
-    there = {**gpus_of_role(config, "actor"), **gpus_of_role(config, "rollout")}
+    local = config.compute.local
+    there = {**gpus_of_role(local, "actor"), **gpus_of_role(local, "rollout")}
     idle = {gpu.uuid: gpu for gpu in there.values() if gpu.uuid not in used}
     return Placement(
         actor=actor[0][0] if actor[0] else None, engines=engines, idle=tuple(idle.values())
@@ -77,7 +80,7 @@ def placed_config(config: RunConfig) -> RunConfig:
     if config.compute.backend == "modal":
         return config
     local = config.compute.local
-    of_actor, of_engines = gpus_of_role(config, "actor"), gpus_of_role(config, "rollout")
+    of_actor, of_engines = gpus_of_role(local, "actor"), gpus_of_role(local, "rollout")
     actor, rollout = devices_of(local.actor), devices_of(local.rollout)
     reserved = {of_engines[name].uuid for devices in rollout for name in named(devices)}
     if not actor and of_actor:
@@ -120,7 +123,7 @@ def _grouped(names: Sequence[str], size: int) -> tuple[str, ...]:
 def _used_by(config: RunConfig, role: str, count: int) -> tuple[tuple[Gpu, ...], ...]:
     """The GPUs of each worker of a role."""
     role_config = getattr(config.compute.local, role)
-    gpus = gpus_of_role(config, role)  # type: ignore[arg-type]
+    gpus = gpus_of_role(config.compute.local, role)  # type: ignore[arg-type]
     devices = devices_of(role_config)
     if not devices:
         first = tuple(gpus.values())[: gpus_per_engine(config) if role == "rollout" else 1]
@@ -139,9 +142,8 @@ def gpus_per_engine(config: RunConfig) -> int:
     return size
 
 
-def have_bfloat16(config: RunConfig) -> bool:
-    """Whether actor and rollout workers compute on GPUs that support bfloat16."""
-    found = find_placement(config)
+def have_bfloat16(found: Placement) -> bool:
+    """Return whether actor and rollout workers compute on GPUs that support bfloat16."""
     computing = [(found.actor,) if found.actor else (), *found.engines]
     return all(gpus and all(gpu.bfloat16 for gpu in gpus) for gpus in computing)
 
@@ -152,7 +154,7 @@ def sharing_gpus(config: RunConfig) -> RunConfig:
 
     It has no effect on a machine without a GPU.
     """
-    key = ENGINES.entry(config.rollout.engine or ALWAYS_THERE).memory_option
+    key = config.rollout.engine_kind.memory_option
     share = _share(config)
     if key is None or share is None or key in config.rollout.engine_options:
         return config
@@ -166,7 +168,7 @@ def measures_memory(config: RunConfig) -> bool:
     on a GPU that it shares with the actor or with others."""
     if not has_gpu():
         return False
-    kind = ENGINES.entry(config.rollout.engine or ALWAYS_THERE)
+    kind = config.rollout.engine_kind
     return kind.memory_option is not None and _share(config) is not None
 
 
@@ -188,13 +190,13 @@ def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
     return any(name in used for devices in others for name in named(devices))
 
 
-def check_devices(config: RunConfig) -> None:
+def check_devices(config: RunConfig, *, samples: bool = True) -> None:
     """Raise `ConfigError` for devices of the actor or of a rollout worker that do not exist, for
     more than one GPU for the actor, and for GPUs on Modal that would do nothing. Warn of GPUs of
     this machine that do nothing."""
     if config.compute.backend == "modal":
         config.compute.check_mode()
-        find_placement(config)
+        find_placement(config, samples=samples)
         return  # where `devices` are of no account
     local = config.compute.local
     for devices in local.actor.devices:
@@ -204,6 +206,9 @@ def check_devices(config: RunConfig) -> None:
                 f"one, such as {named(devices)[0]!r}, and give the others to rollout workers with "
                 "compute.local.rollout.devices"
             )
+    found = find_placement(config, samples=samples)
+    if not samples:
+        return
     size = gpus_per_engine(config)
     for devices in local.rollout.devices:
         if 0 < len(named(devices)) < size:
@@ -211,11 +216,10 @@ def check_devices(config: RunConfig) -> None:
                 f"compute.local.rollout.devices names {devices!r} for an engine on {size} GPUs "
                 f"(rollout.engine_options, {' and '.join(PARALLEL)}); name {size} in one text"
             )
-    found = find_placement(config)
-    if 0 < len(gpus_of_role(config, "rollout")) < size:
+    if 0 < (count := len(gpus_of_role(local, "rollout"))) < size:
         raise ConfigError(
             f"an engine is to compute on {size} GPUs (rollout.engine_options, "
-            f"{' and '.join(PARALLEL)}), and there are {len(gpus_of_role(config, 'rollout'))}"
+            f"{' and '.join(PARALLEL)}), and there are {count}"
         )
     if config.rollout.sleep_while_training:
         _check_sleep(found)
@@ -256,15 +260,17 @@ def _check_sleep(found: Placement) -> None:
         raise ConfigError(f"rollout.sleep_while_training = true: {why}; leave it out")
 
 
-def _place_on_modal(config: RunConfig) -> Placement:
+def _place_on_modal(config: RunConfig, samples: bool) -> Placement:
     modal, size = config.compute.modal, gpus_per_engine(config)
     if config.compute.mode == "single_node":
         used = 2 if modal.vllm_mode == "server" else 1
-        samples = ", and the rollout worker samples on one" if used > 1 else ""
-        _check_count("gpu", modal.gpu, used, f"the actor trains on one GPU{samples}")
+        other = ", and the rollout worker samples on one" if used > 1 else ""
+        _check_count("gpu", modal.gpu, used, f"the actor trains on one GPU{other}")
         *_, last = gpus = _rented(modal.gpu, "node")
-        return Placement(actor=gpus[0], engines=((last,),))
+        return Placement(actor=gpus[0], engines=((last,),) if samples else ())
     _check_count("actor", modal.actor, 1, "the actor trains on one GPU")
+    if not samples:
+        return Placement(actor=_rented(modal.actor, "actor")[0], engines=())
     instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
     _check_count("rollout", modal.rollout, size, f"an engine samples on {size}", instead)
     workers = range(config.num_rollout_workers)

@@ -9,7 +9,7 @@ from typing import Any
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import measures_memory, sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, TRAINING_MODULES
+from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.system.cores import num_cores
 from mortal_steps.system.gpus import has_gpu
@@ -42,7 +42,7 @@ def worker_specs(
     common = {"run_dir": str(run_dir), "config": config}
     of_model = {**common, "model_path": model_path}
     local = config.compute.local
-    engine = ENGINES.entry(config.rollout.engine or ALWAYS_THERE)
+    engine = config.rollout.engine_kind
     shares = config.compute.backend == "local"  # else there is one worker to a machine
     measures = shares and measures_memory(config)
     on_gpu = measures and any(term.needs_gpu for term in config.rewards.all_terms)

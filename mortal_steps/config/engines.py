@@ -70,8 +70,6 @@ class EngineKind(Extension):
     memory_option: str | None = None
     """The option in `rollout.engine_options` that sets which part of the GPU's memory a worker
     takes."""
-    spread_options: tuple[str, ...] = ()
-    """The options in `rollout.engine_options` that spread one engine over several processes."""
     preload: tuple[str, ...] = ()
     """Modules that local workers with this engine share (`WorkerSpec.preload`)."""
 
@@ -111,7 +109,6 @@ ENGINES = Registry(
             adapters=VLLM_ADAPTERS,
             sleeps=True,
             memory_option="gpu_memory_utilization",
-            spread_options=("tensor_parallel_size", "pipeline_parallel_size"),
         ),
         "transformers": EngineKind(
             factory="mortal_steps.rollout.engines.transformers:TransformersEngine",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from mortal_steps.config.engines import EngineName
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.extensions import Registry, simple
@@ -16,10 +16,17 @@ GENERATE = "generate"
 BATCH_SOURCES = Registry("rollout.source", simple({GENERATE: "mortal_flows.rollouts:Rollouts"}))
 """Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_source.py)."""
 
+SINGLE_TURN = "single_turn"
+EPISODES = Registry(
+    "rollout.episodes",
+    simple({SINGLE_TURN: "mortal_steps.rollout.episodes.single_turn:SingleTurn"}),
+)
+"""Each is a class of `Episodes` (mortal_steps/rollout/episodes/base.py)."""
+
 RELOAD, VOLUME = "reload", "volume"
 """The ways that a run takes by default: the first on a CPU and for engines that sleep."""
 DIRECT = "direct"
-"""The way for which the actor keeps the weights in shared memory, too."""
+"""The way for which the actor publishes the weights in shared memory."""
 WEIGHT_SYNC = Registry(
     "rollout.weight_sync",
     simple(
@@ -27,7 +34,7 @@ WEIGHT_SYNC = Registry(
             RELOAD: "mortal_steps.rollout.weight_sync.reload:Reload",
             VOLUME: "mortal_steps.rollout.weight_sync.volume:Volume",
             "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
-            DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
+            DIRECT: "mortal_steps.rollout.weight_sync.volume:Volume",
         }
     ),
 )
@@ -47,6 +54,7 @@ HALF_PRECISION_MEAN = 0.1
 
 WeightSyncName = Annotated[str, AfterValidator(WEIGHT_SYNC.check)]
 BatchSourceName = Annotated[str, AfterValidator(BATCH_SOURCES.check)]
+EpisodesName = Annotated[str, AfterValidator(EPISODES.check)]
 
 
 class RolloutConfig(Section):
@@ -93,11 +101,12 @@ class RolloutConfig(Section):
     all completions of a shard, which then repeats as a whole or not at all (vllm alone)."""
     weight_sync: Annotated[WeightSyncName | None, Affects.NOTHING] = None
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
-    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: the new
-    ones are copied from memory that the actor shares with rollout workers on the same machine; or a
-    way of your own, written as `module:name`. `transformers` replaces weights in place, whichever
-    way is chosen. Default: `volume` if rollout workers have a GPU when the run begins and do not
-    sleep while the actor trains, otherwise `reload`. It does not affect a run's bits."""
+    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: as
+    `volume`, from shared memory (/dev/shm) of the machine that the actor and the rollout workers
+    are on; or a way of your own, written as `module:name`. `transformers` replaces weights in
+    place, whichever way is chosen. Default: `volume` if rollout workers have a GPU when the run
+    begins and do not sleep while the actor trains, otherwise `reload`. It does not affect a run's
+    bits."""
     sleep_while_training: Annotated[bool, Affects.NOTHING, Decides("vllm_enable_sleep_mode")] = (
         False
     )
@@ -115,6 +124,11 @@ class RolloutConfig(Section):
     precision, times its log-probability (if that is below -1)."""
     engine_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
     """Additional keyword arguments for the engine (for vLLM: of `LLM(...)`)."""
+    episodes: Annotated[EpisodesName, Affects.SAMPLING] = SINGLE_TURN
+    """How a completion comes about. `single_turn`: the model answers the prompt once; or a class of
+    your own, written as `module:name`, in which it answers in several turns."""
+    episodes_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
+    """Settings for episodes of your own."""
     source: Annotated[BatchSourceName, Affects.SAMPLING | Affects.SCORES] = GENERATE
     """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
     and its reward functions score; or a batch source of your own, written as `module:name`."""
@@ -122,6 +136,16 @@ class RolloutConfig(Section):
         default_factory=dict
     )
     """Settings for a batch source of your own."""
+
+    @property
+    def engine_kind(self) -> EngineKind:
+        """What is known of the engine; before it is settled, of the one that is always there."""
+        return ENGINES.entry(self.engine or ALWAYS_THERE)
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether the actor publishes weights in shared memory."""
+        return self.weight_sync == DIRECT
 
 
 def check_sleep(rollout: RolloutConfig, backend: str) -> None:
@@ -154,7 +178,7 @@ def check_direct(rollout: RolloutConfig, backend: str) -> None:
     others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
     if backend == "modal":
         raise ValueError(
-            f"rollout.weight_sync = {DIRECT!r} shares memory of one machine, and "
+            f"rollout.weight_sync = {DIRECT!r} is for workers on one machine, and "
             f"compute.backend = 'modal' runs the workers in containers; use one of {others}"
         )
     if rollout.source != GENERATE:

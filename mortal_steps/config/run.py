@@ -20,7 +20,6 @@ from mortal_steps.config.marks import Affects, Decides, Trl, identity_of, trl_op
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import (
-    DIRECT,
     GENERATE,
     RELOAD,
     RolloutConfig,
@@ -120,7 +119,7 @@ class RunConfig(Section):
         """Most workers that score, on a machine of so many cores or in containers."""
         if self.rewards.num_reward_workers is not None:
             return self.rewards.num_reward_workers
-        filled = self.rewards.fill_a_worker or self.for_evaluation().rewards.fill_a_worker
+        filled = self.rewards.fill_a_worker or self.eval_rewards.fill_a_worker
         if filled or self.compute.scores_in_a_container:
             return 1
         return min(self.num_shards, cores)
@@ -130,13 +129,25 @@ class RunConfig(Section):
         """Most tokens per generated completion."""
         return self.rollout.max_tokens or self.training.max_completion_length
 
-    def for_evaluation(self) -> RunConfig:
-        """The same with the rewards that score evaluations in the place of training's."""
+    @property
+    def eval_rewards(self) -> RewardsConfig:
+        """The rewards that score evaluations."""
         functions = self.evaluation.functions
         if functions is None:
-            return self
-        rewards = {"functions": functions, "weights": None, "terms": ()}
-        return self.model_copy(update={"rewards": self.rewards.model_copy(update=rewards)})
+            return self.rewards
+        return self.rewards.model_copy(
+            update={"functions": functions, "weights": None, "terms": ()}
+        )
+
+    def for_evaluation(self) -> RunConfig:
+        """The same with the rewards that score evaluations in the place of training's."""
+        return self.model_copy(update={"rewards": self.eval_rewards})
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the policy is evaluated at all."""
+        every = self.evaluation.eval_steps
+        return self.data.holds_out if every is None else bool(every)
 
     @property
     def only_merged(self) -> str | None:
@@ -149,7 +160,7 @@ class RunConfig(Section):
 
     def with_room_for_adapters(self) -> RunConfig:
         """The same with the engine options that a LoRA adapter beside its base asks for."""
-        adapters = ENGINES.entry(self.rollout.engine or ALWAYS_THERE).adapters
+        adapters = self.rollout.engine_kind.adapters
         if adapters is None or not self.training.publishes_adapter:
             return self
         options = adapters.options_for(self.training.lora.r) | self.rollout.engine_options
@@ -159,17 +170,17 @@ class RunConfig(Section):
     @property
     def reward_code(self) -> tuple[str, ...]:
         """Code of the user's that scores, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.code, *self.for_evaluation().rewards.code)))
+        return tuple(dict.fromkeys((*self.rewards.code, *self.eval_rewards.code)))
 
     @property
     def reward_files(self) -> tuple[str, ...]:
         """Files that rewards are loaded from as they are, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.files, *self.for_evaluation().rewards.files)))
+        return tuple(dict.fromkeys((*self.rewards.files, *self.eval_rewards.files)))
 
     @property
     def reward_folders(self) -> tuple[str, ...]:
         """Folders of models that score, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.folders, *self.for_evaluation().rewards.folders)))
+        return tuple(dict.fromkeys((*self.rewards.folders, *self.eval_rewards.folders)))
 
     @property
     def sampling_type(self) -> SamplingType | None:
@@ -187,12 +198,6 @@ class RunConfig(Section):
         return self.model.model_copy(update={"dtype": self.sampling_type})
 
     @property
-    def shares_weights(self) -> bool:
-        """Whether the actor hands whole models over in memory. An adapter is a small file, for
-        which no memory needs to be shared."""
-        return self.rollout.weight_sync == DIRECT and not self.training.publishes_adapter
-
-    @property
     def corrects_importance(self) -> bool:
         """Whether TRL's importance-sampling correction is on.
 
@@ -200,7 +205,7 @@ class RunConfig(Section):
         """
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        engine = ENGINES.entry(self.rollout.engine or ALWAYS_THERE)
+        engine = self.rollout.engine_kind
         differs = engine.corrects_importance or self.rollout.source != GENERATE
         differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs
@@ -258,9 +263,7 @@ class RunConfig(Section):
             weight_sync=begun.rollout.weight_sync,
             reward_commits=RewardCommits(
                 training=begun.rewards.commits_for(self.rewards),
-                evaluation=begun.for_evaluation().rewards.commits_for(
-                    self.for_evaluation().rewards
-                ),
+                evaluation=begun.eval_rewards.commits_for(self.eval_rewards),
             ),
         )
 
@@ -268,7 +271,7 @@ class RunConfig(Section):
         """The same with commits for reward models of the hub."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
         if self.evaluation.functions is not None:
-            functions = self.for_evaluation().rewards.pinned(commits.evaluation).functions
+            functions = self.eval_rewards.pinned(commits.evaluation).functions
             changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
         return self.model_copy(update=changed)
 

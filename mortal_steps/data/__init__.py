@@ -2,10 +2,9 @@
 
 sources         rows of a dataset, wherever it lies
 problems        rows as `Problem`s, the batch of a step
+values          what a row may hold
 problem_files   problems on disk, read one by one; the dataset's fingerprint
-row_text        rows as JSON
 kept            the problems of a run
-shared          those of a large file, for all runs that begin with it
 """
 
 from mortal_steps.data.problem_files import dataset_fingerprint

@@ -1,4 +1,4 @@
-"""The problems of a run, in its directory: `data/train.parquet` and `data/eval.json`.
+"""The problems of a run, in its directory: `data/train.arrow` and `data/eval.json`.
 
 Each evaluation samples the held-out problems whole, so they are one record; of the training
 problems a step reads its own.
@@ -14,7 +14,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, writing
 from mortal_steps.types import FileRef, Problem
 
-TRAIN_PROBLEMS = "data/train.parquet"
+TRAIN_PROBLEMS = "data/train.arrow"
 EVAL_PROBLEMS = "data/eval.json"
 PROBLEMS = (TRAIN_PROBLEMS, EVAL_PROBLEMS)
 """Names of what a run may have."""
@@ -35,8 +35,7 @@ def keep_problems(
 
 
 def open_problems(store: RunStore, ref: FileRef) -> Sequence[Problem]:
-    """The problems that `ref` stands for. Raises `CorruptFileError`, now or when a damaged row is
-    read."""
+    """The problems that `ref` stands for. Raises `CorruptFileError`."""
     if ref.path.endswith(SUFFIX):
         return ProblemFile(store.path(ref.path))
     return store.read_record(ref, list[Problem])

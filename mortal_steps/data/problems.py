@@ -7,24 +7,27 @@ times ISO text, NaN (a missing number) None; what cannot be carried is a `DataEr
 
 from __future__ import annotations
 
-import datetime
 import difflib
-import math
+import json
 import random
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data.problem_files import ProblemFile, at
-from mortal_steps.data.problem_writer import ProblemWriter
-from mortal_steps.data.row_text import encode_json
+from mortal_steps.data.problem_files import (
+    SUFFIX,
+    ProblemFile,
+    Texts,
+    encode_json,
+    write_texts,
+)
 from mortal_steps.data.sources import Row, check_options, read_rows
+from mortal_steps.data.values import as_json, check_prompt, is_plain
 from mortal_steps.errors import DataError
 from mortal_steps.schedule import derive_seed, problem_indices
 from mortal_steps.system.scratch import Scratch
-from mortal_steps.types import Problem, Prompt
+from mortal_steps.types import Problem
 
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 """Keyword arguments of every reward function, after which no column may be named."""
@@ -32,15 +35,8 @@ TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_met
 EVAL = "eval"
 """Begins the ids of held-out problems."""
 
-TEXT_ALONE = "MORTAL trains on text alone: models get no pictures, audio or video"
-OF_MEDIA = ("PIL", "torchcodec")
-"""Packages whose objects are pictures, audio or video."""
-
 WORTH_A_WORD = 100_000
 """Rows that take seconds to read; the user is told that this is going on."""
-
-DEEPEST = 100
-"""Levels of nesting in a column; the JSON of the run store cannot hold many more."""
 
 
 def read_problems(
@@ -51,41 +47,63 @@ def read_problems(
 ) -> tuple[ProblemFile, Sequence[Problem]]:
     """Training and held-out problems; the second are none when none are asked for.
 
-    Training rows whose prompt is also held out are left out. The training problems lie in a file in
+    Training rows whose prompt is also held out are left out. The training problems are in a file in
     `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
     whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
     `data.options.seed` is set. `say` is told how far it is with many rows. Raises `DataError`.
     """
     check_options(config)
-    rows = read_rows(config, seed, limit=config.max_samples)
-    path, read = scratch.path / "rows.parquet", 0
-    with ProblemWriter(path) as writer:
-        for row in _checked(rows, config, "train", f"data.source = {config.source!r}"):
-            writer.add(*row)
-            read += 1
-            if say is not None and read % WORTH_A_WORD == 0:
-                say(f"reading the dataset: {read:,} rows")
+    names: dict[str, None] = {}
+    everything = scratch.path / f"rows{SUFFIX}"
+    write_texts(everything, _read_train(config, seed, names, say))
+    read = ProblemFile(everything, keeps=scratch)
+    held_out = read_held_out(config, seed) if config.eval_sources else _hold_out(read, config)
+    lacking = len(read[0].columns) < len(names)
+    if not held_out and not lacking:
+        return read, held_out
+    path = scratch.path / f"train{SUFFIX}"
+    write_texts(path, _without(read, held_out, names if lacking else ()))
     train = ProblemFile(path, keeps=scratch)
-    held_out = read_held_out(config, seed) if config.eval_sources else _hold_out(train, config)
-    return _without(train, held_out, config), held_out
+    if not train:
+        raise DataError(
+            f"data.source = {config.source!r}: every prompt is also held out, which leaves no "
+            "training rows; hold out fewer (data.eval_samples) or evaluate on other rows "
+            "(data.eval_source, data.eval_split)"
+        )
+    return train, held_out
+
+
+def _read_train(
+    config: DataConfig, seed: int, names: dict[str, None], say: Callable[[str], None] | None
+) -> Iterator[Texts]:
+    """Yield the training rows; `names` grows by their columns. A row has those that are known by
+    then, in one order."""
+    rows = read_rows(config, seed, limit=config.max_samples)
+    origin = f"data.source = {config.source!r}"
+    for count, row in enumerate(_checked(rows, config, "train", origin), start=1):
+        names |= dict.fromkeys(row.columns)
+        columns = {name: row.columns.get(name) for name in names}
+        yield row.id, encode_json(row.prompt), encode_json(columns)
+        if say is not None and count % WORTH_A_WORD == 0:
+            say(f"reading the dataset: {count:,} rows")
 
 
 def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
     """The problems of `config.eval_sources`, set after set. Raises `DataError`."""
-    checked = [
-        row
+    problems = [
+        problem
         for name, source in config.eval_sources.items()
-        for row in _checked(
+        for problem in _checked(
             read_rows(config, seed, limit=config.eval_samples or None, held_out=name),
             config,
             f"{EVAL}-{name}" if name else EVAL,
             _eval_origin(config, name, source),
         )
     ]
-    names = dict.fromkeys(name for _, _, columns in checked for name in columns)
+    names = dict.fromkeys(name for problem in problems for name in problem.columns)
     return [
-        Problem(id=row, prompt=prompt, columns={name: columns.get(name) for name in names})
-        for row, prompt, columns in checked
+        replace(problem, columns={name: problem.columns.get(name) for name in names})
+        for problem in problems
     ]
 
 
@@ -113,7 +131,7 @@ def get_batch(
     indices = problem_indices(
         len(problems), batch_size=batch_size, step=step, seed=seed, shuffle=config.shuffle
     )
-    return at(problems, indices)
+    return [problems[index] for index in indices]
 
 
 def _eval_origin(config: DataConfig, name: str, source: str) -> str:
@@ -133,38 +151,27 @@ def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
             f"{config.source!r} has {len(train)}; hold out fewer, or set data.eval_source"
         )
     drawn = sorted(random.Random(derive_seed("held out")).sample(range(len(train)), count))
-    return [
-        Problem(id=f"{EVAL}-{row}", prompt=problem.prompt, columns=problem.columns)
-        for row, problem in zip(drawn, train.select(array("L", drawn)), strict=True)
-    ]
+    return [replace(train[row], id=f"{EVAL}-{row}") for row in drawn]
 
 
-def _without(train: ProblemFile, held_out: list[Problem], config: DataConfig) -> ProblemFile:
-    """The training problems whose prompts are not held out."""
-    if not held_out:
-        return train
-    taken = {_key(problem.prompt) for problem in held_out}
-    kept = array(
-        "L", (row for row, prompt in enumerate(train.prompts()) if _key(prompt) not in taken)
-    )
-    if not kept:
-        raise DataError(
-            f"data.source = {config.source!r}: every prompt is also held out, which leaves no "
-            "training rows; hold out fewer (data.eval_samples) or evaluate on other rows "
-            "(data.eval_source, data.eval_split)"
-        )
-    return train.select(kept)
-
-
-def _key(prompt: Prompt) -> tuple[bool, str]:
-    """Equal for equal prompts."""
-    return (True, prompt) if isinstance(prompt, str) else (False, encode_json(prompt))
+def _without(
+    read: ProblemFile, held_out: Sequence[Problem], names: Collection[str]
+) -> Iterator[Texts]:
+    """Yield the rows whose prompts are not held out; what a row lacks of the columns in `names` is
+    None."""
+    taken = {encode_json(problem.prompt) for problem in held_out}
+    missing = dict.fromkeys(names)
+    for problem_id, prompt, columns in read.texts():
+        if prompt not in taken:
+            if missing:
+                columns = encode_json({**missing, **json.loads(columns)})
+            yield problem_id, prompt, columns
 
 
 def _checked(
     rows: Iterator[Row], config: DataConfig, prefix: str, origin: str
-) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Id `<prefix>-<row>`, prompt and columns of each row, values checked."""
+) -> Iterator[Problem]:
+    """Yield each row as a problem with the id `<prefix>-<row>`, its values checked."""
     prompt_column = config.prompt_column
     names: dict[str, None] = {}
     is_text: bool | None = None
@@ -178,12 +185,12 @@ def _checked(
             _check_columns(names, prompt_column, origin)
         columns = dict(row)
         prompt = columns.pop(prompt_column, None)
-        if not all(map(_is_plain, columns.values())):
+        if not all(map(is_plain, columns.values())):
             columns = {
                 name: as_json(value, f"{origin}, row {index}, column {name!r}")
                 for name, value in columns.items()
             }
-        if not (type(prompt) is str and _is_plain(prompt) and prompt.strip()):
+        if not (type(prompt) is str and is_plain(prompt) and prompt.strip()):
             place = f"{origin}, row {index}, column {prompt_column!r}"
             prompt = as_json(prompt, place)
             check_prompt(prompt, place)
@@ -194,7 +201,7 @@ def _checked(
                 f"{origin}, row {index}: prompts are both text and chat messages; use one kind for "
                 "all rows"
             )
-        yield f"{prefix}-{index}", prompt, columns
+        yield Problem(id=f"{prefix}-{index}", prompt=prompt, columns=columns)
     if index < 0:
         raise DataError(f"{origin}: there are no rows in it")
 
@@ -224,97 +231,3 @@ def _check_columns(names: Iterable[str], prompt_column: str, origin: str) -> Non
                 f"{origin}: its column {name!r} has the name of an argument that every reward "
                 "function is given; rename it"
             )
-
-
-def check_prompt(prompt: Any, place: str) -> None:
-    """Raise `DataError`, whose message begins with `place`, for a value that is no prompt."""
-    if isinstance(prompt, str):
-        if not prompt.strip():
-            raise DataError(f"{place}: the prompt is empty; remove the row")
-        return
-    if not isinstance(prompt, list):
-        raise DataError(
-            f"{place}: {_shown(prompt)} is neither text nor a list of chat messages such as "
-            '[{"role": "user", "content": "..."}]'
-        )
-    if not prompt:
-        raise DataError(f"{place}: the prompt holds no messages; remove the row")
-    for message in prompt:
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise DataError(
-                f"{place}: {_shown(message)} is no chat message; write each as "
-                '{"role": "user", "content": "..."}'
-            )
-        _check_parts(message.get("content"), place)
-    if not any(message.get("content") for message in prompt):
-        raise DataError(f"{place}: every message is empty; remove the row")
-
-
-def _check_parts(content: Any, place: str) -> None:
-    """A message's content may be a list of parts, of which none may be a picture or the like."""
-    for part in content if isinstance(content, list) else ():
-        if not isinstance(part, dict) or part.get("type") != "text":
-            raise DataError(
-                f"{place}: {_shown(part)} is no text, and {TEXT_ALONE}; write the content of each "
-                "message as text, or remove the row"
-            )
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether JSON can hold the value as it is; a quick check."""
-    kind = type(value)
-    if kind is str:
-        return value.isascii() or _is_unicode(value)
-    return kind is int or kind is bool or value is None
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether it has no halves of surrogate pairs."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def as_json(value: Any, place: str, depth: int = 0) -> Any:
-    """The value as JSON carries it to the reward functions: dates and times as ISO text, NaN and
-    other missing values as None, arrays as lists. Raises `DataError` for any other."""
-    if depth > DEEPEST:
-        raise DataError(
-            f"{place}: lists and objects within each other, more than {DEEPEST} deep; store it as "
-            "text, or remove the column"
-        )
-    if isinstance(value, str):
-        if not _is_unicode(value):
-            raise DataError(f"{place}: {_shown(value)} is no valid Unicode text; repair the row")
-        return value
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        if math.isinf(value):
-            raise DataError(f"{place}: {value} is not a number that JSON can carry; remove the row")
-        return None if math.isnan(value) else value
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat() if value == value else None  # NaT of pandas
-    if isinstance(value, list | tuple):
-        return [as_json(item, place, depth + 1) for item in value]
-    if isinstance(value, Mapping):
-        return {
-            as_json(str(key), place): as_json(item, place, depth + 1) for key, item in value.items()
-        }
-    if hasattr(value, "item") and hasattr(value, "tolist"):  # NumPy, without importing it
-        return as_json(value.tolist(), place, depth + 1)
-    if type(value).__name__ == "NAType":  # of pandas, without importing it
-        return None
-    if isinstance(value, bytes) or type(value).__module__.partition(".")[0] in OF_MEDIA:
-        raise DataError(f"{place}: a {type(value).__name__}, and {TEXT_ALONE}; remove the column")
-    raise DataError(
-        f"{place}: a {type(value).__name__} cannot be carried as JSON; store it as text or "
-        "numbers, or remove the column"
-    )
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -12,7 +12,7 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
-from mortal_steps.orchestration.batch_source import declared, needed_roles
+from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
@@ -20,13 +20,13 @@ from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.milestones import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.sources.record import note_sources
-from mortal_steps.runs.doing import shown_in
-from mortal_steps.runs.flow_log import flow_log
+from mortal_steps.runs.activity import shown_in
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
+from mortal_steps.runs.logs import flow_log
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
-from mortal_steps.store.segments import remove_segments
+from mortal_steps.store import shared_memory
 from mortal_steps.system.libraries import changed_versions, computing_versions
 from mortal_steps.system.rounding import changed_since
 
@@ -62,8 +62,8 @@ async def open_session(
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
             note_begun(run)
-            roles, samples = needed_roles(run.config), declared(run.config, "samples")
-            session = Session(run, compute, roles, samples=samples)
+            samples = declared(run.config.rollout.source, "samples")
+            session = Session(run, compute, needed_roles(run.config), samples=samples)
             await held.enter_async_context(shown_in(run.store.root, session.doing))
             yield session
             note_finished(run)
@@ -99,7 +99,8 @@ async def _workers(
         rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
-    if (found := find_placement(run.config)).gpus:
+    found = find_placement(run.config, samples=has_samplers(run.config))
+    if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
     if not on_modal:
         _log_ignored(run)
@@ -119,7 +120,7 @@ async def _workers(
             yield here
     finally:
         await here.close()
-        remove_segments(run.store.root)
+        shared_memory.remove_folder(run.store.root)
 
 
 def _log_ignored(run: Run) -> None:

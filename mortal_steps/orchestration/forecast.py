@@ -7,7 +7,7 @@ The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
@@ -19,7 +19,6 @@ from mortal_steps.compute.placement import (
     sharing_gpus,
 )
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
 
@@ -81,6 +80,10 @@ class Forecast:
     prompt: int
     """Tokens of the longest prompt."""
 
+    def changed(self, **sections: object) -> Forecast:
+        """The forecast with other sections of the configuration."""
+        return replace(self, config=self.config.model_copy(update=sections))
+
     @property
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
@@ -105,7 +108,9 @@ class Forecast:
         if actor is not None and actor.uuid == gpu.uuid:
             options = config.training.trl
             half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
-            training = training_memory(config, shape, prompt=self.prompt, autocast=half)
+            training = training_memory(
+                config.model, config.training, shape, prompt=self.prompt, autocast=half
+            )
         here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
         found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in here]
         engines = [one for one in found if one is not None]
@@ -122,10 +127,10 @@ class Forecast:
         return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
 
 
-def forecast(config: RunConfig, prompt: int | None) -> Forecast:
-    """What a settled configuration will do, with a longest prompt of so many tokens (None:
-    unknown). Raises what `find_placement` raises."""
-    found = find_placement(config)
+def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> Forecast:
+    """Work out what a settled configuration will do, with a longest prompt of so many tokens (None:
+    unknown) and, without `samples`, no rollout workers. Raises what `find_placement` raises."""
+    found = find_placement(config, samples=samples)
     shape = find_shape(config.model) if found.gpus else None
     return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
 
@@ -135,7 +140,7 @@ def engine_memory(
 ) -> EngineMemory | None:
     """What a rollout worker takes of a GPU; None for an engine of the user's own."""
     kind, options = (
-        ENGINES.entry(config.rollout.engine or ALWAYS_THERE),
+        config.rollout.engine_kind,
         config.rollout.engine_options,
     )
     size = gpus_per_engine(config)

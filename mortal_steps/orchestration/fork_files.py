@@ -4,7 +4,7 @@
     weights/v11, v12            those that sample the first steps
     steps/000012/generations-*  completions that would come out the same: sampled with weights from
                                 before the fork, where nothing else that they depend on was changed
-    base_model.json, data/train.parquet
+    base_model.json, data/train.arrow
 
 and as copies the logs up to the checkpoint. Scores are always made again: a
 reward function may have been edited under its old name.
@@ -93,8 +93,8 @@ class ForkFiles:
         Raises `StoreError`, and `CorruptFileError` for what the parent has removed already.
         """
         self._link_folder(self._saved.path, self._own_state())
-        for version in recovery.sampling_versions(self._config, self._step):
-            if version <= self._step and weights.find(self._parent.store, version):
+        for version in recovery.sampling_versions(self._config.rollout, self._step):
+            if version <= self._step and weights.find_in(self._parent.store, version):
                 self._link_folder(weights.path_of(version))
 
     def complete(self, problems: Problems) -> None:

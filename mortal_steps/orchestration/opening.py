@@ -7,6 +7,7 @@ there is none, and otherwise checks that the directory belongs to the same confi
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,20 +18,19 @@ from pydantic import ValidationError
 from mortal_steps.compute.placement import placed_config
 from mortal_steps.config import RunConfig
 from mortal_steps.config.run import NAME
-from mortal_steps.errors import ConfigError, RunNotFoundError, StoreError
+from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.production_link import follow_as_before, follow_link
-from mortal_steps.orchestration.settling import settle
-from mortal_steps.orchestration.surroundings import check_surroundings
+from mortal_steps.orchestration.checks import check_environment
+from mortal_steps.orchestration.settling import settle, with_own_seed
 from mortal_steps.orchestration.tracking import check_trackers
+from mortal_steps.registry.registry import PRODUCTION
+from mortal_steps.registry.versions import FOLDER
 from mortal_steps.report.watch import note_warnings
 from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
-from mortal_steps.runs.run import Run, find_run
-from mortal_steps.runs.view import check_never_begun
-from mortal_steps.schedule import with_own_seed
+from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
@@ -46,7 +46,7 @@ def open_run(
     `say` is called with a line on each check. `beside` is what happens beside the checks of a new
     run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
     local model that was changed since the run began, `RewardError` for reward functions that were
-    changed and not accepted, and whatever `check_surroundings` and `preflight.check` raise; nothing
+    changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
     is written before they pass.
     """
     root, warned = _checked_root(config), list[str]()
@@ -106,7 +106,7 @@ def _checked_root(config: RunConfig) -> Path:
         )
     check_trackers(config.logging.report_to)
     if config.compute.backend == "local":
-        check_surroundings()
+        check_environment()
     return Path(config.runs_dir) / config.run_id
 
 
@@ -180,3 +180,49 @@ def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any
     if not both or not all(isinstance(one, dict) for one in (*before, *after)):
         return []
     return list(zip(before, after, strict=True))
+
+
+# `models/NAME/production`: a link to the model that is in use, which promotion moves. A run that
+# begins with it follows it once: while it trains, another model may be put into production.
+
+
+def follow_link(config: RunConfig) -> RunConfig:
+    """The configuration of a new run, with the link replaced by the version that it points to now.
+
+    Other links are left as they are: a run that continues could not be told from one with another
+    model. Raises `ModelError` if no model is in production.
+    """
+    link = Path(config.model.name_or_path)
+    if not _is_production(link):
+        _check_promoted(link)
+        return config
+    return _with_model(config, Path(os.path.normpath(link.parent / link.readlink())))
+
+
+def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
+    """The configuration of a run that continues, with the version that the link pointed to when the
+    run was `begun`, if that version still exists."""
+    link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
+    versions = Path(os.path.normpath(link.parent / FOLDER))
+    if link.name != PRODUCTION or before.parent != versions:
+        return config
+    return _with_model(config, before)
+
+
+def _is_production(link: Path) -> bool:
+    return link.name == PRODUCTION and link.is_symlink()
+
+
+def _check_promoted(link: Path) -> None:
+    """Raise `ModelError` for `models/NAME/production` that is not there."""
+    if link.name == PRODUCTION and len(link.parts) > len(("owner", "name")) and not link.exists():
+        raise ModelError(
+            f"model.name_or_path: no model is in production as {link.parent.name}, for there is no "
+            f"{link.absolute()}; train the first one from another model and put it to use with "
+            f"`mortal promote RUN --name {link.parent.name}`"
+        )
+
+
+def _with_model(config: RunConfig, folder: Path) -> RunConfig:
+    model = config.model.model_copy(update={"name_or_path": str(folder)})
+    return config.model_copy(update={"model": model})

@@ -11,8 +11,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -21,19 +19,21 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.reward_forms import FORMS
-from mortal_steps.data.shared import clean_up, read_or_share
-from mortal_steps.errors import ConfigError, StoreError
-from mortal_steps.models.hub import is_hub_model
-from mortal_steps.models.local_folder import check_folder, check_listed_weights, read_context
+from mortal_steps.data.problems import read_problems
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_source import declared, needed_roles
-from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
+from mortal_steps.orchestration.checks import (
+    check_adapter,
+    check_engine,
+    check_interpreters,
+    check_model,
+    check_pictures,
+    check_room_for_weights,
+    check_runs_dir,
+)
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
-from mortal_steps.orchestration.pictures import check_pictures
-from mortal_steps.orchestration.room_for_weights import check_room_for_weights
-from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.fitting import keep_fitting
@@ -84,7 +84,9 @@ def check(
     say, beside = say or _say_nothing, beside or Beside()
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
-    check_model(config)
+    roles = needed_roles(config)
+    sampled = config.max_tokens if "rollout" in roles else 0
+    check_model(config.model, sampled)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     elif told := address_space_warning():
@@ -100,13 +102,14 @@ def check(
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
     warn_of_repeats(config, len(train))
-    check_pictures(config, train[0])
-    roles = needed_roles(config)
+    check_pictures(config.data.source, config.model, train[0])
     if "rollout" in roles:
-        check_engine(config)
-        check_adapter(config)
-    check_room_for_weights(config)
-    check_devices(config)
+        check_engine(config.rollout, config.evaluation.temperature)
+        check_adapter(config.rollout, config.training, config.only_merged)
+        check_room_for_weights(
+            config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
+        )
+    check_devices(config, samples="rollout" in roles)
     if "reward" in roles:
         say(
             "calling the reward functions with a made-up completion"
@@ -116,8 +119,8 @@ def check(
         check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
-    found, longest = check_training(config, train, held_out, warned)
-    warned += report_forecast(forecast(config, longest), show)
+    found, longest = check_training(config, train, held_out, warned, sampled)
+    warned += report_forecast(forecast(config, longest, samples="rollout" in roles), show)
     return found
 
 
@@ -135,7 +138,7 @@ def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    check_interpreters(config)
+    check_interpreters(config.compute, config.rollout, needed_roles(config))
     actor = _passing_worker(config, "actor")
     begin_imports(dataclasses.replace(actor, rounding=rounding))
 
@@ -143,9 +146,7 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        problems = read_or_share(config, scratch, say)
-        clean_up(config)
-        return problems
+        return read_problems(config.data, config.seed, scratch, say)
     except BaseException:
         scratch.remove()
         raise
@@ -153,73 +154,6 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
 
 def _say_nothing(text: str) -> None:
     """The default for callers who want no progress lines."""
-
-
-def check_runs_dir(runs_dir: Path) -> None:
-    """Raise `StoreError` unless the folder of all runs exists or can be made, and is writable."""
-    try:
-        runs_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=runs_dir):
-            pass
-    except OSError as error:
-        raise StoreError(
-            f"runs_dir {runs_dir} is not writable: {error.strerror}; choose another --runs-dir"
-        ) from None
-
-
-def check_model(config: RunConfig) -> None:
-    """Raise an error unless a local model folder is whole and its context has room for prompts and
-    completions."""
-    model = config.model
-    context: int | None = None
-    if model.new:
-        context = model.new.max_position_embeddings
-    elif not is_hub_model(model):
-        check_folder(Path(model.name_or_path))
-        check_listed_weights(Path(model.name_or_path))
-        context = read_context(Path(model.name_or_path) / "config.json")
-    context = min(model.max_model_len, context or model.max_model_len)
-    if config.max_tokens >= context:
-        raise ConfigError(
-            f"rollout.max_tokens = {config.max_tokens} leaves no room for a prompt: the context is "
-            f"{context} tokens (the smaller of model.max_model_len and the model's own limit)"
-        )
-
-
-def check_interpreters(config: RunConfig) -> None:
-    """Raise `ConfigError` unless each role's interpreter exists, and the rollout workers' has their
-    engine."""
-    if config.compute.backend == "modal":
-        return  # where images hold them
-    roles = needed_roles(config)
-    for role in sorted(roles):
-        check_interpreter(config, role)
-    if "rollout" not in roles:
-        return
-    name = config.rollout.engine or ALWAYS_THERE
-    kind = ENGINES.entry(name)
-    if kind.needs is None:
-        return
-    python = rollout_interpreter(config)
-    if lacks(python, kind.needs):
-        install = f" ({kind.install})" if kind.install else ""
-        raise ConfigError(
-            f"rollout.engine = {name!r}, but {python} has no {kind.needs}; set "
-            f"compute.local.rollout.python to an interpreter with {kind.needs}{install}, or use "
-            f"rollout.engine = {ALWAYS_THERE!r}"
-        )
-    if lacks(python, "pyarrow"):
-        raise ConfigError(
-            f"{python}, under which rollout workers run, has no pyarrow, in which they write "
-            f"completions; install it there: {python} -m pip install pyarrow"
-        )
-
-
-def check_interpreter(config: RunConfig, role: Role) -> None:
-    """Raise `ConfigError` unless the interpreter of a role exists."""
-    python = getattr(config.compute.local, role).python
-    if python and shutil.which(python) is None:
-        raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
 
 
 def check_modal(config: RunConfig) -> None:
@@ -276,11 +210,15 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
 
 
 def check_training(
-    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem], warned: list[str]
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    warned: list[str],
+    sampled: int,
 ) -> tuple[Problems, int | None]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
-    whose prompts fit the model (`data.on_long`), and the tokens of the longest. Its warnings are
-    added to `warned`."""
+    whose prompts fit the model (`data.on_long`) beside `sampled` tokens, and the tokens of the
+    longest. Its warnings are added to `warned`."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
@@ -289,7 +227,8 @@ def check_training(
         "check",
         train=train,
         held_out=held_out,
-        supplied=declared(config, "supplies"),
+        supplied=declared(config.rollout.source, "supplies"),
+        sampled=sampled,
     )
     warned += by_trl
     for warning in (*without_effect, *by_trl):
@@ -301,8 +240,8 @@ def check_training(
             config.model.name_or_path,
         )
         return (train, held_out), None
-    fitting = keep_fitting(config, train, held_out, lengths)
-    return fitting, min(lengths.longest, max(1, lengths.context - config.max_tokens))
+    fitting = keep_fitting(config.data, train, held_out, lengths)
+    return fitting, min(lengths.longest, max(1, lengths.fits))
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:

@@ -15,8 +15,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.engine_checks import check_engine
+from mortal_steps.orchestration.checks import check_engine, check_interpreters, check_model
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.rollout.trial import SampledProblems
@@ -55,9 +54,9 @@ def try_rollout(
             "mortal_deployments.modal_app::test_rollout_fn` does. Or set compute.backend = 'local'"
         )
     config = settle(config)
-    preflight.check_model(config)
-    preflight.check_interpreters(config)
-    check_engine(config)
+    check_model(config.model, config.max_tokens)
+    check_interpreters(config.compute, config.rollout, ("actor", "rollout"))
+    check_engine(config.rollout, config.evaluation.temperature)
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         store = RunStore(Path(folder))
         # What is built for the trial goes with it.

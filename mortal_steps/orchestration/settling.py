@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
 from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
+from mortal_steps.orchestration.batch_source import has_samplers
+from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +25,8 @@ WORTH_TWO_THREADS = 1_000_000
 """Parameters from which on two threads train faster than one. With 87,000 to 750,000 one thread is
 about three times as fast; with 1.5 million, two are 1.4 times as fast."""
 FLOAT32_BYTES = 4
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
 
 
 def settle(config: RunConfig) -> RunConfig:
@@ -30,25 +34,34 @@ def settle(config: RunConfig) -> RunConfig:
     `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
-    found = find_placement(config)
+    samples = has_samplers(config)
+    found = find_placement(config, samples=samples)
     settled = config.settled(
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=_find_engine(config),
-        dtype=_find_sampling_type(config),
+        dtype=_find_sampling_type(config, found),
         context=find_context(model),
         weight_sync=_find_weight_sync(config, found),
         reward_commits=find_reward_commits(config),
         num_rollout_workers=len(found.engines),
         on_gpu=found.actor is not None,
     )
-    _tell(config, settled)
+    if samples:
+        _tell(config, settled)
     return settled
 
 
-def rollout_interpreter(config: RunConfig) -> str:
+def with_own_seed(config: RunConfig) -> RunConfig:
+    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    if config.seed != SEED_OF_THE_RUN:
+        return config
+    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
+
+
+def rollout_interpreter(compute: ComputeConfig) -> str:
     """The Python interpreter of local rollout workers."""
-    return config.compute.local.rollout.python or sys.executable
+    return compute.local.rollout.python or sys.executable
 
 
 def lacks(python: str, module: str) -> bool:
@@ -65,13 +78,13 @@ def find_reward_commits(config: RunConfig) -> RewardCommits:
     """The configuration with the revisions of its reward models resolved to commits; raises what
     `find_commit` raises."""
     return RewardCommits(
-        training=_find_commits(config), evaluation=_find_commits(config.for_evaluation())
+        training=_find_commits(config.rewards), evaluation=_find_commits(config.eval_rewards)
     )
 
 
-def _find_commits(config: RunConfig) -> tuple[str | None, ...]:
+def _find_commits(rewards: RewardsConfig) -> tuple[str | None, ...]:
     """For each term of `[rewards]`, the commit that its model's revision stands for now."""
-    sources = [term.source for term in config.rewards.all_terms]
+    sources = [term.source for term in rewards.all_terms]
     return tuple(
         find_commit(source, called="rewards: model", revised="rewards: revision")
         if source
@@ -85,11 +98,11 @@ def _find_engine(config: RunConfig) -> str:
         return config.rollout.engine
     if config.compute.backend == "modal":
         return next(name for name, kind in ENGINES.items() if kind.modal_class)
-    python = rollout_interpreter(config)
+    python = rollout_interpreter(config.compute)
     return next(name for name, kind in ENGINES.items() if _has_engine(python, kind))
 
 
-def _find_sampling_type(config: RunConfig) -> SamplingType | None:
+def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
     """The default of the sampler's type. None if it is the model's type, or if the configuration
     sets it."""
     own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
@@ -97,7 +110,7 @@ def _find_sampling_type(config: RunConfig) -> SamplingType | None:
     autocasts = options.get("bf16") is not False and not options.get("fp16")
     if not asked or own or not autocasts or config.model.dtype != "float32":
         return None
-    return "bfloat16" if have_bfloat16(config) else None
+    return "bfloat16" if have_bfloat16(found) else None
 
 
 def _find_weight_sync(config: RunConfig, found: Placement) -> str:
@@ -133,7 +146,9 @@ def _tell(config: RunConfig, settled: RunConfig) -> None:
         if needed is None:
             others = [kind.needs for kind in ENGINES.values() if kind.needs]
             has = f"does not have {' or '.join(others)}"
-        logger.warning("rollout.engine = %r: %s %s", chosen, rollout_interpreter(config), has)
+        logger.warning(
+            "rollout.engine = %r: %s %s", chosen, rollout_interpreter(config.compute), has
+        )
     if settled.rollout.dtype != config.rollout.dtype and settled.sampling_type:
         logger.warning(
             "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "

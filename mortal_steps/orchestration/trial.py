@@ -20,7 +20,8 @@ from mortal_steps.compute.local import REHEARSAL, call_in_turn
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import load_problems
-from mortal_steps.orchestration.preflight import check_interpreter, check_something_scores
+from mortal_steps.orchestration.checks import check_interpreter
+from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.rollout_trial import chosen_problems
 from mortal_steps.report.samples import told
 from mortal_steps.rewards.scoring.completions_file import (
@@ -168,7 +169,7 @@ def _answered(problem: Problem, texts: Sequence[str], called: str) -> GivenGroup
 
 
 def _check_token_ids(config: RunConfig, given: Sequence[GivenGroup], origin: Path | str) -> None:
-    terms = zip(reward_names(config), config.rewards.all_terms, strict=True)
+    terms = zip(reward_names(config.rewards), config.rewards.all_terms, strict=True)
     check_token_ids(given, [name for name, term in terms if term.counts_tokens], origin)
 
 
@@ -181,7 +182,7 @@ def try_rewards(
     function raises itself.
     """
     check_something_scores(config, given[0].group.problem)
-    check_interpreter(config, "reward")
+    check_interpreter(config.compute, "reward")
     size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)
     shards = [given[start : start + size] for start in range(0, len(given), size)]
     rewards = config.rewards.model_copy(update={"on_error": "mask"})
@@ -199,7 +200,7 @@ def try_rewards(
         found: list[RewardRef] = call_in_turn(spec, "reward", payloads, store.path("logs"))
         scored = [store.read_record(each.file, RewardedShard) for each in found]
         log = store.path(f"logs/{REHEARSAL}.log").read_text(encoding="utf-8", errors="replace")
-    weights = reward_weights(config)
+    weights = reward_weights(config.rewards)
     completions = [
         each
         for shard, reference, rewarded in zip(shards, found, scored, strict=True)

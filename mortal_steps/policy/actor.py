@@ -20,7 +20,6 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.data.kept import open_problems
@@ -79,8 +78,12 @@ class Actor:
         self._num_steps = num_steps
         self._clock = BackgroundClock()
         self._warned = LibraryWarnings()
-        self._publisher = Publisher(self._store, config, self._clock)
-        self._saver = Saver(self._store, config, self._publisher, fingerprint, self._clock)
+        self._publisher = Publisher(
+            self._store, config.rollout, config.model, config.training, self._clock
+        )
+        self._saver = Saver(
+            self._store, config.checkpoints, self._publisher, fingerprint, self._clock
+        )
         self._memory = Memory(
             self._store,
             config,
@@ -98,9 +101,10 @@ class Actor:
         train: Sequence[Problem],
         held_out: Sequence[Problem],
         supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
+        sampled: int,
     ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths | None]:
-        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`). This
-        needs no weights and no GPU.
+        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
+        leave room for `sampled` tokens. This needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, what TRL and its libraries warn of,
         and the lengths. Raises
@@ -120,7 +124,7 @@ class Actor:
                 )
             idle = algorithm.check(self._config)
         warned = self._warned.take()
-        lengths = prompt_lengths.measure(self._config, prompts)
+        lengths = prompt_lengths.measure(self._config, prompts, sampled)
         if lengths is None:  # the model's files are on Modal alone
             return idle, warned, None
         return idle + self._check_fit(), warned, lengths
@@ -145,11 +149,7 @@ class Actor:
 
         model = self._config.model
         if model.new is None:
-            check_starting_weights(
-                path,
-                trust_remote_code=model.trust_remote_code,
-                shared=self._config.rollout.engine == ALWAYS_THERE and self._config.shares_weights,
-            )
+            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
@@ -179,17 +179,16 @@ class Actor:
         return replace(ready, warnings=(*ready.warnings, *self._warned.take()))
 
     def _prepared(self, step: int, publish: bool) -> ActorReady:
-        step = recovery.furthest(self._store, self._config, step)
+        step = recovery.furthest(self._store, self._config.rollout, step)
         if step == 0 and is_hub_model(self._config.model):
             self._check_model(model_folder(self._model_path, self._config.model))
         published = tuple(
             self._publisher.find(version)
             or self._publisher.publish(self._memory.hold(version).stepper, version)
-            for version in recovery.sampling_versions(self._config, step)
+            for version in recovery.sampling_versions(self._config.rollout, step)
             if publish
         )
         held = self._memory.hold(step)
-        self._publisher.settle()
         gpu.empty_cache()  # engines may start only now
         if step == 0:
             prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
@@ -251,7 +250,6 @@ class Actor:
         """
         saved, waits = self._saver.take(step), False
         if saved is None:
-            self._publisher.join()
             held = self._memory.held
             saved = checkpoints.find(self._store, step) if held and held.step > step else None
             saved = saved or self._saver.save(self._memory.hold(step))
@@ -272,7 +270,6 @@ class Actor:
         """Write the model after the run's last step to `final/`."""
         held = self._memory.hold(self._num_steps)
         self._saver.finish()
-        self._publisher.join()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
         hashed: dict[str, str] = {}

@@ -25,6 +25,7 @@ from mortal_steps.policy.read_ahead import ReadAhead
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.schedule import train_seed
+from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock
 from mortal_steps.types import Checkpoint, StepResult, TrainingBatch
@@ -50,6 +51,11 @@ class Memory:
     ) -> None:
         self._store = store
         self._config = config
+        self._expected = journal.Expected(
+            rollout=config.rollout,
+            training=config.training,
+            weights=reward_weights(config.rewards),
+        )
         self._publisher = publisher
         self._saver = saver
         self._clock = clock
@@ -79,9 +85,7 @@ class Memory:
                     f"the state after {step} train steps is out of reach: step {held.step} "
                     f"was never taken in {self._store.root}"
                 )
-            recorded = self._take(held, entry)
-            if recorded.weights is not None:
-                self._publisher.publish_lost(held.stepper, held.step, wanted_at=step)
+            self._take(held, entry)
         return held
 
     def take(self, entry: JournalEntry) -> StepResult:
@@ -94,7 +98,7 @@ class Memory:
         If that fails, the state is no longer what its step says: it is discarded.
         """
         self._saver.save_lost(held)
-        batch = journal.read_batch(self.records, self._config, entry.request)
+        batch = journal.read_batch(self.records, self._expected, entry.request)
         self.records.forget()
         recorded = journal.find_result(self._store, batch.step)
         # Beside training: nothing of a step counts before its result is committed.
@@ -131,8 +135,6 @@ class Memory:
 
     def _committed(self, held: Held, entry: JournalEntry, result: StepResult) -> StepResult:
         """Publish the weights of a new step, and commit its result."""
-        # What this step was sampled with outlasts this process from here on.
-        self._publisher.join()
         if entry.request.publish:
             published = self._publisher.publish_unannounced(held.stepper, held.step)
             held.published = published.version
@@ -178,6 +180,7 @@ class Memory:
         """Delete what an actor left behind when it was killed while writing; each leftover is as
         large as a model."""
         self._store.remove_leftovers(weights.FOLDER)
+        self._store.in_memory.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)
         self._store.remove_leftovers("", of="final")
 

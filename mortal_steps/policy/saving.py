@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import CheckpointsConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.on_disk import checkpoints, weights
@@ -79,13 +79,13 @@ class Saver:
     def __init__(
         self,
         store: RunStore,
-        config: RunConfig,
+        settings: CheckpointsConfig,
         publisher: Publisher,
         fingerprint: str,
         clock: BackgroundClock,
     ) -> None:
         self._store = store
-        self._config = config
+        self._settings = settings
         self._publisher = publisher
         self._fingerprint = fingerprint
         self._thread = ThreadPoolExecutor(
@@ -123,6 +123,7 @@ class Saver:
         the answer."""
         self.finish()
         self._publisher.finish()
+        self._publisher.copy_to_disk(held.step)
         state = held.described(self._fingerprint, held.stepper.digests())
         return checkpoints.save(self._store, held.stepper, state, beside=self._beside(held.step))
 
@@ -133,7 +134,7 @@ class Saver:
         It is the newest checkpoint then: no later one exists that it would replace.
         """
         step = held.step
-        if not step or step % self._config.checkpoints.save_steps or self.is_begun(step):
+        if not step or step % self._settings.save_steps or self.is_begun(step):
             return
         if all(saved < step for saved in checkpoints.saved_steps(self._store)):
             logger.warning("the checkpoint of step %d was not finished: saving it now", step)
@@ -188,7 +189,7 @@ class Saver:
 
     def prune(self, step: int) -> None:
         """Delete the checkpoints up to `step` that are not to be kept, beside other work."""
-        keep = self._config.checkpoints
+        keep = self._settings
         checkpoints.prune(
             self._store,
             step=step,
@@ -205,6 +206,7 @@ class Saver:
         with in_store(self._store.path(weights.FOLDER)):
             for each in under_way:
                 each.result()
+        self._publisher.copy_to_disk(state.step)
         state = replace(state, digests=snapshot.digests())
         return checkpoints.save(self._store, snapshot, state, beside=self._beside(state.step))
 

@@ -2,6 +2,7 @@
 
 worker                        samples shards of a step: `RolloutWorker`
 engines                       inference engines: vLLM, transformers
+episodes                      how completions come about, in one turn or in several
 weight_sync                   how an engine loads a version, and proves that it has done so
 prompts, sampling             prompts as token ids; sampling parameters
 responses                     completions of chats as messages

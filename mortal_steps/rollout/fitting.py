@@ -6,7 +6,7 @@ import logging
 from array import array
 from collections.abc import Sequence
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import DataConfig
 from mortal_steps.data.problem_files import select
 from mortal_steps.errors import DataError
 from mortal_steps.rollout.measuring import PromptLengths
@@ -19,7 +19,7 @@ NAMED = 5
 
 
 def keep_fitting(
-    config: RunConfig,
+    data: DataConfig,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
     lengths: PromptLengths,
@@ -28,15 +28,15 @@ def keep_fitting(
 
     `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
     """
-    if config.data.on_long == "error":
-        check_fitting(config, train, held_out, lengths)
+    if data.on_long == "error":
+        check_fitting(train, held_out, lengths)
         return train, held_out
     problems = _Both(train, held_out)
     _check_usable(problems, lengths)
-    long = _too_long(config, lengths)
+    long = _too_long(lengths)
     if not long:
         return train, held_out
-    logger.warning("left out: %s (data.on_long)", _described(config, problems, lengths, long))
+    logger.warning("left out: %s (data.on_long)", _described(problems, lengths, long))
     out = set(long)
     kept = array("L", (row for row in range(len(train)) if row not in out))
     count = len(train)
@@ -44,13 +44,12 @@ def keep_fitting(
     if not kept or len(kept_held_out) < bool(held_out):
         raise DataError(
             "data.on_long = 'drop' leaves no "
-            f"{'training' if not kept else 'held-out'} rows: {_room(config, lengths)}"
+            f"{'training' if not kept else 'held-out'} rows: {_room(lengths)}"
         )
     return select(train, kept), select(held_out, kept_held_out)
 
 
 def check_fitting(
-    config: RunConfig,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
     lengths: PromptLengths,
@@ -58,13 +57,12 @@ def check_fitting(
     """Raise `DataError` for problems that are unusable or too long."""
     problems = _Both(train, held_out)
     _check_usable(problems, lengths)
-    long = _too_long(config, lengths)
+    long = _too_long(lengths)
     if long:
-        more = lengths.context == config.model.max_model_len
         raise DataError(
-            f"{_described(config, problems, lengths, long)}. Leave these rows out with "
-            "data.on_long = 'drop', shorten their prompts, or lower rollout.max_tokens"
-            + (" (or raise model.max_model_len, if the model can take more)" if more else "")
+            f"{_described(problems, lengths, long)}. Leave these rows out with "
+            "data.on_long = 'drop', shorten their prompts, or lower rollout.max_tokens (or raise "
+            "model.max_model_len, if the model can take more)"
         )
 
 
@@ -94,25 +92,22 @@ def _check_usable(problems: _Both, lengths: PromptLengths) -> None:
         )
 
 
-def _too_long(config: RunConfig, lengths: PromptLengths) -> list[int]:
-    room = lengths.context - config.max_tokens
-    return [row for row, tokens in enumerate(lengths.tokens) if tokens > room]
+def _too_long(lengths: PromptLengths) -> list[int]:
+    return [row for row, tokens in enumerate(lengths.tokens) if tokens > lengths.fits]
 
 
-def _described(
-    config: RunConfig, problems: _Both, lengths: PromptLengths, long: Sequence[int]
-) -> str:
+def _described(problems: _Both, lengths: PromptLengths, long: Sequence[int]) -> str:
     first = ", ".join(f"{problems[row].id}: {lengths.tokens[row]:,} tokens" for row in long[:NAMED])
     return (
         f"{len(long):,} of {len(problems):,} prompts are too long ({first}{_and_more(len(long))}): "
-        f"{_room(config, lengths)}"
+        f"{_room(lengths)}"
     )
 
 
-def _room(config: RunConfig, lengths: PromptLengths) -> str:
+def _room(lengths: PromptLengths) -> str:
     return (
         f"of the model's context of {lengths.context:,} tokens, rollout.max_tokens = "
-        f"{config.max_tokens:,} leaves {max(0, lengths.context - config.max_tokens):,} for a prompt"
+        f"{lengths.context - lengths.fits:,} leaves {max(0, lengths.fits):,} for a prompt"
     )
 
 

@@ -13,20 +13,15 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
-from mortal_steps.rollout import responses
-from mortal_steps.rollout.engines.base import Engine, EngineFactory, SampledTokens
-from mortal_steps.rollout.prompts import check_lengths, tokenize_prompts
+from mortal_steps.rollout.engines.base import Engine, EngineFactory
+from mortal_steps.rollout.episodes.base import Episodes, check_groups, episodes_of
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.rollout.weight_sync.compared import Compared
-from mortal_steps.rollout.weight_sync.direct import Direct
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
-from mortal_steps.store.mapped_segments import MappedSegments
 from mortal_steps.types import (
-    Completion,
     FileRef,
-    GeneratedGroup,
     GeneratedShard,
     GenerateRequest,
     GenerationRef,
@@ -51,19 +46,21 @@ class RolloutWorker:
         self._model_path = model_path
         self._engine: Engine | None = None
         self._tokenizer: Any = None
+        self._episodes: Episodes | None = None
         self._loaded: WeightsRef | None = None
         """What the engine holds; None while that is unproven."""
-        self._mapped, self._compared = MappedSegments(), Compared()
+        self._compared = Compared()
         self._num_bytes = 0
         """Of the version that was loaded last."""
 
     def start(self) -> None:
-        """Build the engine and the tokenizer; later calls do nothing.
+        """Build the engine, the tokenizer and the episodes; later calls do nothing.
 
-        Raises `ModelError` or `EngineError`, and `ConfigError` for an engine or a way of syncing
-        weights that cannot be imported.
+        Raises `ModelError` or `EngineError`, and `ConfigError` for an engine, episodes or a way of
+        syncing weights that cannot be imported.
         """
         self._started_engine()
+        self._started_episodes()
         weight_sync(self._config.rollout)
 
     def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
@@ -139,19 +136,14 @@ class RolloutWorker:
     def _engine_with(self, weights: WeightsRef) -> Engine:
         """The engine, holding exactly `weights`."""
         engine = self._started_engine()
-        self._mapped.drop_removed()
         if self._loaded != weights:
             # Unproven until the canary has passed, whatever goes wrong in between.
             self._loaded = None
             rollout = self._config.rollout
             sync = weight_sync(rollout)
-            tolerance = rollout.canary_tolerance
-            shared = isinstance(sync, Direct) and sync.load_shared(
-                engine, weights, tolerance, self._mapped, self._compared
-            )
-            if not shared:
-                load_weights(self._store, engine, sync, weights, tolerance, self._compared)
-            self._num_bytes = shared or self._store.folder_bytes(weights.path)
+            store = self._store.holding(weights.path)
+            load_weights(store, engine, sync, weights, rollout.canary_tolerance, self._compared)
+            self._num_bytes = store.folder_bytes(weights.path)
             self._loaded = weights
         return engine
 
@@ -163,70 +155,22 @@ class RolloutWorker:
                 f"{request.problems.path} holds {len(batch)} problems; asked for "
                 f"{request.start} to {request.stop}"
             )
-        prompts_ids = tokenize_prompts(
-            problems, self._tokenizer, self._config.training.template_options
+        seeds_PG = completion_seeds(request, batch, self._config.seed)
+        groups = self._started_episodes().sample(
+            engine, problems, seeds_PG, request.sampling, request.weights.version
         )
-        check_lengths(
-            problems,
-            prompts_ids,
-            max_tokens=request.sampling.max_tokens,
-            max_model_len=engine.max_model_len,
-        )
-        seeds = completion_seeds(request, batch, self._config.seed)
-        sampled = engine.sample(
-            [prompt for prompt in prompts_ids for _ in range(request.num_generations)],
-            seeds,
-            request.sampling,
-        )
-        size = request.num_generations
-        rows = [row for row in zip(problems, prompts_ids, strict=True) for _ in range(size)]
-        completions = self._decode(sampled, rows, seeds, request.weights)
+        check_groups(self._config.rollout.episodes, groups, seeds_PG)
         return GeneratedShard(
             step=request.step,
             shard=request.shard,
             policy_version=request.weights.version,
-            groups=[
-                GeneratedGroup(
-                    problem=problem,
-                    prompt_ids=prompt_ids,
-                    completions=completions[row * size : (row + 1) * size],
-                )
-                for row, (problem, prompt_ids) in enumerate(zip(problems, prompts_ids, strict=True))
-            ],
+            groups=groups,
         )
 
-    def _decode(
-        self,
-        sampled: Sequence[SampledTokens],
-        rows: Sequence[tuple[Problem, Sequence[int]]],
-        seeds: Sequence[int],
-        weights: WeightsRef,
-    ) -> list[Completion]:
-        """`rows`: the problem of each completion, and its prompt's token ids."""
-        texts = self._tokenizer.batch_decode(
-            [tokens.token_ids for tokens in sampled], skip_special_tokens=True
-        )
-        return [
-            Completion(
-                token_ids=tokens.token_ids,
-                logprobs=tokens.logprobs,
-                text=text,
-                finish_reason=tokens.finish_reason,
-                seed=seed,
-                policy_version=weights.version,
-                message=self._message(problem, prompt_ids, tokens.token_ids),
-            )
-            for tokens, text, seed, (problem, prompt_ids) in zip(
-                sampled, texts, seeds, rows, strict=True
-            )
-        ]
-
-    def _message(
-        self, problem: Problem, prompt_ids: Sequence[int], token_ids: Sequence[int]
-    ) -> dict[str, Any] | None:
-        if isinstance(problem.prompt, str) or not responses.can_parse(self._tokenizer):
-            return None
-        return responses.parse(self._tokenizer, token_ids, prompt_ids)
+    def _started_episodes(self) -> Episodes:
+        if self._episodes is None:
+            self._episodes = episodes_of(self._config, self._read_tokenizer())
+        return self._episodes
 
     def _read_tokenizer(self) -> Any:
         """The model's tokenizer, read at the first call."""
@@ -245,24 +189,26 @@ class RolloutWorker:
 
 def completion_seeds(
     request: GenerateRequest, batch: Sequence[Problem], run_seed: int
-) -> list[int]:
-    """Seeds of the shard's completions, problem by problem, in generation order.
+) -> list[list[int]]:
+    """Seeds of the shard's completions by problem, in generation order.
 
     A small dataset may put the same problem into a batch twice. The second occurrence continues the
     numbering of the first one's generations; otherwise both would get the same completions.
     """
     occurrences = Counter(problem.id for problem in batch[: request.start])
-    seeds = []
+    seeds_PG = []
     for problem in batch[request.start : request.stop]:
         first = occurrences[problem.id] * request.num_generations
         occurrences[problem.id] += 1
+        seeds = []
         for generation in range(first, first + request.num_generations):
             if request.stage == "evaluate":
                 seed = derive_seed("evaluate", run_seed, request.step, problem.id, generation)
             else:
                 seed = completion_seed(run_seed, request.step, problem.id, generation)
             seeds.append(seed)
-    return seeds
+        seeds_PG.append(seeds)
+    return seeds_PG
 
 
 def _reference(

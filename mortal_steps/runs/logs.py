@@ -15,12 +15,12 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.store.files import failed_write, write_atomically
+from mortal_steps.store.files import failed_write, write_atomically, writing
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ TIMINGS = "timings.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 QUARANTINE = "quarantine.jsonl"
 LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE)
+FLOW_LOG = "flow.log"
+FLOW_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+"""As the workers' own."""
 BLOCK = 64 * 1024
 """Bytes of a log's end that are read at a time."""
 
@@ -195,3 +198,29 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@contextlib.contextmanager
+def flow_log(folder: Path) -> Iterator[None]:
+    """Append what this process logs to `logs/flow.log`, for the time of the block.
+
+    Raises `StoreError` where the file cannot be opened.
+    """
+    path = folder / FLOW_LOG
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = _FlowLog(path, encoding="utf-8", errors="backslashreplace")
+    handler.setFormatter(logging.Formatter(FLOW_FORMAT))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        with contextlib.suppress(OSError):  # what a full disk has not taken yet is lost as well
+            handler.close()
+
+
+class _FlowLog(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A line that a full disk takes is lost; whatever the run itself cannot write ends it and
+        is told."""

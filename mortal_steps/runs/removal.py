@@ -17,8 +17,8 @@ from pathlib import Path
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk import rollout_files
 from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.retention import last_written
 from mortal_steps.runs.run import Run
-from mortal_steps.runs.survey import last_written
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 
 TRASH = "trash"

@@ -5,8 +5,6 @@
     commands   builds the command lines of the engines' servers
     preparing  turns a run and a user's wishes into such a command
     server     starts the server as a process, waits until it answers, and ends it
-    container  starts vLLM's server in a container on Modal
-    asking     the client's side: requests and answers
 
 MORTAL has no server of its own; vLLM and transformers have one each.
 """

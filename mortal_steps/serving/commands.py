@@ -151,7 +151,6 @@ def transformers_command(
         engine="transformers",
         arguments=(*arguments, *endpoint.extra),
         environment=environment,
-        remedies={"Missing dependencies": "pip install 'openai>=1.98'"},
     )
 
 

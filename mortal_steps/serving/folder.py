@@ -1,7 +1,6 @@
 """Assembles one complete model folder for a server: links to the run's files, and a tokenizer.
 
     runs/.serving-x1y2z3/
-      lock                          held while the server runs
       hub/models--RUN/              laid out like the hub's cache: transformers' server lists the
         refs/main                   models there, and knows this one by the name of its folder
         snapshots/12/               the model folder
@@ -14,16 +13,12 @@ The files are hard links, so the server keeps them even if the run goes on and d
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
@@ -31,7 +26,8 @@ from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.starting_model import base_folder, tokenizer_files
 from mortal_steps.serving.saved import SavedModel
-from mortal_steps.store.files import link_file, lock_file
+from mortal_steps.store.files import link_file
+from mortal_steps.system.scratch import Scratch
 
 PREFIX = ".serving-"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -71,31 +67,17 @@ def scratch(runs_dir: Path) -> Iterator[Path]:
     Folders that killed servers left there are removed. Raises `StoreError` if the runs directory is
     not writable.
     """
-    for left in runs_dir.glob(f"{PREFIX}*"):
-        _remove_unused(left)
-    folder, lock = _locked_folder(runs_dir.absolute())
-    with lock:
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _locked_folder(parent: Path) -> tuple[Path, IO[str]]:
-    """A new folder and its lock, which is held."""
-    while True:
-        try:
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-            lock = (folder / "lock").open("w")
-        except OSError as error:
-            raise StoreError(
-                f"{parent} is not writable ({error.strerror}): a server needs a folder there for "
-                "links to the model's files"
-            ) from error
-        lock_file(lock, fcntl.LOCK_EX, folder / "lock")
-        if os.fstat(lock.fileno()).st_nlink:
-            return folder, lock
-        lock.close()  # another server has removed the folder before it was locked
+    try:
+        made = Scratch(runs_dir.absolute(), PREFIX)
+    except OSError as error:
+        raise StoreError(
+            f"{runs_dir} is not writable ({error.strerror}): a server needs a folder there for "
+            "links to the model's files"
+        ) from error
+    try:
+        yield made.path
+    finally:
+        made.remove()
 
 
 def assemble(
@@ -184,16 +166,6 @@ def _tell_where_answers_begin(folder: Path) -> None:
     }
     path.unlink()  # a link to the run's own file
     path.write_text(json.dumps(settings, indent=1))
-
-
-def _remove_unused(folder: Path) -> None:
-    try:
-        lock = (folder / "lock").open()
-    except OSError:  # it belongs to another user, or is just being made
-        return
-    with lock:
-        if lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, folder / "lock"):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(path: Path, text: str) -> None:

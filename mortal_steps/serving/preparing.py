@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +14,7 @@ from typing import Literal
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.settling import rollout_interpreter
-from mortal_steps.runs.run import Run
+from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.commands import (
     Endpoint,
     Interpreter,
@@ -20,6 +25,8 @@ from mortal_steps.serving.commands import (
 )
 from mortal_steps.serving.folder import ServedModel, assemble
 from mortal_steps.serving.saved import choose
+
+logger = logging.getLogger(__name__)
 
 EngineChoice = Literal["vllm", "transformers"]
 
@@ -60,11 +67,30 @@ def prepare(
     return served, _command(run, interpreter, served, endpoint)
 
 
+def start_in_container(
+    runs_dir: Path, run_id: str, step: int | None, port: int
+) -> subprocess.Popen[bytes]:
+    """Start vLLM's server in a container on Modal, and return at once; who calls waits for the
+    port.
+
+    The model's files are copied from the Volume, where links are not possible, and checked against
+    their digests. Raises the errors of `prepare`: among others, a checkpoint without published
+    weights cannot be exported here, because the container has no trainer.
+    """
+    run = find_run(runs_dir, run_id)
+    folder = Path(tempfile.mkdtemp(prefix="mortal-serving-"))  # it disappears with the container
+    endpoint = Endpoint(host="0.0.0.0", port=port)
+    wanted = Wanted(step=step, engine="vllm", python=sys.executable)
+    served, command = prepare(run, wanted, endpoint, folder, logger.info)
+    logger.info("starting vLLM's server with %s, step %d", run_id, served.step)
+    return subprocess.Popen(command.arguments, env={**os.environ, **command.environment})
+
+
 def _interpreter(run: Run, wanted: Wanted) -> Interpreter | None:
     """The interpreter whose vLLM serves the model; None if transformers serves it."""
     if wanted.engine == "transformers":
         return None
-    python = wanted.python or rollout_interpreter(run.config)
+    python = wanted.python or rollout_interpreter(run.config.compute)
     found = look_at(python)
     if found.vllm:
         return found

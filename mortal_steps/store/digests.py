@@ -33,13 +33,6 @@ def digest_of_file(path: Path) -> str:
     return BLAKE3 + hasher.hexdigest()
 
 
-def digest_of_bytes(content: bytes | memoryview, *, alone: bool = False) -> str:
-    """`blake3:<hex>` of a file with this content. By one thread, for it is computed beside other
-    work, whose threads would wait for those of the hash; `alone`, by several."""
-    threads = num_threads(len(content)) if alone else 1
-    return BLAKE3 + blake3(content, max_threads=threads).hexdigest()
-
-
 def digest_like(path: Path, listed: str) -> str:
     """Digest of a file by the algorithm of the `listed` one.
 

@@ -8,7 +8,7 @@
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
       activity.json        what it does just now, while it is driven
-      data/                the problems, as read at the start (train.parquet, eval.json)
+      data/                the problems, as read at the start (train.arrow, eval.json)
       steps/000012/        batch.json, generations-<shard>.parquet, rewards-<shard>.parquet,
                            journal.json, result.json
       evaluations/000012/  generations and rewards of the held-out problems
@@ -33,6 +33,7 @@ Reading verifies both; what a process has hashed and nobody has changed since it
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import re
 import shutil
@@ -41,6 +42,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.store import shared_memory
 from mortal_steps.store.digests import digest_like, digest_of_file
 from mortal_steps.store.files import (
     delete_folder,
@@ -115,18 +117,14 @@ class RunStore(RecordStore):
         for name, digest in digests.items():
             self._verified.note(target / name, digest, self._verified.look(target / name))
 
-    def commit_folder(
-        self,
-        relative: str,
-        files: Mapping[str, bytes | memoryview],
-        digests: Mapping[str, str],
-    ) -> None:
-        """Commit a folder whose files are in memory, each with its digest by its name."""
-        with self.committing_folder(relative, hashed=digests) as folder:
-            for name, content in files.items():
-                with writing(self.path(relative) / name):
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / name).write_bytes(content)
+    @functools.cached_property
+    def in_memory(self) -> RunStore:
+        """The run's folder in shared memory, which need not exist."""
+        return RunStore(shared_memory.folder_of(self.root))
+
+    def holding(self, relative: str) -> RunStore:
+        """The store that has the folder `relative`: the one in shared memory if it is there."""
+        return self.in_memory if self.in_memory.path(relative).exists() else self
 
     def folder_digest(self, relative: str) -> str:
         """sha256 of a committed folder's manifest; raises `CorruptFileError` if there is none."""

@@ -7,7 +7,7 @@
     prompt_ids own_prompt_ids                        extra/<column>, what functions logged
     completion token_ids logprobs turns
     finish_reason seed policy_version
-    message* messages* outcome*                      * JSON; of a chat, prompt_messages
+    message* messages*                               * JSON; of a chat, prompt_messages
 
 The rows of both files belong together by step, shard, group and generation.
 """
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow
-from pydantic import TypeAdapter
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import columns
@@ -41,7 +40,6 @@ from mortal_steps.store.columns import (
 from mortal_steps.store.seal import Seal
 from mortal_steps.types import (
     Completion,
-    EpisodeOutcome,
     GeneratedGroup,
     GeneratedShard,
     Problem,
@@ -124,7 +122,6 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
         "policy_version": array_of([c and c.policy_version for c in made], pyarrow.int64()),
         "message": json_column([c and c.message and dict(c.message) for c in made]),
         "messages": json_column([c and ([dict(m) for m in c.messages] or None) for c in made]),
-        "outcome": json_column([c and c.outcome and asdict(c.outcome) for c in made]),
     }
     return {"policy_version": shard.policy_version, **_place(shard)}, table
 
@@ -160,7 +157,7 @@ def _completions(table: Table) -> dict[str, Sequence[Any]]:
     for name in table.keys() - {*PLACES, *OF_GROUPS, "prompt_ids"}:
         if name in ("token_ids", "logprobs"):
             values[name] = lists_of(table[name])
-        elif name in ("message", "messages", "outcome"):
+        elif name in ("message", "messages"):
             values[name] = json_values(table[name])
         else:
             values[name] = table[name].to_pylist()
@@ -168,7 +165,6 @@ def _completions(table: Table) -> dict[str, Sequence[Any]]:
 
 
 def _completion(values: Mapping[str, Sequence[Any]], row: int) -> Completion:
-    outcome = values["outcome"][row]
     return Completion(
         token_ids=values["token_ids"][row],
         logprobs=values["logprobs"][row],
@@ -180,11 +176,7 @@ def _completion(values: Mapping[str, Sequence[Any]], row: int) -> Completion:
         turns=tuple([Turn(**turn) for turn in values["turns"][row]]),
         messages=tuple(values["messages"][row] or ()),
         prompt_ids=values["own_prompt_ids"][row],
-        outcome=None if outcome is None else _outcomes.validate_python(outcome),
     )
-
-
-_outcomes = TypeAdapter(EpisodeOutcome)
 
 
 def _as_text(prompt: Prompt) -> str | None:

@@ -25,6 +25,13 @@ WIDTHS = {
     "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "C64": 8, "F64": 8, "I64": 8, "U64": 8,
 }  # fmt: skip
 """Bytes of each type's values, in the library's own order of types."""
+TYPE_NAMES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fn": "F8_E4M3", "float8_e8m0fnu": "F8_E8M0", "int16": "I16", "uint16": "U16",
+    "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32",
+    "complex64": "C64", "float64": "F64", "int64": "I64", "uint64": "U64",
+}  # fmt: skip
+"""Names of the types in a file, by torch's."""
 LONGEST_HEADER = 100_000_000
 """As in the library."""
 
@@ -56,6 +63,11 @@ class Layout:
     """Bytes of the whole file."""
 
 
+def type_name(dtype: object) -> str | None:
+    """The name in a file of a type of torch's, if the format has one."""
+    return TYPE_NAMES.get(str(dtype).removeprefix("torch."))
+
+
 def lay_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
     """The layout of a file with tensors of these names, types and shapes."""
     ranks = {dtype: rank for rank, dtype in enumerate(WIDTHS)}
@@ -78,25 +90,16 @@ def lay_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
 
 
 def layout_of(path: Path) -> Layout:
-    """The layout of a file, of which only the header is read; raises `CorruptFileError` and
-    `OSError`."""
+    """The layout of a file, of which only the header is read.
+
+    Raises `CorruptFileError` for a file of another format, and `OSError`.
+    """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         length = file.read(8)
         begin = 8 + int.from_bytes(length, "little")
         header = length + (file.read(begin - 8) if begin <= min(size, LONGEST_HEADER) else b"")
-    return read_layout(memoryview(header), str(path), size)
-
-
-def read_layout(content: memoryview, origin: str, size: int | None = None) -> Layout:
-    """The layout of a file's content, or of its beginning if `size` is the size of the whole file.
-
-    Raises `CorruptFileError`, which names the `origin`, for anything else.
-    """
-    size = len(content) if size is None else size
     try:
-        begin = 8 + int.from_bytes(content[:8], "little")
-        header = bytes(content[:begin])
         entries = json.loads(header[8:])
         entries.pop("__metadata__", None)
         places = []
@@ -109,5 +112,5 @@ def read_layout(content: memoryview, origin: str, size: int | None = None) -> La
             place = Place(name=name, dtype=entry["dtype"], shape=shape, start=begin + start)
             places.append(place)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFileError(f"{origin} is no safetensors file: {error}") from None
+        raise CorruptFileError(f"{path} is no safetensors file: {error}") from None
     return Layout(header=header, places=tuple(places), size=size)

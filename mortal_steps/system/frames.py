@@ -1,16 +1,15 @@
-"""How a container and its owner talk: length-prefixed pickles over a socket.
+"""How a process and its owner talk: length-prefixed messages over a socket.
 
 Both ends belong to one user on one machine, and the socket is inherited, never listened on.
+Messages are pickles, but for those of a process that runs code of users (`mortal_steps.hosts`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
-import select
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,13 +17,10 @@ from typing import Any
 
 HEADER = struct.Struct(">Q")
 
-LOOK_EVERY_S = 0.5
-"""How often a silent process is looked at: one forked from it may hold its connection open."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Construct:
-    """First frame of a container: which worker to make."""
+    """First frame: which object to make, whose methods are called then."""
 
     factory: str
     """`module:Class`."""
@@ -33,13 +29,15 @@ class Construct:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """Call a method of the worker."""
+    """Call a method of the object."""
 
     number: int
     method: str
     payload: Mapping[str, Any]
     label: str = ""
     """What the call is, such as `train_step/12/0`: the container logs when it begins and ends."""
+    timeout_s: float | None = None
+    """When to write down where in its code the process is, if the call lasts longer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,15 +49,37 @@ class Answer:
     error: Exception | None = None
 
 
+class FrameError(Exception):
+    """A frame is longer than the receiver takes."""
+
+
 def send_frame(connection: socket.socket, message: object) -> None:
     """Blocking send of one frame."""
     connection.sendall(encode_frame(message))
 
 
+def send_bytes(connection: socket.socket, content: bytes) -> None:
+    """Blocking send of one frame that is no pickle."""
+    connection.sendall(HEADER.pack(len(content)) + content)
+
+
 def receive_frame(connection: socket.socket) -> Any:
     """Blocking receive of one frame; raises `EOFError` when the other end is gone."""
-    (length,) = HEADER.unpack(_receive_exactly(connection, HEADER.size))
-    return pickle.loads(_receive_exactly(connection, length))
+    return pickle.loads(receive_bytes(connection))
+
+
+def receive_bytes(
+    connection: socket.socket, *, deadline: float | None = None, largest: int | None = None
+) -> bytes:
+    """Blocking receive of the content of one frame, however it trickles in.
+
+    Raises `EOFError` when the other end is gone, `TimeoutError` once the monotonic clock shows
+    `deadline`, and `FrameError` for more than `largest` bytes.
+    """
+    (length,) = HEADER.unpack(_receive_exactly(connection, HEADER.size, deadline))
+    if largest is not None and length > largest:
+        raise FrameError(f"it is {length} bytes long")
+    return _receive_exactly(connection, length, deadline)
 
 
 class Frames(asyncio.Protocol):
@@ -97,39 +117,15 @@ def encode_frame(message: object) -> bytes:
     return HEADER.pack(len(payload)) + payload
 
 
-def _at_once() -> None:
-    """Wait for nothing."""
-
-
-def _receive_exactly(
-    connection: socket.socket, length: int, wait: Callable[[], None] = _at_once
-) -> bytes:
+def _receive_exactly(connection: socket.socket, length: int, deadline: float | None) -> bytes:
     chunks = bytearray()
     while len(chunks) < length:
-        wait()
+        if deadline is not None:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise TimeoutError
+            connection.settimeout(left)
         chunk = connection.recv(min(length - len(chunks), 1 << 20))
         if not chunk:
             raise EOFError
         chunks += chunk
     return bytes(chunks)
-
-
-def received(
-    connection: socket.socket, length: int, process: subprocess.Popen[bytes], deadline: float
-) -> bytes:
-    """So many bytes of a process, however they trickle in until the monotonic clock shows
-    `deadline`; raises `TimeoutError`, or `EOFError` if it has ended."""
-    return _receive_exactly(connection, length, lambda: _await_bytes(connection, process, deadline))
-
-
-def _await_bytes(
-    connection: socket.socket, process: subprocess.Popen[bytes], deadline: float
-) -> None:
-    readable = select.poll()
-    readable.register(connection, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0:
-        if readable.poll(1000 * min(left, LOOK_EVERY_S)):
-            return
-        if process.poll() is not None:
-            raise EOFError
-    raise TimeoutError

@@ -25,6 +25,13 @@ def yield_to_others() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, max(niceness, BACKGROUND_NICENESS))
 
 
+def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
+    """Return a new event loop that runs in a thread of this name until the process ends."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name=name).start()
+    return loop
+
+
 async def in_thread(work: Callable[[], T]) -> T:
     """What `work` returns, called in a thread.
 

@@ -36,14 +36,12 @@ from mortal_steps.types.answers import (
     TrainingPlace,
 )
 from mortal_steps.types.batches import Batch, RowBatch, Rows, ScoredRollouts, TrainingBatch
-from mortal_steps.types.episodes import EpisodeFailure, EpisodeOutcome, FailureKind
 from mortal_steps.types.references import (
     BatchRef,
     FileRef,
     GenerationRef,
     JudgeCosts,
     RewardRef,
-    SegmentRef,
     StageTiming,
     WeightsRef,
 )
@@ -61,6 +59,7 @@ from mortal_steps.types.rollouts import (
     Turn,
 )
 from mortal_steps.types.shards import (
+    FailureKind,
     GeneratedGroup,
     GeneratedShard,
     RewardedShard,
@@ -73,8 +72,6 @@ __all__ = [
     "BatchRef",
     "Checkpoint",
     "Completion",
-    "EpisodeFailure",
-    "EpisodeOutcome",
     "Evaluation",
     "FailureKind",
     "FileRef",
@@ -99,7 +96,6 @@ __all__ = [
     "Rows",
     "SamplingParams",
     "ScoredRollouts",
-    "SegmentRef",
     "StageTiming",
     "StepResult",
     "TrainRequest",

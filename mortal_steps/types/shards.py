@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from mortal_steps.types.episodes import FailureKind
 from mortal_steps.types.rollouts import Completion, PolicyVersion, Problem
+
+FailureKind = Literal["exception", "timeout", "crash", "invalid", "sandbox", "judge"]
+"""How a call failed: it raised; it gave no answer in time; its process ended; what it returned
+cannot be used; the sandbox that it needs was lost; the judge that it asks gave no score."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

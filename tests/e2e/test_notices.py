@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prefect import flow
+from prefect import Flow, flow
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter
@@ -22,7 +22,7 @@ from mortal_steps.runs.notices import NOTICES, new_notice, note, read_notices, u
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_tasks.reporter import reporting
-from mortal_tasks.segments import SEGMENT
+from mortal_tasks.segments import FLOW
 from mortal_tasks.server_watch import watch_server
 from tests.support.run_info import run_info
 from tests.support.webhook import Webhook
@@ -70,7 +70,10 @@ async def finds_it_complete(folder: Path) -> None:
     note(run, new_notice(run, "mortal.run.finished", "news", "trained", step=9))
     async with get_client() as client:  # what the killed process has left
         await client.create_flow_run(
-            SEGMENT, name="steps 5-8", tags=[f"uid:{run.info.uid[:12]}"], state=Running()
+            Flow(fn=lambda: None, name=FLOW),
+            name="steps 5-8",
+            tags=[f"uid:{run.info.uid[:12]}"],
+            state=Running(),
         )
         await tell_the_end(run)
         wanted = FlowRunFilter.model_validate({"name": {"any_": ["steps 5-8"]}})

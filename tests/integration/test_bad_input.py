@@ -284,10 +284,7 @@ def test_an_environment_in_which_torch_would_wait_or_train_otherwise(tmp_path, m
 
 
 def test_an_interpreter_that_leaves_docstrings_out(tmp_path):
-    source = (
-        "from mortal_steps.orchestration.surroundings import check_surroundings\n"
-        "check_surroundings()"
-    )
+    source = "from mortal_steps.orchestration.checks import check_environment\ncheck_environment()"
     asked = subprocess.run(
         [sys.executable, "-OO", "-c", source], capture_output=True, text=True, check=False
     )

@@ -3,10 +3,13 @@
 import pytest
 
 from mortal_steps.config.loader import parse_config
-from mortal_steps.errors import (
-    ConfigError,
-)
-from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checks import check_adapter, check_engine
+
+
+def checked(values):
+    config = parse_config(values)
+    check_engine(config.rollout, config.evaluation.temperature)
 
 
 def test_vllm_has_a_highest_temperature():
@@ -14,37 +17,27 @@ def test_vllm_has_a_highest_temperature():
         values: dict[str, dict] = {"rollout": {"engine": "vllm"}, "evaluation": {}}
         values[table]["temperature"] = 2.5
         with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vllm accepts"):
-            check_engine(parse_config(values))
+            checked(values)
         values["rollout"]["engine"] = "transformers"
-        check_engine(parse_config(values))
+        checked(values)
 
 
 def test_engines_that_keep_their_memory_cannot_sleep():
     values = {"rollout": {"engine": "vllm", "sleep_while_training": True}}
-    check_engine(parse_config(values))
+    checked(values)
     for name in ("transformers", "own_engine:OwnEngine"):
         values["rollout"]["engine"] = name
         with pytest.raises(ConfigError, match=f"sleep_while_training = true: {name} does not give"):
-            check_engine(parse_config(values))
+            checked(values)
 
 
 def test_one_seed_for_a_shard_is_for_engines_that_can():
     values = {"rollout": {"engine": "vllm", "seeds": "engine"}}
-    check_engine(parse_config(values))
+    checked(values)
     for name in ("transformers", "own_engine:OwnEngine"):
         values["rollout"]["engine"] = name
         with pytest.raises(ConfigError, match=rf'rollout\.seeds = "engine": {name} gives each'):
-            check_engine(parse_config(values))
-
-
-def test_a_vllm_that_is_spread_out_reads_files():
-    rollout = {"engine": "vllm", "engine_options": {"tensor_parallel_size": 2}}
-    check_engine(parse_config({"rollout": rollout}))
-    rollout["weight_sync"] = "direct"
-    with pytest.raises(ConfigError, match=r"engine_options\.tensor_parallel_size = 2: .*Leave"):
-        check_engine(parse_config({"rollout": rollout}))
-    rollout["engine_options"] = {"tensor_parallel_size": 1}
-    check_engine(parse_config({"rollout": rollout}))
+            checked(values)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +52,8 @@ def test_an_adapter_that_vllm_cannot_take_is_to_be_merged(lora, message):
     def check(engine, **more):
         training = {"use_lora": True, "lora": {**lora, **more}}
         config = parse_config({"rollout": {"engine": engine}, "training": training})
-        check_adapter(config.settled(cores=2))
+        settled = config.settled(cores=2)
+        check_adapter(settled.rollout, settled.training, settled.only_merged)
 
     with pytest.raises(ConfigError, match=message + r'.*set training\.lora\.publish = "merged"'):
         check("vllm")

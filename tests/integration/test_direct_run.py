@@ -15,17 +15,16 @@ from mortal_steps.orchestration.reporter import LogReporter
 from mortal_steps.orchestration.stages import PlainStages
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.store.segments import SHARED_MEMORY, prefix_of
 from tests.support.bare_flow import bare_in, go_on, project_config
 
 KILLED_AT = 2
-"""The version whose announcement the actor does not survive."""
+"""The version that the actor does not outlive."""
 SAVE_KILLED_AT = 4
 
 
 class Killing(PlainStages):
-    """Ends the actor between its announcement and the workers' copies, and in the middle of a
-    checkpoint that it writes beside its train steps."""
+    """Ends the actor while workers load what it has published, and in the middle of a checkpoint
+    that it writes beside its train steps."""
 
     killed = 0
     saving = None
@@ -37,8 +36,7 @@ class Killing(PlainStages):
 
     async def _kill_in_mid_save(self, store):
         """Whether it hit what it was aimed at."""
-        folder, printed = store.path("checkpoints"), store.path("logs/actor-0.log").read_text()
-        actor = int(re.findall(r"process (\d+) is a", printed)[-1])
+        folder, actor = store.path("checkpoints"), _actor(store)
         whole = folder / f"step-{SAVE_KILLED_AT}"
         while not any(folder.glob(f".step-{SAVE_KILLED_AT}.*.partial")) and not whole.exists():
             await asyncio.sleep(0)
@@ -46,15 +44,24 @@ class Killing(PlainStages):
         return not whole.exists()
 
     async def sync_weights(self, session, weights, worker):
+        store = session.store
+        assert store.in_memory.path(weights.path).exists()
+        assert not store.path(weights.path).exists()
         if weights.version == KILLED_AT and not self.killed:
-            self.killed = int(weights.segment.name.split("-")[2])
+            self.killed = _actor(store)
             os.kill(self.killed, signal.SIGKILL)
         return await super().sync_weights(session, weights, worker)
 
 
+def _actor(store):
+    """The process of the actor that was started last."""
+    printed = store.path("logs/actor-0.log").read_text()
+    return int(re.findall(r"process (\d+) is a", printed)[-1])
+
+
 async def drive(run, stages):
     async with driver.open_session(run) as session:
-        source, recorder = batch_source(run.config), Recorder(run)
+        source, recorder = batch_source(run.config.rollout.source), Recorder(run)
         await Training(session, stages, source, LogReporter(), Stop(), recorder).run()
 
 
@@ -79,6 +86,4 @@ def test_an_actor_killed_in_mid_sync_and_in_mid_save_ends_with_the_bits_of_reloa
             journal.find_result(run.store, KILLED_AT - 1).weights for run in (direct, reload)
         ]
         assert published[0] == published[1]
-        printed = "".join(path.read_text() for path in direct.store.path("logs").glob("rollout*"))
-        assert "shared memory" not in printed, "a worker read a folder where there was memory"
-        assert list(SHARED_MEMORY.glob(f"{prefix_of(direct.store.root)}*")) == []
+        assert not direct.store.in_memory.root.exists()

@@ -1,24 +1,28 @@
-"""The examples of docs/extending.md for rewards and algorithms, run as a user would run them."""
+"""The examples of docs/extending.md for rewards, algorithms and episodes, run as a user would run
+them."""
 
+import importlib
 import math
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
-from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.errors import ConfigError, EngineError, RewardError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.rewards.sources.history import find_history
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.scores import reward_weights
-from tests.support.bare_flow import bare_in, go_on
+from tests.support.bare_flow import Killed, bare_in, go_on
 from tests.support.docs_examples import settings, write_modules
 from tests.support.project import write_project
 
 PAGE = "extending.md"
+EPISODES = "Episodes of several turns"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def project(tmp_path_factory):
     """A user's folder with both examples in it, which is the current one."""
     folder = tmp_path_factory.mktemp("project")
     write_project(folder)
-    for heading in ("A reward kind", "An algorithm"):
+    for heading in ("A reward kind", "An algorithm", EPISODES):
         write_modules(PAGE, heading, folder)
     with bare_in(folder):
         yield folder
@@ -39,17 +43,27 @@ def configured(folder, heading, run_id, **changes):
     values["training"] |= {"max_steps": 2}
     values |= tomllib.loads(settings(PAGE, "A reward kind"))
     for table, chosen in tomllib.loads(settings(PAGE, heading)).items():
-        values[table] = {**chosen, **changes}
+        values[table] = {**values.get(table, {}), **chosen, **changes}
     path = folder / f"{run_id}.toml"
     path.write_text(dump_toml(parse_config({**values, "run_id": run_id})))
     return load_config(path)
 
 
+def batch_of(run, step):
+    """What a step of a run trained on."""
+    expected = journal.Expected(
+        rollout=run.config.rollout,
+        training=run.config.training,
+        weights=reward_weights(run.config.rewards),
+    )
+    return journal.read_batch(run.store, expected, find_entry(run.store, step).request)
+
+
 def test_a_reward_kind_of_a_users_own_scores_a_run(project):
     config = configured(project, "A reward kind", "scored")
-    assert reward_weights(config) == {"LengthReward": 0.5, "matches": 1.0}
+    assert reward_weights(config.rewards) == {"LengthReward": 0.5, "matches": 1.0}
     run = go_on(config)
-    batch = journal.read_batch(run.store, run.config, find_entry(run.store, 1).request)
+    batch = batch_of(run, 1)
     for group in batch.groups:
         for rollout in group.rollouts:
             length = abs(len(rollout.completion.text) - 3)
@@ -102,3 +116,55 @@ def test_an_algorithm_of_a_users_own_trains(project):
 def test_what_is_wrong_with_an_algorithm_is_named(project, table, message):
     with pytest.raises(ConfigError, match=message):
         algorithm_of(parse_config({"algorithm": table}))
+
+
+def test_episodes_of_two_turns_train_and_go_on_to_the_same_bits_after_a_kill(project):
+    whole = go_on(configured(project, EPISODES, "whole-episodes"))
+    config = configured(project, EPISODES, "killed-episodes")
+    with pytest.raises(Killed):
+        go_on(config, killed_after=0)
+    killed = go_on(config)
+    assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
+    assert any(row["grad_norm"] > 0 for row in whole.metrics())
+    first, again = batch_of(whole, 0), batch_of(killed, 0)
+    assert first.groups == again.groups
+    for rollout in [rollout for group in first.groups for rollout in group.rollouts]:
+        check_two_turns(rollout.completion)
+
+
+def check_two_turns(completion):
+    """The reply lies between the turns, and is neither sampled nor trained on."""
+    one, two = completion.turns
+    reply = slice(one.stop, two.start)
+    assert (one.start, two.stop) == (0, len(completion.token_ids))
+    assert len(completion.token_ids[reply]) == len(completion.logprobs[reply]) > 0
+    assert set(completion.loss_mask[reply]) == set(completion.logprobs[reply]) == {0}
+    assert completion.num_sampled == len(completion.token_ids) - (two.start - one.stop)
+    assert one.seed != two.seed
+    assert "=>" in completion.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"episodes": "second_thoughts:Missing"}, ConfigError, "has no 'Missing'"),
+        ({"episodes_options": {"replies": 2}}, ConfigError, "rollout.episodes_options = .*replies"),
+        ({"episodes": "second_thoughts:Fewer", "episodes_options": {}}, EngineError, "groups of"),
+    ],
+)
+def test_what_is_wrong_with_episodes_is_named(project, changed, error, message):
+    path = project / "second_thoughts.py"
+    if "class Fewer" not in path.read_text():
+        path.write_text(path.read_text() + FEWER)
+        importlib.invalidate_caches()
+        sys.modules.pop("second_thoughts", None)
+    with pytest.raises(error, match=message):
+        go_on(configured(project, EPISODES, f"wrong-{len(message)}", **changed))
+
+
+FEWER = """
+
+class Fewer(SingleTurn):
+    def sample(self, *given):
+        return super().sample(*given)[1:]
+"""

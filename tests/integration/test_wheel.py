@@ -35,7 +35,7 @@ def test_mortal_train_scores_with_the_users_own_package(run, project):
     run("mortal", "train", "tiny.toml", "--run-id", "trained")
     trained = find_run(project / "runs", "trained")
     assert trained.manifest.status == "completed"
-    assert len(ProblemFile(trained.store.path("data/train.parquet"))) == trained.info.num_problems
+    assert len(ProblemFile(trained.store.path("data/train.arrow"))) == trained.info.num_problems
     assert [row["rewards/matches/mean"] for row in trained.metrics()]
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.support.chaos.comparison import digests
-from tests.support.chaos.processes import WARDEN, kill, process_ids, started_by
+from tests.support.chaos.processes import hosts_of, kill, process_ids
 from tests.support.command import Mortal, wait_for_step
 from tests.support.deployments import PATIENCE_S
 from tests.support.project import CONFIG, REWARDS, write_project
@@ -61,9 +61,7 @@ def victims(flow, who):
     workers = process_ids(flow, "reward-1")
     if who == "worker":
         return workers
-    wardens = [warden for worker in workers for warden in started_by(worker, WARDEN)]
-    hosts = [host for warden in wardens for host in started_by(warden, WARDEN)]
-    return hosts[-1:]
+    return [host for worker in workers for host in hosts_of(worker)][-1:]
 
 
 def kill_one(flow, who):

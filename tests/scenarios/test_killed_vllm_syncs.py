@@ -9,13 +9,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from mortal_steps.store import RunStore
-from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import FileRef, Problem, WeightsRef
 from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.adapters import make_adapter, publish_adapter
 from tests.support.rollout.asked import asked
 from tests.support.rollout.planted import KINDS, METHODS
-from tests.support.rollout.tiny_model import build_tiny_model, publish, share
+from tests.support.rollout.tiny_model import build_tiny_model, publish
 
 PROBLEMS = [Problem(id=f"train-{row}", prompt=f"{row}abc=>") for row in range(2)]
 DRIVER = "tests.support.rollout.killed_vllm"
@@ -29,7 +28,7 @@ def found(model_a, tmp_path_factory):
     for kind, store in stores.items():
         if kind == "model":
             folders = enumerate((model_a, other))
-            versions = [share(store, publish(store, n, folder))[1] for n, folder in folders]
+            versions = [publish(store, n, folder) for n, folder in folders]
         else:
             adapters = enumerate(make_adapter(model_a, seed) for seed in (1, 2))
             versions = [publish_adapter(store, n, adapter) for n, adapter in adapters]
@@ -41,9 +40,7 @@ def found(model_a, tmp_path_factory):
             "batch": TypeAdapter(FileRef).dump_python(batch, mode="json"),
         }
     answer, _ = asked(str(VLLM_PYTHON), DRIVER, job, timeout_s=900)
-    yield answer
-    for store in stores.values():
-        remove_segments(store.root)
+    return answer
 
 
 @pytest.mark.parametrize(("method", "stage"), list(product(METHODS, STAGES)))

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from mortal_steps.config.checkpoints import CheckpointsConfig
+from mortal_steps.store import shared_memory
 from mortal_steps.store.files import digest_file
-from mortal_steps.store.segments import remove_segments
 from tests.support.policy.fixtures import model_path, one_thread
 from tests.support.policy.power_cut import CUT, Watched, lose_what_was_not_synced
 from tests.support.policy.rollouts import make_config
@@ -40,8 +40,8 @@ def test_a_power_cut_changes_no_bit(model_path, tmp_path, setup):
         lose_what_was_not_synced(run.store.root, note)
         assert forked(lambda run=run: drive(run)) == 0, f"cut off before operation {cut_at}"
         assert outcome(run) == expected, f"cut off before operation {cut_at}"
-        remove_segments(run.store.root)
-    remove_segments(whole.store.root)
+        shared_memory.remove_folder(run.store.root)
+    shared_memory.remove_folder(whole.store.root)
 
 
 def count(run, counted):

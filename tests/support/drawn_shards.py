@@ -4,8 +4,6 @@ from hypothesis import strategies as st
 
 from mortal_steps.types import (
     Completion,
-    EpisodeFailure,
-    EpisodeOutcome,
     GeneratedGroup,
     GeneratedShard,
     Problem,
@@ -25,20 +23,6 @@ JSON = st.recursive(
     max_leaves=6,
 )
 OBJECTS = st.dictionaries(ANY_TEXT, JSON, max_size=3)
-FAILURES = st.builds(
-    EpisodeFailure,
-    boundary=st.sampled_from(["environment", "tool", "judge"]),
-    kind=st.sampled_from(["exception", "crash"]),
-    message=ANY_TEXT,
-)
-OUTCOMES = st.builds(
-    EpisodeOutcome,
-    rewards=st.dictionaries(TEXT, st.none() | FLOATS, max_size=2),
-    stop=st.sampled_from(["done", "max_turns", "length", "failed"]),
-    environment_sha256=TEXT,
-    metrics=st.dictionaries(TEXT, FLOATS, max_size=2),
-    failure=st.none() | FAILURES,
-)
 TURNS = st.builds(
     Turn,
     start=SMALL,
@@ -63,7 +47,6 @@ def completions(draw):
         turns=draw(st.lists(TURNS, max_size=2).map(tuple)),
         messages=draw(st.lists(OBJECTS, max_size=2).map(tuple)),
         prompt_ids=draw(st.none() | st.lists(SMALL, max_size=3)),
-        outcome=draw(st.none() | OUTCOMES),
     )
 
 

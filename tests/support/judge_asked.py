@@ -1,11 +1,10 @@
-"""Judges of a run, asked by a test: time passes where they sleep."""
+"""Judges of a run, asked by a test."""
 
 from pathlib import Path
 from typing import Any
 
 from mortal.rewards.examples import LLMJudgeEnvironment
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
-from tests.support.clock import FakeClock
 from tests.support.judge_stub import Answer, JudgeStub
 
 TEXTS = ["", "a", "bb", "ccc", "dddd", "eeeee"]
@@ -18,9 +17,8 @@ def in_run(run_dir: Path, call_timeout_s: float = 60.0) -> None:
     use_place(JudgePlace(run_dir=str(run_dir), call_timeout_s=call_timeout_s))
 
 
-def make(stub: JudgeStub, time: FakeClock | None = None, **options: Any) -> LLMJudgeEnvironment:
-    clock = (time or FakeClock()).clock
-    return LLMJudgeEnvironment("m", **{"base_url": stub.url, "clock": clock, **options})
+def make(stub: JudgeStub, **options: Any) -> LLMJudgeEnvironment:
+    return LLMJudgeEnvironment("m", **{"base_url": stub.url, **options})
 
 
 def ask(judge: LLMJudgeEnvironment, texts: list[str] = TEXTS, **columns: Any) -> Any:

@@ -23,6 +23,7 @@ class Answer:
     """The judge's words; None: a grade as it should be."""
     body: str | None = None
     """All of the response, in place of a chat completion."""
+    media_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
     after_s: float = 0.0
     hang_up: bool = False
@@ -115,7 +116,7 @@ def _handler(stub: JudgeStub) -> type[BaseHTTPRequestHandler]:
                 answer.body if answer.body is not None else completion(body, answer)
             ).encode()
             self.send_response(answer.status)
-            for name, value in answer.headers.items():
+            for name, value in {"Content-Type": answer.media_type, **answer.headers}.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(content)))
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it waits no more

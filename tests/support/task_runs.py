@@ -1,9 +1,7 @@
-"""The stages that a run's task runs show, each by itself or with others of its step."""
+"""The stages that a run's task runs show."""
 
 from collections import Counter
 from collections.abc import Iterable
-
-from mortal_tasks.short_stages import SHARE
 
 SHARDS = 4
 
@@ -12,13 +10,8 @@ def stages_shown(names: Iterable[str]) -> Counter:
     """How often each `(stage, step)` is shown by task runs of these names."""
     shown: Counter = Counter()
     for name in names:
-        head, together, stages = name.partition(": ")
-        if together:
-            for stage, *lengths in map(str.split, stages.split(", ")):
-                assert stage in SHARE
-                shown[stage, int(head.removeprefix("step "))] += len(lengths) // 2
-        elif head.count("/"):
-            stage, step = head.split("/")[:2]
+        if name.count("/"):
+            stage, step = name.split("/")[:2]
             shown[stage, int(step)] += 1
     return shown
 

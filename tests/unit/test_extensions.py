@@ -8,14 +8,19 @@ import pytest
 
 from mortal_steps.config.engines import ENGINES
 from mortal_steps.config.loader import parse_config
-from mortal_steps.config.rollout import BATCH_SOURCES, WEIGHT_SYNC
+from mortal_steps.config.rollout import BATCH_SOURCES, EPISODES, WEIGHT_SYNC
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import import_named
 
 
 @pytest.mark.parametrize(
     ("key", "known"),
-    [("engine", ENGINES), ("weight_sync", WEIGHT_SYNC), ("source", BATCH_SOURCES)],
+    [
+        ("engine", ENGINES),
+        ("weight_sync", WEIGHT_SYNC),
+        ("source", BATCH_SOURCES),
+        ("episodes", EPISODES),
+    ],
 )
 def test_a_name_is_one_of_the_table_or_says_where_to_import_from(key, known):
     for name in (*known, "module:name", "a.package.module:Name"):
@@ -31,7 +36,8 @@ def test_a_name_is_one_of_the_table_or_says_where_to_import_from(key, known):
 
 
 def test_every_entry_names_something_that_is_there():
-    for entry in (*ENGINES.values(), *WEIGHT_SYNC.values(), *BATCH_SOURCES.values()):
+    tables = (ENGINES, WEIGHT_SYNC, BATCH_SOURCES, EPISODES)
+    for entry in [entry for table in tables for entry in table.values()]:
         module, _, name = entry.factory.partition(":")
         source = importlib.util.find_spec(module).loader.get_source(module)
         assert f"class {name}" in source  # vLLM's module cannot be imported here

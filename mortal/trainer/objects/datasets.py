@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal.trainer.objects.place import place_of
-from mortal_steps.data.problems import as_json
+from mortal_steps.data.values import as_json
 from mortal_steps.errors import DataError
 from mortal_steps.runs.objects import given_again
 from mortal_steps.store.files import write_atomically

@@ -20,7 +20,6 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local_container import CLOSE_GRACE_S, LocalContainer
 from mortal_steps.compute.placement import sharing_gpus
 from mortal_steps.config import LocalConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import gpu_count
 
 logger = logging.getLogger(__name__)
@@ -94,7 +93,7 @@ def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Rol
     What the configuration says of local processes (interpreter, devices, environment) is about
     another machine.
     """
-    engine = ENGINES.entry(config.rollout.engine or ALWAYS_THERE)
+    engine = config.rollout.engine_kind
     python = os.environ.get(engine.node_python) if engine.node_python else None
     actor = replace(specs["actor"], python=None, devices=(), env={})
     rollout = replace(specs["rollout"], python=python, devices=(), env={})

@@ -24,9 +24,10 @@ def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict
     for a detached run. Raises `ConfigError` for a function that is not below the folder.
     """
     here = Path.cwd()
-    names = [config.algorithm.type, config.rollout.weight_sync or RELOAD]
+    rollout = config.rollout
+    names = [config.algorithm.type, rollout.weight_sync or RELOAD, rollout.episodes]
     if all_in_containers:
-        names.append(config.rollout.source)
+        names.append(rollout.source)
     specs = [name for name in names if is_imported(name)]
     if all_in_containers or config.compute.scores_in_a_container:
         specs += config.reward_code

@@ -34,6 +34,7 @@ from mortal_steps.sandbox.lane import (
 from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Pool
 from mortal_steps.system.environment import present
+from mortal_steps.system.threads import event_loop_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +76,7 @@ class ModalPlace:
         self._client: Any = None
         self._app: Any = None
         self._connecting = asyncio.Lock()
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True, name="modal").start()
+        self._loop = event_loop_in_thread("modal")
         with present(settings.variables):  # the client reads some of them when it is imported
             import modal
         self._modal = modal

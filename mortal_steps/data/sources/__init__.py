@@ -1,7 +1,7 @@
 """The rows of a dataset, wherever it lies.
 
 reasoning_gym_tasks   made by reasoning_gym
-files                 in a file: json_rows, tables
+files                 in a file
 folders               in a folder, on the hub
 
 A kind of its own is an entry of `DATASET_SOURCES` (config/data.py), or `module:name`.

@@ -1,24 +1,18 @@
-"""Rows of a single file, whose type its suffix tells."""
+"""Rows of a single file, whose type its suffix tells: JSON, or a table that pyarrow reads in
+parts."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from mortal_steps.data.sources.base import Row
-from mortal_steps.data.sources.json_rows import json_lines, json_rows
-from mortal_steps.data.sources.tables import csv_rows, parquet_rows
+from mortal_steps.data.sources.base import ROWS_AT_ONCE, Row
 from mortal_steps.errors import DataError
-
-FILE_TYPES: Mapping[str, Callable[[Path, str], Iterator[Row]]] = {
-    ".jsonl": json_lines,
-    ".json": json_rows,
-    ".parquet": parquet_rows,
-    ".csv": csv_rows,
-}
-"""The reader of each: takes the file, and how an error names it; raises `DataError`, or `OSError`
-and `ValueError`, of which a `DataError` is made."""
 
 
 def is_file(path: Path) -> bool:
@@ -50,3 +44,135 @@ def nearest_path(path: Path) -> str:
         return f" (nor a folder {folder}); relative paths start at {Path.cwd()}"
     near = difflib.get_close_matches(path.name, [p.name for p in folder.iterdir()], n=1)
     return f"; did you mean {folder / near[0]}?" if near else f" in {folder.absolute()}"
+
+
+WITH_ITS_MARK = "utf-8-sig"
+"""UTF-8, with the byte order mark that some editors begin a file with, or without."""
+
+
+def json_lines(path: Path, place: str) -> Iterator[Row]:
+    """One object per line; empty lines do not count."""
+    with path.open(encoding=WITH_ITS_MARK) as lines:
+        for number, line in enumerate(lines, start=1):
+            row = _plain_line(line)
+            if row is not None:
+                yield row
+            elif line.strip():
+                try:
+                    row = _object(_parse_json(line), f"{place}, line {number}")
+                except (ValueError, RecursionError) as error:
+                    reason = _without_line(error)
+                    raise DataError(f"{place}, line {number} is not JSON: {reason}") from error
+                yield row
+
+
+def _without_line(error: Exception) -> str:
+    """What is wrong in a line: json counts the lines of what it is given, which is this one."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return str(error)
+
+
+def json_rows(path: Path, place: str) -> Iterator[Row]:
+    """A list of objects, which is read whole."""
+    text = path.read_text(encoding=WITH_ITS_MARK)
+    try:
+        values = _parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"{place} is not JSON: {error}. (A file of one object per line is .jsonl)"
+        ) from error
+    if not isinstance(values, list):
+        raise DataError(f"{place}: holds a {type(values).__name__}, not a list of rows")
+    for index, value in enumerate(values):
+        yield _object(value, f"{place}, row {index}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"its key {twice!r} is there twice; rename or remove one")
+    return values
+
+
+_decode_from_start = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
+"""Made once: `json.loads` makes a decoder per call, which takes longer than most lines do."""
+
+
+def _plain_line(line: str) -> Row | None:
+    """The row in a line that begins with it and goes on with nothing but its end; None for any
+    other line, which `_parse_json` reads or refuses."""
+    try:
+        row, end = _decode_from_start(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if type(row) is dict and line[end:] in ("\n", "") else None
+
+
+def _parse_json(text: str) -> Any:
+    """A JSON value; raises `ValueError` for an object with the same key twice."""
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _object(value: Any, place: str) -> Row:
+    if not isinstance(value, dict):
+        raise DataError(f"{place}: {value!r} is no row; each row is an object of columns")
+    return value
+
+
+def parquet_rows(path: Path, _: str) -> Iterator[Row]:
+    """Rows of a Parquet file, with values of the types in the file."""
+    import pyarrow.parquet
+
+    with _opened(path) as content, pyarrow.parquet.ParquetFile(content) as file:
+        yield from _table_rows(file.schema_arrow.names, file.iter_batches(ROWS_AT_ONCE))
+
+
+def csv_rows(path: Path, _: str) -> Iterator[Row]:
+    """Every column is text, as it stands there: 007 is no number, and NA is no missing value."""
+    import pyarrow.csv
+
+    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    names = csv_columns(path)
+    converting = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string()))
+    with (
+        _opened(path) as content,
+        pyarrow.csv.open_csv(content, parse_options=parsing, convert_options=converting) as batches,
+    ):
+        yield from _table_rows(names, batches)
+
+
+def csv_columns(path: Path) -> list[str]:
+    """The column names in the first line."""
+    import pyarrow.csv
+
+    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    with _opened(path) as content, pyarrow.csv.open_csv(content, parse_options=parsing) as reader:
+        return list(reader.schema.names)
+
+
+def _opened(path: Path) -> Any:
+    """The file for pyarrow, which takes names in UTF-8 alone."""
+    import pyarrow
+
+    return pyarrow.OSFile(os.fsencode(path))
+
+
+def _table_rows(names: Sequence[str], batches: Iterable[Any]) -> Iterator[Row]:
+    """Rows of pyarrow batches; raises `ValueError` for two columns of one name."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"it has {count} columns {name!r}; rename or remove all but one")
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+FILE_TYPES: Mapping[str, Callable[[Path, str], Iterator[Row]]] = {
+    ".jsonl": json_lines,
+    ".json": json_rows,
+    ".parquet": parquet_rows,
+    ".csv": csv_rows,
+}
+"""The reader of each: takes the file, and how an error names it; raises `DataError`, or `OSError`
+and `ValueError`, of which a `DataError` is made."""

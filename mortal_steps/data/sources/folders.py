@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.data.sources.base import ROWS_AT_ONCE, Row
-from mortal_steps.data.sources.files import nearest_path
-from mortal_steps.data.sources.tables import csv_columns
+from mortal_steps.data.sources.files import csv_columns, nearest_path
 from mortal_steps.errors import DataError
 
 

@@ -1,4 +1,4 @@
-"""Algorithms that one of TRL's trainers computes, and the hooks by which a user changes one.
+"""Algorithms that one of TRL's trainers computes.
 
 Nothing here imports torch or TRL before an algorithm is checked: configurations are read with it.
 """
@@ -6,37 +6,15 @@ Nothing here imports torch or TRL before an algorithm is checked: configurations
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.policy.algorithms.base import Algorithm, Stepper
+from mortal_steps.policy.algorithms.base import Stepper
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 
-TrainerClass = type[Any]
-"""A trainer of TRL's, or a class derived from one."""
 
-
-class TrlAlgorithm(Algorithm):
-    """An algorithm of TRL's; its options are those of `[training]`, under TRL's names."""
-
-    trl_config: ClassVar[str]
-    """The configuration of TRL's that its trainer takes, such as `GRPOConfig`."""
-
-    def trainer_class(self) -> TrainerClass:
-        """Return the trainer: TRL's own, or a class derived from it.
-
-        A loss of one's own is such a class with another `_compute_loss`. The trainer has the
-        algorithm, with its settings, as `self.algorithm`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no `trainer_class`")
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of TRL's configuration that the algorithm's own settings decide."""
-        return {}
-
-    def check_built(self, config: RunConfig, built: Any) -> None:
-        """Raise `ConfigError` for what does not fit the algorithm in a configuration, or in the one
-        of TRL's that was built from it."""
+class TrlAlgorithm(TrlHooks):
+    """An algorithm that a trainer of TRL's computes, one train step at a time."""
 
     def check(self, config: RunConfig) -> tuple[str, ...]:
         """See `Algorithm.check`."""

@@ -1,4 +1,4 @@
-"""The bytes of tensors on their way to a file or into shared memory.
+"""The bytes of tensors on their way to a file.
 
 From a GPU they come in pieces through page-locked memory, from which and to which it copies several
 times as fast, and beside other work: while one piece is written, the next one is copied.
@@ -26,14 +26,6 @@ def pieces_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     size = min(PIECE_BYTES, len(content))
     memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
     yield from copied(content, memory, _recorded)
-
-
-def copy_into(target: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Copy a tensor over another of its type and shape, which lies in the CPU's memory."""
-    memory, begin = target.reshape(-1).view(torch.uint8), 0
-    for piece in pieces_of(tensor):
-        memory[begin : begin + len(piece)].copy_(piece)
-        begin += len(piece)
 
 
 def copied(

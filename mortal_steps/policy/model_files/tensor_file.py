@@ -13,10 +13,9 @@ import torch
 from blake3 import blake3
 
 from mortal_steps.policy.model_files.staging import pieces_of
-from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import BLAKE3, num_threads
 from mortal_steps.store.hashing_file import HashingFile
-from mortal_steps.store.tensor_layout import lay_out
+from mortal_steps.store.tensor_layout import TYPE_NAMES, lay_out
 
 
 def write_tensors(
@@ -50,7 +49,7 @@ def _pieces(
 ) -> Iterator[bytes | memoryview]:
     """The bytes of the file: its header, then each tensor."""
     layout = lay_out(
-        (name, NAMES[_type_of(tensor, dtype)], tuple(tensor.shape))
+        (name, TYPE_NAMES[_type_of(tensor, dtype)], tuple(tensor.shape))
         for name, tensor in tensors.items()
     )
     yield layout.header
@@ -60,6 +59,7 @@ def _pieces(
                 yield memoryview(piece.numpy())
 
 
-def _type_of(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    found: torch.dtype = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
-    return found
+def _type_of(tensor: torch.Tensor, dtype: torch.dtype | None) -> str:
+    """torch's name of the type that a tensor is written in."""
+    found = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
+    return str(found).removeprefix("torch.")

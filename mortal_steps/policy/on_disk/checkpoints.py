@@ -98,6 +98,7 @@ def save(
 
 
 def _files(store: RunStore, folder: str) -> dict[str, tuple[Path, str]]:
+    store = store.holding(folder)
     listed = store.folder_files(folder)
     return {name: (store.path(folder) / name, digest) for name, digest in listed.items()}
 

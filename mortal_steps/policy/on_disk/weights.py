@@ -10,6 +10,9 @@ The probe is a fixed token sequence with the actor's own logprobs under these we
 `token_ids[1:]`). A rollout worker that loaded the folder scores it too, and so finds out whether it
 samples with these weights or only believes so. `tensors` has the digest of each tensor, computed
 where the actor had it: the worker computes those of what it holds.
+
+With `rollout.weight_sync = "direct"` the folders lie in shared memory (`RunStore.in_memory`), and
+here only copies of those that a checkpoint refers to.
 """
 
 from __future__ import annotations
@@ -21,13 +24,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import find_train_problems
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import tokenize_prompts
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, published_in
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import digest_file
+from mortal_steps.store.files import digest_file, link_verified
+from mortal_steps.store.shared_memory import make_folder
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import PolicyVersion, WeightsRef
 
@@ -54,9 +57,11 @@ def publish(
     version: PolicyVersion,
     probe: Sequence[int],
     sync: BackgroundSync | None = None,
+    *,
+    in_memory: bool = False,
 ) -> WeightsRef:
-    """Commit the policy's weights as `version`. If it is already published with these weights, that
-    version is the answer.
+    """Commit the policy's weights as `version`, `in_memory` or on disk. If it is already published
+    with these weights, that version is the answer.
 
     With `sync`, the files reach the disk later: wait for it before committing anything that depends
     on the version, such as a checkpoint. Raises `WeightsMismatchError` if the version exists with
@@ -66,6 +71,9 @@ def publish(
     if published is not None:
         check_same(store, policy, published)
         return published
+    if in_memory:
+        make_folder(store.root)
+        store = store.in_memory
     hashed: dict[str, str] = {}
     with store.committing_folder(path_of(version), hashed=hashed, sync=sync) as folder:
         hashed |= policy.export_weights(folder)
@@ -83,7 +91,12 @@ def probe_of(
 
 
 def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
-    """The version if it is published whole; a damaged one is logged and counts as missing."""
+    """The version if it is published whole, in memory or on disk."""
+    return find_in(store.in_memory, version) or find_in(store, version)
+
+
+def find_in(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
+    """The version if this store has it whole; a damaged one is logged and counts as missing."""
     if not store.path(path_of(version)).exists():
         return None
     try:
@@ -96,21 +109,35 @@ def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
 
 
 def published_versions(store: RunStore) -> list[PolicyVersion]:
-    """Versions on disk, oldest first, whole or not."""
+    """Versions in this store, oldest first, whole or not."""
     names = [path.name for path in store.path(FOLDER).glob("v*")]
     return sorted(PolicyVersion(int(name[1:])) for name in names if name[1:].isdigit())
 
 
+def copy_to_disk(store: RunStore, version: PolicyVersion) -> None:
+    """Copy a version to disk that is in memory alone. Raises `CorruptFileError` for one that is
+    damaged there, and `StoreError`."""
+    path, memory = path_of(version), store.in_memory
+    if store.path(path).exists() or not memory.path(path).exists():
+        return
+    listed = memory.folder_files(path)
+    with store.committing_folder(path, hashed=listed) as folder:
+        for name, digest in listed.items():
+            link_verified(memory.path(path) / name, folder / name, digest)
+
+
 def prune(store: RunStore, keep: Collection[int], sync: BackgroundSync | None = None) -> None:
     """Delete every version that is not in `keep`; with `sync`, their files beside other work."""
-    for version in published_versions(store):
-        if version not in keep:
-            store.remove_folder(path_of(version), sync=sync)
+    for each in (store.in_memory, store):
+        for version in published_versions(each):
+            if version not in keep:
+                each.remove_folder(path_of(version), sync=sync)
 
 
 def withdraw(store: RunStore, version: PolicyVersion) -> None:
-    """Delete a version that no worker has been told of."""
-    store.remove_folder(path_of(version))
+    """Delete a version that no worker samples with."""
+    for each in (store.in_memory, store):
+        each.remove_folder(path_of(version))
 
 
 def weights_digest(folder: Path) -> str:
@@ -125,16 +152,18 @@ def digest_of(digests: Sequence[str]) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def probe_tokens(store: RunStore, config: RunConfig, tokenizer: Any) -> list[int]:
+def probe_tokens(
+    store: RunStore, tokenizer: Any, template_options: Mapping[str, Any], max_model_len: int
+) -> list[int]:
     """The run's probe: the first training prompt as 8 to 64 tokens, repeated where it is shorter.
 
     Raises `StoreError` if the run has no problems.
     """
     first = find_train_problems(store)[0]
-    ids = tokenize_prompts([first], tokenizer, config.training.template_options)[0]
+    ids = tokenize_prompts([first], tokenizer, template_options)[0]
     repeated = ids * -(-SHORTEST_PROBE // len(ids))
     # One position stays free: an engine scores a prompt only together with a token after it.
-    return repeated[: min(LONGEST_PROBE, config.model.max_model_len - 1)]
+    return repeated[: min(LONGEST_PROBE, max_model_len - 1)]
 
 
 def path_of(version: int) -> str:
@@ -149,7 +178,7 @@ def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
 
 def check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
     """Raise `WeightsMismatchError` unless the policy holds the weights of a published version."""
-    path = store.path(published.path)
+    path = store.holding(published.path).path(published.path)
     there = published_in(path).digests
     here = policy.published_digests()
     other = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))

@@ -23,8 +23,9 @@ from mortal_steps.types import Problem, Prompt
 THREADS = "TOKENIZERS_PARALLELISM"
 
 
-def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | None:
-    """Lengths of all prompts, rendered as the rollout workers render them.
+def measure(config: RunConfig, prompts: Iterable[Prompt], sampled: int) -> PromptLengths | None:
+    """Measure all prompts, rendered as the rollout workers render them; those fit that leave room
+    for `sampled` tokens.
 
     None if the model is on the hub and only downloaded on Modal; `check_at_start` then checks
     there. Raises `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
@@ -44,7 +45,7 @@ def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | Non
             raise
         context, tokenizer = _read(folder, model)
     options = config.training.template_options
-    fits = context - config.max_tokens
+    fits = context - sampled
     with _many_threads():
         return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)
 
@@ -82,7 +83,7 @@ def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
         context=context,
         fits=context - config.max_tokens,
     )
-    check_fitting(config, train, held_out, lengths)
+    check_fitting(train, held_out, lengths)
 
 
 def _comes_to_modal(config: RunConfig) -> bool:

@@ -13,20 +13,13 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.errors import ModelError
 from mortal_steps.models.model_class import trained_class
-from mortal_steps.policy.model_files.writing import published_tensors
 
 
-def check_starting_weights(
-    path: str, *, trust_remote_code: bool = False, shared: bool = False
-) -> None:
+def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> None:
     """Raise `ModelError` unless the folder at `path` holds a language model that continues text,
-    with all of its weights as plain numbers. No tensor is read.
-
-    With `shared`, also raise `ConfigError` if the model has other tensors than are published, so
-    that an engine with transformers cannot take them from memory.
-    """
+    with all of its weights as plain numbers. No tensor is read."""
     place = f"model.name_or_path: {path}"
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -55,18 +48,6 @@ def check_starting_weights(
         raise ModelError(
             f"{place}: its files lack the weights {missing[0]}{more}, for which transformers would "
             "draw random numbers; copy the model again, or save it anew with model.save_pretrained"
-        )
-    if shared:
-        _check_names(loaded[0])
-
-
-def _check_names(model: Any) -> None:
-    own = dict(model.named_parameters()).keys()
-    if other := sorted(published_tensors(model).keys() ^ own):
-        raise ConfigError(
-            f"rollout.weight_sync = 'direct': transformers converts the tensors of a "
-            f"{type(model).__name__} when it reads a file (such as {other[0]}), so that rollout "
-            "workers with transformers cannot take them from memory. Leave rollout.weight_sync out"
         )
 
 

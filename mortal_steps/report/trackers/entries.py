@@ -9,8 +9,8 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError, DataError
 from mortal_steps.report.samples import Sample, prompt_text, samples_of
 from mortal_steps.report.trackers.base import STEP, Entry
-from mortal_steps.rewards.texts import storable
 from mortal_steps.runs.run import Run
+from mortal_steps.system.texts import storable
 
 Row = Mapping[str, Any]
 

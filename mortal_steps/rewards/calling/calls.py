@@ -8,14 +8,12 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
+from mortal_steps.hosts.answers import STRICT
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.types import Completion, FailureKind, GeneratedGroup, Prompt
 
 NOT_FROM_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns that TRL does not pass on, because it has arguments of its own with these names."""
-
-STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-"""pydantic settings for what comes from the reward host."""
 
 Plain = str | bool | int | float | None
 """A value of a logged column."""
@@ -67,6 +65,8 @@ class CallFailure:
 
 
 Outcome = CallScores | CallFailure
+Outcomes = dict[str, Outcome]
+"""By function."""
 
 
 def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) -> CallArguments:

@@ -11,7 +11,6 @@ import functools
 import inspect
 import math
 import os
-import threading
 import time
 import traceback
 from collections import defaultdict
@@ -37,7 +36,8 @@ from mortal_steps.rewards.calling.plain import (
     shown,
 )
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.texts import printable
+from mortal_steps.system.texts import printable
+from mortal_steps.system.threads import event_loop_in_thread
 
 FLOAT32_MAX = 3.4028234e38
 """Rewards are single precision in the loss, where larger ones would be infinite."""
@@ -176,9 +176,7 @@ def _took(started: float, outcome: Outcome) -> Outcome:
 def _event_loop() -> asyncio.AbstractEventLoop:
     """One event loop for all calls, as in TRL: a function may keep a client that belongs to its
     loop."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True, name="async-rewards").start()
-    return loop
+    return event_loop_in_thread("async-rewards")
 
 
 def timed_out(timeout_s: float, trace: str) -> CallFailure:

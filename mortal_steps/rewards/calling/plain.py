@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from mortal_steps.rewards.calling.calls import Plain
-from mortal_steps.rewards.texts import printable, storable
+from mortal_steps.system.texts import printable, storable
 
 LONGEST_NAME = 200
 LONGEST_VALUE = 100_000

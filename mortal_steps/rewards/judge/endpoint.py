@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from time import monotonic, time
-from typing import Any
+from time import time
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-import httpx
+import openai
+from openai.types.chat import ChatCompletion
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.judge.question import CHARACTERS_PER_TOKEN, SCHEMA, Question
-from mortal_steps.rewards.judge.tls import trusted
-from mortal_steps.rewards.texts import printable
+from mortal_steps.system.texts import printable
 
 logger = logging.getLogger(__name__)
 
-AGAIN = frozenset({408, 409, 425, 429})
+RETRIED = frozenset({408, 409, 425, 429})
 """Statuses after which the same request may succeed, besides those from 500 on."""
 
-REFUSED = frozenset({400, 415, 422, 501})
+REFUSES_SCHEMA = frozenset({400, 415, 422, 501})
 """Statuses by which an endpoint refuses a request that asks for a JSON schema."""
+
+NO_KEY = "none"
+"""Sent where no key is named: the client insists on one, and such endpoints look at none."""
 
 SHOWN = 200
 """Characters of an endpoint's own words in a message."""
 
-NOT_ITS_FORM = (
+MALFORMED = (
     *(ValueError, KeyError, IndexError, TypeError, AttributeError),
     *(OverflowError, RecursionError),  # infinity for a number of tokens; a million brackets
 )
 """Errors raised by a body that is no chat completion."""
 
-LARGEST = 16 * 2**20
-"""Bytes of a response."""
-
 
 class UnavailableError(Exception):
-    """No answer this time; `retry_after_s` says how long the endpoint asks to wait."""
+    """No answer this time; `retry_after_s` is how long the endpoint asks to wait."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -64,107 +63,92 @@ class Reply:
     """Tokens of the answer; estimated if the endpoint does not count them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Response:
-    """A whole response, before it is parsed."""
-
-    status: int
-    retry_after: str
-    content: bytes
-
-
 class Endpoint:
-    """The API at `base_url`; it can be used by several threads.
+    """The API at `base_url`, asked from one event loop.
 
     `key_variable` names the environment variable with its key; None if it needs no key.
     """
 
     def __init__(self, base_url: str, key_variable: str | None) -> None:
-        if urlsplit(base_url).username is not None:
-            raise ConfigError(
-                "base_url of a judge holds a user name or a key, which a run would record; leave "
-                "it out there, and name an environment variable with the key in api_key_env"
-            )
         self.base_url = base_url.rstrip("/")
+        _check_address(base_url)
         self._key_variable = key_variable
         self._key = _key(key_variable, self.base_url)
-        self._client = httpx.Client(headers=self._headers(), verify=trusted())
-        self._plain = threading.Event()
-        """Set once it refused a schema and then answered the same request without one."""
-        self._uncounted = threading.Event()
-        """Set once it answered without the number of tokens."""
+        self._client = openai.AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=self._key or NO_KEY,
+            timeout=None,  # `ask` has its own
+            max_retries=0,  # for who asks, and who knows how long it may take
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+        self._takes_schemas = True
+        """Until it refused a schema and then answered the same request without one."""
+        self._counts_tokens = True
+        """Until it answered without the number of tokens."""
 
-    def ask(self, question: Question, timeout_s: float) -> Reply:
-        """The answer. The request demands JSON of a schema, unless the endpoint refuses that.
+    async def ask(self, question: Question, timeout_s: float) -> Reply:
+        """Return the answer. The request demands JSON of a schema, unless the endpoint refuses it.
 
         Raises `UnavailableError` for what may succeed later, `RefusedError` for what will not, and
         `ConfigError` for a wrong key, address or model.
         """
-        if self._plain.is_set():
-            return self._reply(question, self._post(question, {}, timeout_s))
-        response = self._post(question, {"response_format": SCHEMA}, timeout_s)
-        if response.status not in REFUSED:
-            return self._reply(question, response)
-        reply = self._reply(question, self._post(question, {}, timeout_s))
-        self._plain.set()
-        return reply
-
-    def close(self) -> None:
-        """Close its connections."""
-        self._client.close()
-
-    def _headers(self) -> dict[str, str]:
-        authorization = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        return {"Content-Type": "application/json", **authorization}
-
-    def _post(self, question: Question, further: Mapping[str, Any], timeout_s: float) -> _Response:
-        body = {
-            "model": question.model,
-            "messages": [dict(message) for message in question.messages],
-            **question.parameters,
-            **further,
-        }
-        address = f"{self.base_url}/chat/completions"
-        # In ASCII: a completion may hold halves of surrogate pairs, which UTF-8 does not.
-        asked = self._client.stream("POST", address, content=json.dumps(body), timeout=timeout_s)
         try:
-            with asked as response:
-                return _received(response, timeout_s)
-        except httpx.TimeoutException:
-            raise UnavailableError(f"no answer within {timeout_s:.3g} s") from None
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise ConfigError(f"base_url = {self.base_url!r} of a judge: {error}") from None
-        except httpx.RequestError as error:
-            raise UnavailableError(f"{type(error).__name__}: {error}") from None
+            # The client's own limit begins anew with each byte that arrives.
+            async with asyncio.timeout(timeout_s):
+                return self._counted(_read(await self._complete(question)), question)
+        except (TimeoutError, openai.APITimeoutError):
+            raise UnavailableError(f"no whole answer within {timeout_s:.3g} s") from None
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            raise UnavailableError(f"{type(cause).__name__}: {cause}") from None
+        except openai.APIStatusError as error:
+            raise self._meaning(error, question) from None
+        except MALFORMED:
+            raise UnavailableError("status 200 with a body that is no chat completion") from None
 
-    def _reply(self, question: Question, response: _Response) -> Reply:
-        status = response.status
-        if status in AGAIN or status >= 500:
-            raise UnavailableError(self._words(response), _retry_after(response))
+    async def _complete(self, question: Question) -> ChatCompletion:
+        if self._takes_schemas:
+            try:
+                return await self._post(question, {"response_format": SCHEMA})
+            except openai.APIStatusError as error:
+                if error.status_code not in REFUSES_SCHEMA:
+                    raise
+        completion = await self._post(question, {})
+        self._takes_schemas = False
+        return completion
+
+    async def _post(self, question: Question, further: Mapping[str, Any]) -> ChatCompletion:
+        return await self._client.chat.completions.create(
+            model=question.model,
+            messages=cast(Any, [dict(message) for message in question.messages]),
+            extra_body={**question.parameters, **further},
+        )
+
+    def _meaning(self, error: openai.APIStatusError, question: Question) -> Exception:
+        status, said = error.status_code, self._words(error)
+        if status in RETRIED or status >= 500:
+            return UnavailableError(said, _retry_after_s(error.response.headers))
         if status in (401, 403):
-            raise self._wrong_key(status)
+            return self._wrong_key(status)
         if 300 <= status < 400 or status == 405:
-            raise ConfigError(
+            return ConfigError(
                 f"base_url = {self.base_url!r} of a judge: requests to {self.base_url}"
-                f"/chat/completions are not answered there ({self._words(response)}); write the "
-                "address that the API has now, without /chat/completions"
+                f"/chat/completions are not answered there ({said}); write the address that the "
+                "API has now, without /chat/completions"
             )
         if status == 404:
-            raise ConfigError(
+            return ConfigError(
                 f"model = {question.model!r} of a judge: {self.base_url} has no such model, or is "
-                f"no OpenAI-compatible API ({self._words(response)}); correct model or base_url"
+                f"no OpenAI-compatible API ({said}); correct model or base_url"
             )
-        if status != 200:
-            raise RefusedError(self._words(response))
-        reply = _parsed(response)
+        return RefusedError(said)
+
+    def _counted(self, reply: Reply, question: Question) -> Reply:
+        """With a guess where the endpoint did not count: what is paid must not seem free."""
         if reply.prompt_tokens and reply.completion_tokens:
             return reply
-        return self._estimated(reply, question)
-
-    def _estimated(self, reply: Reply, question: Question) -> Reply:
-        """With a guess where the endpoint did not count: what is paid must not seem free."""
-        if not self._uncounted.is_set():
-            self._uncounted.set()
+        if self._counts_tokens:
+            self._counts_tokens = False
             logger.warning(
                 "%s does not say how many tokens requests to %s take; they are counted and priced "
                 "by an estimate, a token for every %d characters",
@@ -172,11 +156,11 @@ class Endpoint:
                 question.model,
                 CHARACTERS_PER_TOKEN,
             )
-        said = len(reply.text) if isinstance(reply.text, str) else 0
+        length = len(reply.text) if isinstance(reply.text, str) else 0
         return replace(
             reply,
             prompt_tokens=reply.prompt_tokens or question.prompt_tokens(),
-            completion_tokens=reply.completion_tokens or -(-said // CHARACTERS_PER_TOKEN),
+            completion_tokens=reply.completion_tokens or -(-length // CHARACTERS_PER_TOKEN),
         )
 
     def _wrong_key(self, status: int) -> ConfigError:
@@ -191,11 +175,25 @@ class Endpoint:
             f"that environment variable (status {status}); put a key there that may use the model"
         )
 
-    def _words(self, response: _Response) -> str:
-        said = printable(" ".join(_text(response)[: 4 * SHOWN].split()))
+    def _words(self, error: openai.APIStatusError) -> str:
+        said = printable(" ".join(error.response.text[: 4 * SHOWN].split()))
         if self._key:
             said = said.replace(self._key, "***")
-        return f"status {response.status}: {said[:SHOWN]}".rstrip(": ")
+        return f"status {error.status_code}: {said[:SHOWN]}".rstrip(": ")
+
+
+def _check_address(base_url: str) -> None:
+    address = urlsplit(base_url)
+    if address.username is not None:
+        raise ConfigError(
+            "base_url of a judge holds a user name or a key, which a run would record; leave "
+            "it out there, and name an environment variable with the key in api_key_env"
+        )
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ConfigError(
+            f"base_url = {base_url!r} of a judge is no address of an API; write one such as "
+            "https://api.openai.com/v1"
+        )
 
 
 def _key(variable: str | None, base_url: str) -> str | None:
@@ -211,50 +209,24 @@ def _key(variable: str | None, base_url: str) -> str | None:
     return key
 
 
-def _received(response: httpx.Response, timeout_s: float) -> _Response:
-    """All of it. The client's own clock begins anew with each byte, so that a response that
-    trickles would never be too late. Raises `UnavailableError`."""
-    content, until = bytearray(), monotonic() + timeout_s
-    for chunk in response.iter_bytes():
-        content += chunk
-        if monotonic() > until:
-            raise UnavailableError(f"no whole answer within {timeout_s:.3g} s")
-        if len(content) > LARGEST:
-            raise UnavailableError(f"an answer of more than {LARGEST:,} bytes")
-    return _Response(
-        status=response.status_code,
-        retry_after=response.headers.get("retry-after", ""),
-        content=bytes(content),
-    )
-
-
-def _text(response: _Response) -> str:
-    return response.content.decode(errors="replace")
-
-
-def _retry_after(response: _Response) -> float:
-    """Seconds to wait; 0 if the header is missing or cannot be read."""
-    said = response.retry_after
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    """Return the seconds to wait; 0 if the header is missing or cannot be read."""
+    asked = headers.get("retry-after", "")
     try:
-        return max(0.0, float(said))
+        return max(0.0, float(asked))
     except ValueError:
         pass
     try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - time())
+        return max(0.0, parsedate_to_datetime(asked).timestamp() - time())
     except ValueError:
         return 0.0
 
 
-def _parsed(response: _Response) -> Reply:
-    """Raises `UnavailableError` for a body that no such API sends: what stands in between may."""
-    try:
-        body = json.loads(response.content)
-        choice = body["choices"][0]
-        usage = body.get("usage") or {}
-        return Reply(
-            text=choice["message"].get("content"),
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            completion_tokens=int(usage.get("completion_tokens") or 0),
-        )
-    except NOT_ITS_FORM:
-        raise UnavailableError("status 200 with a body that is no chat completion") from None
+def _read(completion: ChatCompletion) -> Reply:
+    """Raises one of `MALFORMED` for a body that no such API sends: what stands in between may."""
+    usage = completion.usage
+    return Reply(
+        text=completion.choices[0].message.content,
+        prompt_tokens=int((usage and usage.prompt_tokens) or 0),
+        completion_tokens=int((usage and usage.completion_tokens) or 0),
+    )

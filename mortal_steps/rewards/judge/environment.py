@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.rewards.environments import RewardEnvironment
-from mortal_steps.rewards.judge.endpoint import Endpoint
-from mortal_steps.rewards.judge.judge import Judge, Patience, Prices
-from mortal_steps.rewards.judge.limits import Allowed, Clock
-from mortal_steps.rewards.judge.place import limits_of, place, shared_ledger
+from mortal_steps.rewards.judge.place import place, shared_ledger
 from mortal_steps.rewards.judge.question import (
     DEFAULT_PROMPT,
     DEFAULT_RUBRIC,
@@ -22,10 +19,8 @@ OPENAI = "https://api.openai.com/v1"
 OPENAI_ADDRESS = "OPENAI_BASE_URL"
 OPENAI_KEY = "OPENAI_API_KEY"
 """Environment variables that OpenAI's own client reads."""
-THREADS = 8
+CONCURRENCY = 8
 """Requests at a time, unless the settings say otherwise."""
-
-CLOCK = Clock()
 
 
 class LLMJudgeEnvironment(RewardEnvironment):
@@ -36,8 +31,8 @@ class LLMJudgeEnvironment(RewardEnvironment):
     environment by default, or else OpenAI's address. `api_key_env` names the environment variable
     with the key; for a default address `OPENAI_API_KEY`, for another one none.
     `parameters` are further fields of a request. `prices`: dollars for a million tokens of `input`
-    and of `output`. Limits that are None are not set, but that `THREADS` requests run at a time.
-    `timeout`: seconds for one request; `tries`: unusable answers that are paid for one question.
+    and of `output`. `concurrency`: requests at a time, `CONCURRENCY` by default. `timeout`: seconds
+    for one request; `tries`: unusable answers that are paid for one question.
     """
 
     name = "LLMJudge"
@@ -54,12 +49,13 @@ class LLMJudgeEnvironment(RewardEnvironment):
         parameters: Mapping[str, Any] | None = None,
         prices: Mapping[str, float] | None = None,
         concurrency: int | None = None,
-        requests_per_minute: int | None = None,
-        tokens_per_minute: int | None = None,
         timeout: float = 30.0,
         tries: int = 3,
-        clock: Clock = CLOCK,
     ) -> None:
+        # Here, for the client takes a second to import.
+        from mortal_steps.rewards.judge.endpoint import Endpoint
+        from mortal_steps.rewards.judge.judge import Judge, Patience, Prices
+
         self.given: dict[str, Any] = {
             "model": model,
             "score_range": tuple(score_range),
@@ -70,8 +66,6 @@ class LLMJudgeEnvironment(RewardEnvironment):
             "parameters": None if parameters is None else dict(parameters),
             "prices": None if prices is None else dict(prices),
             "concurrency": concurrency,
-            "requests_per_minute": requests_per_minute,
-            "tokens_per_minute": tokens_per_minute,
             "timeout": timeout,
             "tries": tries,
         }
@@ -79,24 +73,15 @@ class LLMJudgeEnvironment(RewardEnvironment):
         self.low, self.high = _ascending(score_range)
         self.model, self.rubric, self.prompt = model, rubric, prompt
         self.parameters = {"temperature": 0.0} if parameters is None else dict(parameters)
-        self._endpoint = _endpoint(base_url, api_key_env)
-        allowed = Allowed(
-            concurrency=concurrency,
-            requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute,
-        )
+        self.base_url, api_key_env = _address(base_url, api_key_env)
+        """Address of the API."""
         self._judge = Judge(
-            self._endpoint,
-            limits_of(model, self._endpoint.base_url, allowed, clock),
+            Endpoint(self.base_url, api_key_env),
             shared_ledger(),
             prices=Prices(**(prices or {})),
-            patience=_patience(timeout, tries, concurrency or THREADS),
+            patience=Patience(call_s=place().patience_s, request_s=timeout, tries=tries),
+            concurrency=concurrency or CONCURRENCY,
         )
-
-    @property
-    def base_url(self) -> str:
-        """Address of the API."""
-        return self._endpoint.base_url
 
     def prompt_text(self, prompt: Any) -> str:
         """All turns of a chat, each with its role; of a single message, its text."""
@@ -131,7 +116,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
         """The question to the judge about a completion."""
         values = {**columns, "prompt": prompt, "completion": completion}
         return Question(
-            base_url=self._endpoint.base_url,
+            base_url=self.base_url,
             model=self.model,
             messages=messages_for(
                 rubric=self.rubric, prompt=self.prompt, low=self.low, high=self.high, values=values
@@ -140,12 +125,6 @@ class LLMJudgeEnvironment(RewardEnvironment):
             high=self.high,
             parameters=self.parameters,
         )
-
-
-def _patience(request_s: float, tries: int, threads: int) -> Patience:
-    return Patience(
-        patience_s=place().patience_s, request_s=request_s, tries=tries, threads=threads
-    )
 
 
 def _ascending(score_range: tuple[float, float]) -> tuple[float, float]:
@@ -161,14 +140,13 @@ def _unless(text: str, default: str) -> str | None:
     return None if text == default else text
 
 
-def _endpoint(base_url: str | None, api_key_env: str | None) -> Endpoint:
+def _address(base_url: str | None, api_key_env: str | None) -> tuple[str, str | None]:
     """Without an address the one that OpenAI's own client takes, with the key that is for it."""
-    address = base_url or os.environ.get(OPENAI_ADDRESS) or OPENAI
+    address = (base_url or os.environ.get(OPENAI_ADDRESS) or OPENAI).rstrip("/")
     if api_key_env is None:
-        is_openai = address.rstrip("/") == OPENAI
         key_is_there = base_url is None and OPENAI_KEY in os.environ
-        api_key_env = OPENAI_KEY if is_openai or key_is_there else None
-    return Endpoint(address, api_key_env)
+        api_key_env = OPENAI_KEY if address == OPENAI or key_is_there else None
+    return address, api_key_env
 
 
 def _row(columns: Mapping[str, Any], row: int, length: int) -> dict[str, Any]:

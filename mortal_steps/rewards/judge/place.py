@@ -1,15 +1,12 @@
-"""What the judges of this process belong to: the run that pays, and the others that ask the same
-model."""
+"""The run that the judges of this process belong to, and that pays for them."""
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.rewards.judge.ledger import Ledger
-from mortal_steps.rewards.judge.limits import Allowed, Clock, Limits, ProcessLimits
 from mortal_steps.store.identity import IDENTITY_FILE
 
 SHARE = 0.8
@@ -25,11 +22,6 @@ class JudgePlace:
     """The run directory, which keeps answers and costs once the run exists."""
     call_timeout_s: float = 60.0
     """Time limit of one call of a reward function."""
-    api_url: str | None = None
-    """Address of a Prefect server. Limits are shared by all runs on it."""
-    sharing: int = 1
-    """Processes of the run that may ask the same model at a time. Where no server counts, each
-    keeps to its part of the limits."""
 
     @property
     def patience_s(self) -> float:
@@ -38,7 +30,6 @@ class JudgePlace:
 
 
 _place = JudgePlace()
-_limits: dict[tuple[str, str, Allowed], Limits] = {}
 _ledger: Ledger | None = None
 _making = threading.Lock()
 
@@ -48,7 +39,6 @@ def use_place(place: JudgePlace) -> None:
     global _place, _ledger
     with _making:
         _place, _ledger = place, None
-        _limits.clear()
 
 
 def place() -> JudgePlace:
@@ -65,28 +55,3 @@ def shared_ledger() -> Ledger:
             there = _place.run_dir is not None and (Path(_place.run_dir) / IDENTITY_FILE).exists()
             _ledger = Ledger(Path(_place.run_dir) if there and _place.run_dir else None)
         return _ledger
-
-
-def limits_of(model: str, base_url: str, allowed: Allowed, clock: Clock) -> Limits:
-    """The limits of all judges of this process that ask this model within the same limits."""
-    # Here for its HTTP client: every reward host has a place, and few have a judge.
-    from mortal_steps.rewards.judge.shared_limits import SharedLimits, orchestrator
-
-    with _making:
-        key = (model, base_url, allowed)
-        if key not in _limits:
-            server = orchestrator(_place.api_url, os.environ)
-            limited = allowed != Allowed()
-            _limits[key] = (
-                SharedLimits(
-                    allowed,
-                    clock,
-                    server,
-                    model=model,
-                    base_url=base_url,
-                    sharing=_place.sharing,
-                )
-                if server is not None and limited
-                else ProcessLimits(allowed.shared_by(_place.sharing), clock)
-            )
-        return _limits[key]

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mortal_steps.system.texts import storable
+
 DEFAULT_RUBRIC = (
     "Judge how correct, complete and helpful the answer is. The lowest score is for an answer that "
     "is wrong or beside the point, the highest for one that nothing could be added to."
@@ -38,8 +40,6 @@ SCHEMA = {
 """`response_format` of a request. Bounds are left out, which not every endpoint takes."""
 
 CHARACTERS_PER_TOKEN = 4
-GUESSED_ANSWER = 256
-"""Estimated tokens of an answer whose length is not limited."""
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -72,11 +72,6 @@ class Question:
         """Approximate number of tokens in the request."""
         return sum(len(message["content"]) for message in self.messages) // CHARACTERS_PER_TOKEN
 
-    def tokens(self) -> int:
-        """About how many the request and its answer will take; the answer tells the true number."""
-        limits = [self.parameters.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        return self.prompt_tokens() + next((limit for limit in limits if limit), GUESSED_ANSWER)
-
 
 def messages_for(
     *, rubric: str, prompt: str, low: float, high: float, values: Mapping[str, Any]
@@ -94,6 +89,6 @@ def messages_for(
 
     system = INSTRUCTION.format(rubric=rubric, low=low, high=high)
     return [
-        {"role": "system", "content": system},
-        {"role": "user", "content": PLACEHOLDER.sub(value_of, prompt)},
+        {"role": "system", "content": storable(system)},
+        {"role": "user", "content": storable(PLACEHOLDER.sub(value_of, prompt))},
     ]

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from mortal_steps.rewards.texts import printable
+from mortal_steps.system.texts import printable
 
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 SHOWN = 120

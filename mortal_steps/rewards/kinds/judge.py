@@ -44,11 +44,7 @@ class JudgeTerm(RewardTerm, extra="forbid"):
     prices: Annotated[JudgePrices, Affects.NOTHING] = JudgePrices()
     """Dollars for a million tokens of `input` and of `output`; what is paid is counted by them."""
     concurrency: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Requests at a time; default: 8 in each process. This and the two below hold for all runs of a
-    Prefect server together."""
-    requests_per_minute: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    tokens_per_minute: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Tokens of requests and answers."""
+    """Requests at a time, of each reward worker; default: 8."""
     timeout: Annotated[float, Affects.NOTHING] = Field(30.0, gt=0)
     """Seconds for one request."""
     tries: Annotated[int, Affects.NOTHING] = Field(3, ge=1)

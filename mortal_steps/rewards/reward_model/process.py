@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, Outcome
-from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.host_calls import RewardHost
 
 TRIES = 2
 """A process that was ended is replaced once; scoring again changes nothing."""
@@ -15,7 +15,7 @@ OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """What a model of the hub may ask for. The process runs no code but MORTAL's."""
 
 
-class ModelProcess(HostProcess):
+class ModelProcess(RewardHost):
     """A host for one reward model. What ends it comes from outside, as no user's code runs in it:
     that is no failure of the completions, and never masks any."""
 
@@ -25,7 +25,7 @@ class ModelProcess(HostProcess):
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
-        """See `HostProcess.call`. Raises `WorkerLostError` where the process ends again in the
+        """See `RewardHost.call`. Raises `WorkerLostError` where the process ends again in the
         second try."""
         for _ in range(TRIES):
             outcomes = super().call(names, arguments, timeout_s=timeout_s)

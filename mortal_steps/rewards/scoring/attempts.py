@@ -62,10 +62,11 @@ class Attempts:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """How long calls took, by function."""
 
-    def with_retries(self, turn: Sequence[str], arguments: CallArguments) -> dict[str, Outcome]:
-        """The last outcome of each function of a turn; the last attempt is in a new process."""
+    def with_retries(self, names: Sequence[str], arguments: CallArguments) -> dict[str, Outcome]:
+        """Return the last outcome of each function of a round; the last attempt is in a new
+        process."""
         outcomes: dict[str, Outcome] = {}
-        left = list(turn)
+        left = list(names)
         for attempt in range(1 + self._config.retries):
             if attempt:
                 self._stopped.wait(min(FIRST_DELAY_S * 2 ** (attempt - 1), LONGEST_DELAY_S))

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mortal_steps.data.problems import TAKEN_BY_TRL, check_prompt
-from mortal_steps.data.row_text import encode_json
+from mortal_steps.data.problem_files import encode_json
+from mortal_steps.data.problems import TAKEN_BY_TRL
+from mortal_steps.data.values import check_prompt
 from mortal_steps.errors import DataError
 from mortal_steps.store import RunStore
 from mortal_steps.types import Completion, GeneratedGroup, GeneratedShard, PolicyVersion, Problem

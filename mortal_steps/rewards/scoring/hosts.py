@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
 
-T = TypeVar("T")
-
 
 class Host(Protocol):
-    """Calls rewards somewhere else."""
+    """Calls rewards somewhere else: a `RewardHost`. For one thread at a time."""
 
     def start(self) -> None:
         """Load them, unless that is done; raises `RewardError`."""
         ...
 
-    def turns(self) -> list[list[str]]:
-        """In which order they are called; those of one turn are called together."""
+    def rounds(self) -> list[list[str]]:
+        """Return in which order they are called; those of one round are called together."""
         ...
 
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
-        """What comes of those of one turn."""
+        """Return what comes of those of one round."""
         ...
 
     def release(self) -> None:
@@ -50,35 +46,3 @@ class Track:
     names: Sequence[str]
     hosts: Sequence[Host]
     by_problem: bool = False
-
-
-class HostInThread:
-    """A host with a thread of its own, so that any thread may ask it, one at a time: a process ends
-    with the thread that started it (see `HostProcess`)."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-host")
-
-    def start(self) -> None:
-        """See `Host`; so for all."""
-        self._there(self._host.start)
-
-    def turns(self) -> list[list[str]]:
-        return self._there(self._host.turns)
-
-    def call(
-        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
-    ) -> dict[str, Outcome]:
-        return self._there(
-            functools.partial(self._host.call, names, arguments, timeout_s=timeout_s)
-        )
-
-    def release(self) -> None:
-        self._there(self._host.release)
-
-    def close(self) -> None:
-        self._there(self._host.close)
-
-    def _there(self, work: Callable[[], T]) -> T:
-        return self._thread.submit(work).result()

@@ -88,8 +88,8 @@ def _whole_shard(host: Host, work: Work, whole: CallArguments) -> Found:
     groups = work.shard.groups
     attempts = work.attempts(host)
     parts: dict[str, dict[int, Part]] = {}
-    for turn in host.turns():
-        for name, outcome in attempts.with_retries(turn, whole).items():
+    for names in host.rounds():
+        for name, outcome in attempts.with_retries(names, whole).items():
             part = Part(groups=groups, outcome=outcome, attempts=attempts.failed[name])
             parts[name] = {0: part}
             if isinstance(outcome, CallScores):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mortal_steps.config import RunConfig
-from mortal_steps.rewards.host.visible import visible_environment
+from mortal_steps.hosts.environment import visible_environment
 from mortal_steps.sandbox.places import PlaceSettings
 
 SHARE = 0.8

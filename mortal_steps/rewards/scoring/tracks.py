@@ -14,11 +14,11 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources import comes_from_gym
-from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.host_calls import RewardHost
 from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.rewards.reward_model.process import OF_THE_HUB, ModelProcess
-from mortal_steps.rewards.scoring.hosts import Host, HostInThread, Track
+from mortal_steps.rewards.scoring.hosts import Host, Track
 from mortal_steps.rewards.scoring.program_place import LANES_FOLDER, place_settings
 from mortal_steps.scores import reward_names
 from mortal_steps.system.cores import num_cores
@@ -26,7 +26,7 @@ from mortal_steps.system.cores import num_cores
 
 def tracks_of(config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> list[Track]:
     """What the rewards of `config` are called in, none of it started."""
-    terms = dict(zip(reward_names(config), config.rewards.all_terms, strict=True))
+    terms = dict(zip(reward_names(config.rewards), config.rewards.all_terms, strict=True))
     making = _Making(config, run_dir, before_start, sharing=_num_sharing(config, terms))
     alone = {name for name, term in terms.items() if term.own_processes or _is_model(term)}
     together = {name: term for name, term in terms.items() if name not in alone}
@@ -34,9 +34,7 @@ def tracks_of(config: RunConfig, run_dir: Path, before_start: Callable[[], None]
     for name in terms:
         if name in alone:
             tracks.append(_of_its_own(name, terms[name], making))
-    if sum(len(track.hosts) for track in tracks) == 1:
-        return tracks
-    return [replace(track, hosts=[HostInThread(one) for one in track.hosts]) for track in tracks]
+    return tracks
 
 
 class _Making:
@@ -56,13 +54,11 @@ class _Making:
         self._judge = JudgePlace(
             run_dir=str(run_dir.absolute()),
             call_timeout_s=config.rewards.timeout_s,
-            api_url=os.environ.get("PREFECT_API_URL"),
-            sharing=sharing,
         )
 
     def host(self, terms: Mapping[str, RewardTerm]) -> Host:
         """A host for functions."""
-        return HostProcess(
+        return RewardHost(
             terms,
             gym_rows=comes_from_gym(self.config.data),
             sandbox=self._sandbox,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.errors import ModelError
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.types import FinishReason, SamplingParams
 
@@ -57,17 +57,6 @@ class Engine(Protocol):
         """
         ...
 
-    def load_tensors(self, tensors: Mapping[str, Any]) -> None:
-        """Replace the weights, in place, by copies of these torch tensors, which have the names of
-        a published version's file.
-
-        Errors are as for `load`. By default, an engine cannot do this.
-        """
-        raise EngineError(
-            f"{type(self).__name__} takes weights from files only: it has no load_tensors. Set "
-            "rollout.weight_sync to 'reload', 'volume' or 'checkpoint'"
-        )
-
     def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
         """Of each published tensor that can be compared with the one that is held, by name, whether
         they are the same to the bit: `published.compared` of those that are held. For all other
@@ -93,8 +82,8 @@ class Engine(Protocol):
         """Get ready to sample after `release_memory` and `load`. By default nothing."""
 
     def sleep(self) -> None:
-        """Free all memory that the next `load`, `load_tensors` or `restart` fills again; the engine
-        does not sample before that. By default nothing is freed."""
+        """Free all memory that the next `load` or `restart` fills again; the engine does not sample
+        before that. By default nothing is freed."""
 
     @abstractmethod
     def sample(

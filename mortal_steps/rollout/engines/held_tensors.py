@@ -12,9 +12,8 @@ import torch
 from safetensors import safe_open
 
 from mortal_steps.rollout.engines.tensor_shapes import model_files
-from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import num_threads
-from mortal_steps.store.tensor_layout import Layout, layout_of
+from mortal_steps.store.tensor_layout import Layout, layout_of, type_name
 
 Held = Mapping[str, torch.Tensor]
 PIECE_BYTES = 16 << 20
@@ -45,28 +44,6 @@ def read_files(held: Held, folder: Path) -> bool:
         return False
     for path, layout in layouts.items():
         _read_file(held, path, layout)
-    return True
-
-
-def copy_tensors(held: Held, given: Held) -> bool:
-    """Copy tensors into those that are held by their names; False, and nothing is copied, where one
-    of them is not held in the CPU's memory and in the same form.
-
-    In pieces that threads take as they become free: those of an operator of torch wait for each
-    other, and for whatever else their cores are given to."""
-    for name, tensor in given.items():
-        dtype, shape = NAMES.get(tensor.dtype, ""), tuple(tensor.shape)
-        if not _lies_like(tensor, dtype, shape) or not _lies_like(held[name], dtype, shape):
-            return False
-    pieces = (
-        (target[begin : begin + PIECE_BYTES], source[begin : begin + PIECE_BYTES])
-        for name, tensor in given.items()
-        for target, source in [(_bytes_in(held[name]), _bytes_in(tensor))]
-        for begin in range(0, len(target), PIECE_BYTES)
-    )
-    size = sum(tensor.nbytes for tensor in given.values())
-    with ThreadPoolExecutor(num_threads(size)) as threads:
-        list(threads.map(lambda piece: np.copyto(*piece), pieces))
     return True
 
 
@@ -106,7 +83,7 @@ def _read_file(held: Held, path: Path, layout: Layout) -> None:
 def _lies_like(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> bool:
     return (
         tensor.device.type == "cpu"
-        and NAMES.get(tensor.dtype) == dtype
+        and type_name(tensor.dtype) == dtype
         and tuple(tensor.shape) == shape
         and tensor.is_contiguous()
     )

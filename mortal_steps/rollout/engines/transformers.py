@@ -12,7 +12,7 @@ batch left padding and kernels may move logprobs by some 1e-6.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.models.model_class import check_known, load_model
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import SampledTokens, context_length
-from mortal_steps.rollout.engines.held_tensors import copy_tensors, read_files, tensors_in
+from mortal_steps.rollout.engines.held_tensors import read_files, tensors_in
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
 from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
@@ -127,25 +127,6 @@ class TransformersEngine(ComparesTensors):
         with torch.no_grad():
             for name, tensor in tensors_in(folder):
                 own[name].copy_(tensor)
-
-    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Replace the weights; raises `EngineError` for tensors that are not the model's own."""
-        if tensors.keys() != self._names:
-            other = sorted(tensors.keys() ^ self._names)
-            raise EngineError(
-                f"the tensors published are not those of the model, which has others by the name "
-                f"of {other[0]} ({len(other)} differ): transformers converts them while it reads a "
-                "file. Set rollout.weight_sync = 'reload'"
-            )
-        if self._adapted is not None:
-            self._model, self._adapted = self._read_model(self._base_path), None
-        self._is_base = False
-        if copy_tensors(self._own(), tensors):
-            return
-        try:
-            self._model.load_state_dict(tensors, strict=False)
-        except RuntimeError as error:
-            raise EngineError(f"cannot load the weights in shared memory: {error}") from error
 
     def sample(
         self,

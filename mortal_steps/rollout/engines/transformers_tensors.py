@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ class ComparesTensors(Engine):
 
     def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
         """Of the adapter's tensors, or of the model's by the names that they have in files."""
-        if isinstance(published.given, str) and is_adapter(Path(published.given)):
+        if is_adapter(published.folder):
             return self._adapted.compare(published) if self._adapted else {"all of it": False}
         own = self._own()
         if own.keys() >= published.shapes.keys():

@@ -83,7 +83,7 @@ class VllmEngine(Engine):
         # Imported where vLLM has imported torch.
         from mortal_steps.rollout.engines import vllm_weights
 
-        self._comparable = vllm_weights.comparable_tensors(self._llm, model_path)
+        self._comparable = vllm_weights.comparable_tensors(self._llm, Path(model_path))
         self._shapes = tensor_shapes(Path(model_path), required=False)
         self._is_published = False
         """Whether these are a published version's, by the names that the actor gives."""
@@ -132,29 +132,16 @@ class VllmEngine(Engine):
         self._reset_prefix_cache()
 
     @supervised
-    def load_tensors(self, tensors: Mapping[str, Any]) -> None:
-        """Replace the weights, and forget what was computed with the old ones."""
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        self._check_shapes(shapes, "shared memory")
-        self._wake_up()
-        iterator = iter(tensors.items())
-        self._model_path = None
-        self._adapters.forget()
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iterator})
-        self._reset_prefix_cache()
-
-    @supervised
     def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
         """Of the adapter's modules, or of the model's tensors that vLLM has where `load_weights`
         puts them."""
         from mortal_steps.rollout.engines import vllm_weights
 
-        given = published.given
-        if isinstance(given, str) and is_adapter(Path(given)):
+        if is_adapter(published.folder):
             return self._adapters.compare(self._llm, published)
         if published.shapes.keys() - self._shapes.keys():
             # The model that was read calls them otherwise.
-            self._comparable |= vllm_weights.comparable_tensors(self._llm, given)
+            self._comparable |= vllm_weights.comparable_tensors(self._llm, published.folder)
         if not self._comparable:
             return {}
         found = vllm_weights.held_tensors(self._llm, published, self._comparable)

@@ -63,7 +63,7 @@ class VllmAdapters:
         """The modules of which vLLM's kernels do not read the folder's tensors. What it computes
         with is compared as a whole where no module is left out, and the base is not quantized."""
         number = self.request.lora_int_id if self.request else 0
-        answers = llm.collective_rpc("differing_tensors", args=(published.given, number))
+        answers = llm.collective_rpc("differing_tensors", args=(str(published.folder), number))
         is_quantized = llm.llm_engine.model_config.quantization is not None
         published.is_whole = not is_quantized and not any(left_out for _, left_out in answers)
         return {name: False for names, _ in answers for name in names}

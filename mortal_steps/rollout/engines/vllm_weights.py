@@ -43,8 +43,6 @@ from mortal_steps.system.faults import ends_process
 
 logger = logging.getLogger(__name__)
 
-Given = str | Mapping[str, torch.Tensor]
-"""A folder, or tensors by name."""
 Part = tuple[int, tuple[int, ...], tuple[int, ...]]
 """First element, shape and strides of a part, within the tensor that it is of."""
 Held = tuple[tuple[Part, ...], str, Sums]
@@ -55,10 +53,10 @@ sums of a tensor that has these parts, and 0 elsewhere."""
 class Witness(AdapterWitness):
     """Methods that a worker of vLLM has beside its own (`worker_extension_cls`)."""
 
-    def compared(self, given: Given) -> dict[str, bool]:
+    def compared(self, folder: str) -> dict[str, bool]:
         """Of each tensor that has a place in this worker, by name, whether it is held there."""
         comparison = _Comparison()
-        self._load(comparison, tensors_in(Path(given)) if isinstance(given, str) else given.items())
+        self._load(comparison, tensors_in(Path(folder)))
         return comparison.found
 
     def held(self, forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, list[Held]]:
@@ -179,10 +177,10 @@ def _assembled(whole: torch.Tensor, pieces: list[tuple[Part, torch.Tensor]]) -> 
     return made
 
 
-def comparable_tensors(llm: Any, given: Given) -> frozenset[str]:
+def comparable_tensors(llm: Any, folder: Path) -> frozenset[str]:
     """Names of the tensors that can be compared, asked of an engine that has just read them."""
     try:
-        return frozenset(name for name, same in _answers(llm, given).items() if same)
+        return frozenset(name for name, same in _answers(llm, folder).items() if same)
     except Exception as error:
         _raise_if_of_gpu(error)
         # A layer whose weights have been packed takes no others; what it raises is its own.
@@ -222,7 +220,7 @@ def held_tensors(
     rest = comparable.intersection(published.shapes) - found.keys()
     if rest:
         published.reread |= rest
-        answers = _answers(llm, published.given)
+        answers = _answers(llm, published.folder)
         found |= {name: same for name, same in answers.items() if name in rest}
     return found
 
@@ -249,9 +247,9 @@ def _digests(
     return digests, torn
 
 
-def _answers(llm: Any, given: Given) -> dict[str, bool]:
+def _answers(llm: Any, folder: Path) -> dict[str, bool]:
     found: dict[str, bool] = {}
-    for answer in llm.collective_rpc("compared", args=(given,)):
+    for answer in llm.collective_rpc("compared", args=(str(folder),)):
         for name, same in answer.items():
             found[name] = found.get(name, True) and same
     return found

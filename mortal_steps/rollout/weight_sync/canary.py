@@ -76,7 +76,7 @@ def published_in(folder: Path) -> PublishedTensors:
     """The tensors in a version's folder."""
     path = folder / PROBE_FILE
     digests = published_digests(path.read_bytes()) if path.exists() else {}
-    return PublishedTensors(given=str(folder), digests=digests)
+    return PublishedTensors(folder=folder, digests=digests)
 
 
 def published_digests(probe: bytes) -> dict[str, str]:

@@ -22,10 +22,9 @@ if TYPE_CHECKING:  # an engine sets the environment that torch reads when it is 
 
 @dataclass(kw_only=True)
 class PublishedTensors:
-    """Of one version, in a folder or in memory."""
+    """Of one version."""
 
-    given: str | Mapping[str, torch.Tensor]
-    """The folder, or the tensors by name."""
+    folder: Path
     digests: Mapping[str, str] = field(default_factory=dict)
     """By name; `tensor_digests` computes them."""
     reread: set[str] = field(default_factory=set)
@@ -38,9 +37,7 @@ class PublishedTensors:
     @functools.cached_property
     def shapes(self) -> TensorShapes:
         """Shape of each tensor by its name; raises `EngineError`."""
-        if isinstance(self.given, str):
-            return tensor_shapes(Path(self.given))
-        return {name: tuple(tensor.shape) for name, tensor in self.given.items()}
+        return tensor_shapes(self.folder)
 
     def compared(self, held: Iterable[tuple[str, torch.Tensor]]) -> dict[str, bool]:
         """Of each tensor held by the name of a published one, whether it is that one, to the
@@ -74,8 +71,7 @@ class PublishedTensors:
 
         if not names:
             return
-        found = tensors_in(Path(self.given)) if isinstance(self.given, str) else self.given.items()
-        for name, tensor in found:
+        for name, tensor in tensors_in(self.folder):
             if name in names:
                 yield name, tensor
 

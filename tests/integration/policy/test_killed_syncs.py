@@ -1,6 +1,6 @@
 """An actor that is killed while it publishes a folder, or reads, comes back to the same bits.
 
-What it shares in memory is in test_direct.py; the worker's side in rollout/test_killed_syncs.py.
+With `direct` it is test_direct.py; the worker's side in rollout/test_killed_syncs.py.
 """
 
 from __future__ import annotations

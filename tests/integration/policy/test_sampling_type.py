@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM
 from mortal_steps.policy.algorithms.stepping.scoring import rounded
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.rollout.weight_sync.canary import HALF_PRECISION_TOLERANCE
-from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import WeightsRef
 from tests.support.paths import VLLM_PYTHON
 from tests.support.policy.rollouts import make_config
@@ -37,26 +36,23 @@ def trained(folder, model_path, kind, **rollout):
     actor = run.actor()
     versions = [*actor.prepare(step=0).weights]
     versions += [result.weights for result in run.train(actor, range(2))]
-    actor._publisher.join()
     return run, actor, versions
 
 
 @pytest.fixture(scope="module")
 def runs(model_path, tmp_path_factory):
-    """By kind: `direct` with bfloat16 for the sampler."""
-    made = {
+    """By kind: with bfloat16 for the sampler."""
+    return {
         kind: trained(
             tmp_path_factory.mktemp(kind),
             model_path,
             kind,
-            weight_sync="direct",
+            weight_sync="volume",
             dtype="bfloat16",
             staleness=2,  # all versions stay
         )
         for kind in KINDS
     }
-    yield made
-    remove_segments(made["model"][0].store.root)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,14 +75,6 @@ def test_the_version_holds_the_weights_rounded_once(runs, kind):
         assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
         sizes = [path.stat().st_size for path in (folder / CAST[kind], whole / CAST[kind])]
         assert sizes[0] < 0.55 * sizes[1]
-
-
-def test_what_is_shared_in_memory_is_the_folder(runs, model_path, tmp_path):
-    versions = runs["model"][2]
-    _, _, by_folder = trained(
-        tmp_path, model_path, "model", weight_sync="reload", dtype="bfloat16", staleness=2
-    )
-    assert versions == by_folder
 
 
 def test_training_checkpoints_and_the_final_model_do_not_see_it(model_path, tmp_path):
@@ -137,16 +125,16 @@ def test_engines_take_it_and_refuse_faults(runs, model_path, engine):
         }
         for kind, (run, _, versions) in runs.items()
     }
-    job |= {"engine": engine, "dtype": "bfloat16", "methods": ["direct"]}
+    job |= {"engine": engine, "dtype": "bfloat16", "methods": ["volume"]}
     answer, _ = asked(PYTHON[engine], "tests.support.rollout.planted", job)
     for kind, found in answer.items():
-        (of_direct,) = found.values()
-        assert of_direct["dtype"] == "bfloat16"
-        assert of_direct["synced"][0] == of_direct["synced"][2] != of_direct["synced"][1]
+        (found_there,) = found.values()
+        assert found_there["dtype"] == "bfloat16"
+        assert found_there["synced"][0] == found_there["synced"][2] != found_there["synced"][1]
         if (engine, kind) == ("vllm", "adapter"):
             # vLLM holds B times its scaling, in bfloat16: neighbours can become the same number.
-            del of_direct["faults"]["one value off by its last bit"]
-        assert all("holds None" in said for said in of_direct["faults"].values()), kind
+            del found_there["faults"]["one value off by its last bit"]
+        assert all("holds None" in said for said in found_there["faults"].values()), kind
 
 
 def test_the_tolerance_is_that_of_half_precision(runs):

@@ -20,7 +20,7 @@ from mortal_steps.errors import NoIsolationError, RewardError, SandboxError
 from mortal_steps.rewards import environments
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.host_calls import RewardHost
 from mortal_steps.rewards.users_code.loading import load_term
 from tests.support.docs_examples import settings, write_modules
 from tests.support.rewards.calling import call, scored
@@ -50,7 +50,7 @@ def test_the_documented_environments_score_beside_each_other(
     toml = tomllib.loads(settings("rewards.md", "Environments"))
     config = RewardsConfig(**toml["rewards"])
     assert [term.weight for term in config.all_terms] == [0.2, 1.0]
-    host = HostProcess(dict(zip(("Runs", "Prints"), config.all_terms, strict=True)))
+    host = RewardHost(dict(zip(("Runs", "Prints"), config.all_terms, strict=True)))
     shard = make_shard(("print(' ba')", "print('ab')", "1/0", "print('ba'"))
     outcomes = {
         name: host.call([name], arguments_of(shard.groups, STATE), timeout_s=60.0)[name]

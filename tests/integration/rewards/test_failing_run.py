@@ -113,7 +113,7 @@ def test_each_function_is_told_with_its_scores_failures_and_latency(masked):
 
 def test_the_problems_are_listed_with_what_failed(masked, quarantined, held_out):
     assert "problems that a reward function failed on" in show(masked)
-    rows = map(dataclasses.asdict, ProblemFile(masked.store.path("data/train.parquet")))
+    rows = map(dataclasses.asdict, ProblemFile(masked.store.path("data/train.arrow")))
     train = {row["id"] for row in rows if judge_fails_on(row)}
     assert held_out < set(quarantined) <= {*held_out, *train}
     for one in quarantined.values():

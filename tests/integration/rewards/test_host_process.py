@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.host.process: whatever a function does to its process, its owner lives."""
+"""mortal_steps.rewards.host_calls: whatever a function does to its process, its owner lives."""
 
 import os
 import signal
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import RewardError, TransientError, WorkerLostError
+from mortal_steps.hosts import process
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host import process
-from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.host_calls import RewardHost
+from tests.support.chaos.processes import started_by
 from tests.support.rewards import failing
 from tests.support.rewards.calling import term
 from tests.support.rewards.processes import assert_ends, is_alive
@@ -34,11 +35,11 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def make_host() -> Iterator[Callable[..., HostProcess]]:
-    made: list[HostProcess] = []
+def make_host() -> Iterator[Callable[..., RewardHost]]:
+    made: list[RewardHost] = []
 
-    def make(*names: str) -> HostProcess:
-        made.append(HostProcess({name: term(f"{failing.__file__}:{name}") for name in names}))
+    def make(*names: str) -> RewardHost:
+        made.append(RewardHost({name: term(f"{failing.__file__}:{name}") for name in names}))
         return made[-1]
 
     yield make
@@ -47,7 +48,7 @@ def make_host() -> Iterator[Callable[..., HostProcess]]:
 
 
 def call(
-    host: HostProcess,
+    host: RewardHost,
     *names: str,
     texts: tuple[str, ...] = ("a", "bb"),
     timeout_s: float = PATIENCE_S,
@@ -56,14 +57,15 @@ def call(
     return host.call(names, arguments, timeout_s=timeout_s)
 
 
-def host_pid(host: HostProcess) -> int:
-    assert host._process is not None
-    return host._process.pid
+def host_pid(host: RewardHost) -> int:
+    """The host itself, below its supervisor."""
+    assert host.process._child is not None
+    return started_by(host.process._child.pid)[0]
 
 
 def test_one_process_serves_all_calls(make_host: Any) -> None:
     host = make_host("length", "patient")
-    assert host.turns() == [["length"], ["patient"]]
+    assert host.rounds() == [["length"], ["patient"]]
     first = host_pid(host)
     assert first != os.getpid()
     for text in ("a", "bbb"):
@@ -143,7 +145,7 @@ def test_functions_do_not_see_what_drives_the_run(monkeypatch: pytest.MonkeyPatc
     for name in failing.SEEN_OR_NOT:
         monkeypatch.setenv(name, "secret")
     specs = {"f": term(f"{failing.__file__}:sees_the_environment")}
-    host = HostProcess(specs, passed_on=["MODAL_PASSED_ON", "HF_TOKEN"])
+    host = RewardHost(specs, passed_on=["MODAL_PASSED_ON", "HF_TOKEN"])
     try:
         assert call(host, "f", texts=("a",))["f"].extra == {
             "seen": ["MODAL_PASSED_ON JUDGE_API_KEY HF_TOKEN"]
@@ -160,7 +162,7 @@ def test_async_functions_that_take_the_host_along_are_told_apart(
     make_host: Any, name: str, word: str, kind: str
 ) -> None:
     host = make_host("patient", name)
-    assert host.turns() == [["patient", name]]
+    assert host.rounds() == [["patient", name]]
     timeout_s = 1.0 if kind == "timeout" else PATIENCE_S
     outcomes = call(host, "patient", name, texts=(word,), timeout_s=timeout_s)
     assert outcomes["patient"].scores == [float(len(word))]
@@ -175,14 +177,14 @@ def test_files_of_the_working_folder_hide_nothing_installed(tmp_path: Path) -> N
         "import random\nimport mine\n\n"
         "def three(completions, **kwargs):\n    return [mine.SCORE for _ in completions]\n"
     )
-    host = HostProcess({"three": term("own:three")})
+    host = RewardHost({"three": term("own:three")})
     try:
         assert call(host, "three")["three"].scores == [3.0, 3.0]
     finally:
         host.close()
 
 
-def test_a_host_of_functions_imports_nothing_of_the_configuration(tmp_path: Path) -> None:
+def test_a_host_of_users_functions_imports_nothing_of_the_configuration(tmp_path: Path) -> None:
     """Its classes take longer to import than all else that a host does at its start."""
     (tmp_path / "own.py").write_text(
         "import sys\n\n"
@@ -190,12 +192,7 @@ def test_a_host_of_functions_imports_nothing_of_the_configuration(tmp_path: Path
         "    found = [name for name in sys.modules if name.startswith('mortal_steps.config')]\n"
         "    return [len(found) for _ in completions]\n"
     )
-    host = HostProcess(
-        {
-            "counted": term("own:counted"),
-            "exact_match": term("mortal_steps.rewards.functions:exact_match"),
-        }
-    )
+    host = RewardHost({"counted": term("own:counted")})
     try:
         assert call(host, "counted")["counted"].scores == [0.0, 0.0]
     finally:
@@ -221,7 +218,7 @@ def test_errors_that_may_pass_stay_so_outside(make_host: Any) -> None:
 def test_a_module_that_ends_the_process_is_named() -> None:
     Path("ends.py").write_text("import os\nos._exit(5)\n")
     with pytest.raises(RewardError, match=r"ends\.py:f ended the process \(exit code 5\)"):
-        HostProcess({"f": term("ends.py:f")}).start()
+        RewardHost({"f": term("ends.py:f")}).start()
 
 
 def test_a_host_for_which_the_machine_has_no_room_is_infrastructure(
@@ -238,4 +235,4 @@ def test_a_host_for_which_the_machine_has_no_room_is_infrastructure(
 def test_a_host_that_is_killed_while_it_imports_is_infrastructure() -> None:
     Path("shot.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(WorkerLostError, match=r"killed \(SIGKILL\) while it imported shot\.py:f"):
-        HostProcess({"f": term("shot.py:f")}).start()
+        RewardHost({"f": term("shot.py:f")}).start()

@@ -24,7 +24,7 @@ from mortal_steps.scores import reward_names
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem, RewardedShard
 from tests.support.rewards.calling import call, scored, term
-from tests.support.rewards.processes import assert_ends, wardens
+from tests.support.rewards.processes import assert_ends, supervisors
 from tests.support.rewards.reward_models import CONTEXT, build_reward_model, without_padding
 from tests.support.rewards.shards import make_request, make_shard
 from tests.support.rollout.tiny_model import build_tiny_model
@@ -73,7 +73,7 @@ def test_scores_equal_those_of_trl_to_the_bit(trl: GRPOTrainer, is_chat: bool) -
         scores = torch.tensor(ours(prompts=prompts, completions=said))
         assert torch.equal(scores, rewards[:, number])
     named = RunConfig(rewards={"functions": [model.name_or_path for model in trl.reward_funcs]})
-    assert list(reward_names(named)) == trl.reward_func_names == ["judge", "bare"]
+    assert list(reward_names(named.rewards)) == trl.reward_func_names == ["judge", "bare"]
 
 
 def test_alone_in_its_batch_a_score_does_not_depend_on_the_others(folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_model_scores_beside_functions_and_again_after_a_kill(
     worker: RewardWorker, folder: Path, tmp_path: Path
 ) -> None:
     shard = make_shard(("ba", "b"), ("abc", "baba"), prompt=chat("user", "ab="))
-    others = wardens()
+    others = supervisors()
     worker.dry_run(problems=[Problem(id="1", prompt="ab=", columns={})])
     store = RunStore(tmp_path / "run")
 
@@ -170,7 +170,7 @@ def test_a_model_scores_beside_functions_and_again_after_a_kill(
     expected = [{"short": 1.0, "judge": value} for value in model(**by_name)]
     first = score("first.parquet")
     assert [row for group in first for row in group] == expected
-    started = wardens() - others
+    started = supervisors() - others
     assert len(started) == 2, "that of the function, and that of the model"
     for process in started:
         os.kill(process, signal.SIGKILL)

@@ -8,9 +8,9 @@ import pytest
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
+from mortal_steps.hosts import process
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.host import process
-from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.host_calls import RewardHost
 from mortal_steps.rewards.scoring import attempts
 from mortal_steps.rewards.scoring.hosts import Track
 from mortal_steps.rewards.scoring.scorer import Scorer, Scores
@@ -31,10 +31,10 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def score() -> Iterator[Callable[..., Scores]]:
-    hosts: list[HostProcess] = []
+    hosts: list[RewardHost] = []
 
     def run(*names: str, groups: tuple[tuple[str, ...], ...], **options: Any) -> Scores:
-        hosts.append(HostProcess({name: term(f"{failing.__file__}:{name}") for name in names}))
+        hosts.append(RewardHost({name: term(f"{failing.__file__}:{name}") for name in names}))
         config = RewardsConfig(**{"timeout_s": 0.3, "retries": 1, **options})
         track = Track(names=names, hosts=hosts[-1:])
         return Scorer([track], names, config).score(make_shard(*groups), STATE)

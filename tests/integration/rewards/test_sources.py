@@ -19,7 +19,7 @@ from mortal_steps.rewards.sources.record import (
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
-from tests.support.rewards.processes import assert_ends, wardens
+from tests.support.rewards.processes import assert_ends, supervisors
 
 FILES = {
     "judges/rewards.py": """
@@ -71,7 +71,7 @@ def test_what_a_function_imports_of_the_project_is_part_of_it(project: Path) -> 
         *("mine/rewards.py", "mine/near.py"),
     }
     assert set(found.packages) == {"numpy"}
-    built_in = find_sources(["mortal_steps.rewards.functions:exact_match"], project)
+    built_in = find_sources(["mortal.rewards.functions:exact_match"], project)
     assert (built_in.files, set(built_in.packages)) == ({}, {"mortal-rl"})
 
 
@@ -148,13 +148,13 @@ def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions
     project: Path, store: RunStore, config: RunConfig
 ) -> None:
     begin_sources(store, config, project, step=0)
-    others = wardens()
+    others = supervisors()
     worker = RewardWorker(run_dir=str(store.root), config=config, num_steps=1)
     try:
         worker.dry_run(problems=[PROBLEM])
         (project / "judges/helper.py").write_text("ONE = 2.0")
         worker.dry_run(problems=[PROBLEM])  # the same process, so the same functions
-        (process,) = wardens() - others
+        (process,) = supervisors() - others
         os.kill(process, signal.SIGKILL)
         assert_ends(process)
         with pytest.raises(RewardError, match=r"judges/helper\.py was altered"):

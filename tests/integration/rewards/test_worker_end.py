@@ -53,8 +53,8 @@ async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     regex = [Problem(id="train-0", prompt="ab=", columns={"regex": True})]
     await compute.call("reward", "start", key=key)
     worker = compute.processes()["reward-0"]
-    (warden,) = children(worker)
-    (host,) = children(warden)
+    (supervisor,) = children(worker)
+    (host,) = children(supervisor)
     hanging = asyncio.create_task(compute.call("reward", "dry_run", key=key, problems=regex))
     await asyncio.sleep(0.3)  # into the regular expression
     assert is_alive(host)

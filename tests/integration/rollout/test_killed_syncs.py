@@ -9,12 +9,11 @@ import pytest
 
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
-from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import GenerateRequest, Problem, SamplingParams
 from tests.support.killed import killed_in_a_fork
 from tests.support.rollout.adapters import make_adapter, publish_adapter
 from tests.support.rollout.planted import KINDS, METHODS, Delivery, config_of
-from tests.support.rollout.tiny_model import publish, share
+from tests.support.rollout.tiny_model import publish
 
 PROBLEMS = [Problem(id=f"train-{row}", prompt=f"{row}abc=>") for row in range(2)]
 
@@ -28,14 +27,12 @@ def runs(model_a, model_b, tmp_path_factory):
         batch = store.write_record("batch.json", PROBLEMS, list[Problem])
         if kind == "model":
             folders = (model_a, model_b)
-            versions = [share(store, publish(store, n, f))[1] for n, f in enumerate(folders)]
+            versions = [publish(store, n, folder) for n, folder in enumerate(folders)]
         else:
             adapters = [make_adapter(model_a, seed) for seed in (1, 2)]
             versions = [publish_adapter(store, n, adapter) for n, adapter in enumerate(adapters)]
         made[kind] = store, batch, versions
-    yield made
-    for store, *_ in made.values():
-        remove_segments(store.root)
+    return made
 
 
 def worker_for(store, model, kind, method):

@@ -1,4 +1,4 @@
-"""Four ways of syncing weights, whole models and adapters, both engines: what is held after a sync
+"""Ways of syncing weights, whole models and adapters, both engines: what is held after a sync
 is what was published, and a fault on the way is refused at once."""
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import pytest
 from pydantic import TypeAdapter
 
 from mortal_steps.store import RunStore
-from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import WeightsRef
 from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.adapters import make_adapter, nudge, publish_adapter
@@ -23,7 +22,6 @@ from tests.support.rollout.tiny_model import (
     logprobs_of,
     publish,
     read_model,
-    share,
 )
 
 DRIVER = "tests.support.rollout.planted"
@@ -54,11 +52,10 @@ def job(models, model_a, tmp_path_factory):
     for number, model in enumerate(models["model"]):
         folder = tmp_path_factory.mktemp("saved")
         model.save_pretrained(folder)
-        published = publish(stores["model"], number, folder)
-        versions["model"].append(share(stores["model"], published)[1])
+        versions["model"].append(publish(stores["model"], number, folder))
     for number, model in enumerate(models["adapter"]):
         versions["adapter"].append(publish_adapter(stores["adapter"], number, model))
-    yield {
+    return {
         kind: {
             "run_dir": str(stores[kind].root),
             "base": str(base if kind == "model" else model_a),
@@ -66,7 +63,6 @@ def job(models, model_a, tmp_path_factory):
         }
         for kind in KINDS
     }
-    remove_segments(stores["model"].root)
 
 
 @pytest.fixture(scope="session")
@@ -102,10 +98,7 @@ def test_after_each_sync_the_engine_is_one_that_began_with_the_version(
         for prompt_ids, (tokens, logprobs) in zip(PROMPTS, after["sampled"], strict=True):
             expected = completion_logprobs(model, prompt_ids, tokens, GREEDY)
             assert logprobs == pytest.approx(expected, abs=1e-4)
-    by = {"checkpoint": "restart", "direct": "load_tensors"}.get(method, "load")
-    assert of_kind[method]["calls"][-1] == (
-        by if (kind, method) != ("adapter", "direct") else "load"
-    )
+    assert of_kind[method]["calls"][-1] == ("restart" if method == "checkpoint" else "load")
 
 
 @pytest.mark.parametrize("fault", REFUSED)

@@ -11,14 +11,12 @@ from pydantic import TypeAdapter
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.store import RunStore
-from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import (
     FileRef,
     GeneratedShard,
     GenerateRequest,
     GenerationRef,
     SamplingParams,
-    WeightsRef,
 )
 from tests.support.rollout.adapters import make_adapter, publish_adapter, without_one_tensor
 from tests.support.rollout.asked import asked
@@ -26,9 +24,7 @@ from tests.support.rollout.cases import ADAPTER_SYNCS, PARAMS, PROBE_IDS, PROMPT
 from tests.support.rollout.reference import completion_logprobs
 from tests.support.rollout.tiny_model import (
     logprobs_of,
-    publish,
     read_model,
-    share,
 )
 
 DRIVER = "tests.support.rollout.vllm_driver"
@@ -58,26 +54,9 @@ def adapters(adapted, model_b, other_shape, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shared(folders, tmp_path_factory):
-    """A run with versions in shared memory alone."""
-    store, weights = RunStore(tmp_path_factory.mktemp("direct")), {}
-    for version, name in enumerate(("model_a", "model_b", "other_shape")):
-        published = publish(store, version, folders[name])
-        weights[name.removeprefix("model_")] = share(store, published)[1]
-        store.remove_folder(published.path)
-    yield store, weights
-    remove_segments(store.root)
-
-
-@pytest.fixture(scope="session")
-def found(vllm_python, folders, adapters, run, shared):
+def found(vllm_python, folders, adapters, run):
     """What the driver printed."""
     store, requests, swapped = run
-    direct = {
-        "run_dir": str(shared[0].root),
-        "model_path": str(folders["model_a"]),
-        "weights": TypeAdapter(dict[str, WeightsRef]).dump_python(shared[1], mode="json"),
-    }
     given = {name: str(folder) for name, folder in folders.items()}
     given |= {"adapters": {name: str(folder) for name, folder in adapters.items()}}
     worker = {
@@ -86,7 +65,7 @@ def found(vllm_python, folders, adapters, run, shared):
         "requests": TypeAdapter(list[GenerateRequest]).dump_python(requests, mode="json"),
         "swapped": dataclasses.asdict(swapped),
     }
-    found, errors = asked(vllm_python, DRIVER, {**given, "worker": worker, "direct": direct})
+    found, errors = asked(vllm_python, DRIVER, {**given, "worker": worker})
     return {**found, "stderr": errors}
 
 
@@ -126,19 +105,6 @@ def test_what_vllm_holds_is_compared_where_it_is(found):
     assert compared["self_attn.qkv_proj 0"] == [f"{layer}.self_attn.q_proj.weight"]
     assert compared["self_attn.qkv_proj -1"] == [f"{layer}.self_attn.v_proj.weight"]
     assert compared["mlp.gate_up_proj -1"] == [f"{layer}.mlp.up_proj.weight"]
-
-
-def test_weights_out_of_shared_memory_are_the_engines_own(found):
-    direct = found["direct"]
-    assert direct["synced"] == found["volume"][1]
-    assert direct["overwritten_later"] == direct["synced"]
-
-
-def test_faults_in_shared_memory_are_refused(found):
-    overwritten, other_shape = found["direct"]["refusals"]
-    assert overwritten.startswith("CorruptFileError") and "weights v1" in overwritten
-    assert other_shape.startswith("EngineError") and "are not this model's" in other_shape
-    assert all("holds None" in refusal for refusal in (overwritten, other_shape))
 
 
 @pytest.mark.parametrize("name", PARAMS)

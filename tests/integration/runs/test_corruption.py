@@ -44,7 +44,7 @@ NOT_NEEDED = (
     *(f"{HISTORY}/{name}" for name in STEP_FILES),
     *("evaluations/000002/generations-0.parquet", "evaluations/000002/rewards-1.parquet"),
 )
-LOST = ("run.json", "config.toml", "data/train.parquet", "data/eval.json", "reward_sources.json")
+LOST = ("run.json", "config.toml", "data/train.arrow", "data/eval.json", "reward_sources.json")
 FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json")
 
 
@@ -106,7 +106,7 @@ def test_without_damage_nothing_is_found(killed, whole, patch):
     go_on(config)
     same_bits(root, whole)
     check = check_run(root.parent, root.name)
-    assert sum(1 for file in check.files() if file.damage) == 0
+    assert sum(1 for file in check.files if file.damage) == 0
     assert (check.num_steps, check.num_linked) == (6, 6)
 
 

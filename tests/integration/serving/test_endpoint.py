@@ -1,4 +1,4 @@
-"""`mortal serve` and `mortal chat`, as a client meets them, of a run that was killed in step 4."""
+"""`mortal serve`, as a client meets it, of a run that was killed in step 4."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.errors import ConfigError, EngineError, StoreError
+from mortal_steps.errors import ConfigError, StoreError
 from tests.support.paths import ROOT
 
 ARCHIVE = ROOT / "tests/integration/runs/begun_in_0_1_0.tar.gz"
@@ -91,30 +91,11 @@ def test_an_openai_client_gets_what_greedy_decoding_of_the_trained_model_gives(p
         client.completions.create(model="gpt2", prompt=PROMPT)
 
 
-def test_chat_asks_a_server_in_the_manner_of_the_runs_problems(project, served, monkeypatch):
-    monkeypatch.chdir(project)
-    asked = ["chat", "run", PROMPT, "--url", served[1]]
-    done = CliRunner().invoke(app, asked, catch_exceptions=False)
-    assert done.stdout == greedy(project) + "\n"
-    done = CliRunner().invoke(app, ["chat", "run", "--url", served[1]], input=PROMPT)
-    assert done.stdout == greedy(project) + "\n"
-    done = CliRunner().invoke(app, [*asked, "--step", "2"])
-    assert isinstance(done.exception, ConfigError)
-    assert "has no model run@2, but: run" in str(done.exception)
-
-
 def test_the_printed_curl_line_is_a_request_that_the_server_answers(served):
     said, _ = served
     line = said.splitlines()[-1]
     done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
     assert '"text"' in done.stdout
-
-
-def test_a_configuration_is_refused_with_the_command_that_takes_one():
-    for arguments in (["serve", "gsm8k.toml"], ["serve", "gsm8k", "--cron", "0 3 * * *"]):
-        done = CliRunner().invoke(app, arguments)
-        assert isinstance(done.exception, ConfigError)
-        assert "`mortal schedule gsm8k" in str(done.exception)
 
 
 def test_what_cannot_be_served_is_told_before_a_server_starts(project, monkeypatch):
@@ -125,6 +106,3 @@ def test_what_cannot_be_served_is_told_before_a_server_starts(project, monkeypat
     done = CliRunner().invoke(app, ["serve", "run", "--port", "0", "--engine", "vllm"])
     assert isinstance(done.exception, ConfigError)
     assert "has no vLLM; name an interpreter" in str(done.exception)
-    done = CliRunner().invoke(app, ["chat", "run", "hi", "--url", "http://127.0.0.1:9/v1"])
-    assert isinstance(done.exception, EngineError)
-    assert "no OpenAI-compatible server answers" in str(done.exception)

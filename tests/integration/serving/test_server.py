@@ -1,7 +1,6 @@
 """A server as a process: started, answering, ended."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +12,6 @@ import psutil
 import pytest
 
 from mortal_steps.errors import ConfigError, EngineError
-from mortal_steps.serving import folder
 from mortal_steps.serving.commands import Endpoint, ServerCommand, look_at
 from mortal_steps.serving.folder import PREFIX, scratch
 from mortal_steps.serving.server import free_port, running
@@ -109,9 +107,8 @@ def test_a_port_that_is_taken_is_told_before_anything_starts():
 
 
 def test_what_a_killed_server_left_is_removed_and_what_another_one_uses_is_not(tmp_path):
-    left = tmp_path / f"{PREFIX}left"
+    left = tmp_path / f"{PREFIX}left1234"
     left.mkdir()
-    (left / "lock").touch()
     with scratch(tmp_path) as one:
         assert not left.exists()
         with scratch(tmp_path) as another:
@@ -126,20 +123,3 @@ def test_an_interpreter_tells_whether_it_has_vllm(tmp_path):
         look_at(str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="ended with code"):
         look_at("/bin/false")
-
-
-def test_a_folder_that_another_server_removes_before_it_is_locked_is_made_again(
-    tmp_path, monkeypatch
-):
-    lock_file, removed = folder.lock_file, []
-
-    def lock(file, how, path):
-        if not removed:
-            removed.append(path.parent)
-            shutil.rmtree(path.parent)
-        return lock_file(file, how, path)
-
-    monkeypatch.setattr(folder, "lock_file", lock)
-    with scratch(tmp_path) as made:
-        assert made.is_dir()
-        assert made not in removed

@@ -12,8 +12,8 @@ from pathlib import Path
 CONTAINER = b"mortal_steps.compute.container"
 FORK_SERVER = b"mortal_steps.compute.forkserver"
 """Also the command line of the workers that are forked from it."""
-WARDEN = b"mortal_steps.rewards.host.warden"
-"""Also the command line of the reward host, which the warden divides from itself."""
+HOST = b"mortal_steps.hosts.inside"
+"""Also in the command line of the host's supervisor."""
 GONE_WITHIN_S = 10.0
 
 
@@ -73,9 +73,15 @@ def process_ids(flow: int, victim: str) -> list[int]:
     workers = {_log_of(pid): pid for pid in _containers(flow)}
     if victim == "host":
         owners = [workers["reward-0"]] if "reward-0" in workers else []
-        wardens = [pid for owner in owners for pid in started_by(owner, WARDEN)]
-        return [pid for warden in wardens for pid in started_by(warden, WARDEN)]
+        return [host for owner in owners for host in hosts_of(owner)]
     return [workers[victim]] if victim in workers else []
+
+
+def hosts_of(worker: int) -> list[int]:
+    """The hosts of a reward worker, below their supervisors."""
+    return [
+        host for supervisor in started_by(worker, HOST) for host in started_by(supervisor, HOST)
+    ]
 
 
 def kill(pid: int) -> bool:

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-WARDEN = "mortal_steps.rewards.host.warden"
+INSIDE = "mortal_steps.hosts.inside"
 
 
 def is_alive(pid: int) -> bool:
@@ -23,12 +23,12 @@ def assert_ends(pid: int) -> None:
         time.sleep(0.02)
 
 
-def wardens() -> set[int]:
-    """Processes around reward hosts that this one has started; other tests may have left some."""
+def supervisors() -> set[int]:
+    """Supervisors of hosts that this process has started; other tests may have left some."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             started_by = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if started_by == os.getpid() and WARDEN in (entry / "cmdline").read_text().split("\0"):
+            if started_by == os.getpid() and INSIDE in (entry / "cmdline").read_text().split("\0"):
                 found.add(int(entry.name))
     return found

@@ -2,8 +2,8 @@
 
     python -m tests.support.rollout.planted '{"engine": "vllm", "model": {...}, "adapter": {...}}'
 
-Whatever the way, weights reach an engine by `load`, `restart` or `load_tensors`: `Delivery` stands
-there and alters what is delivered. One engine for whole models and one for adapters serve all ways.
+Whatever the way, weights reach an engine by `load` or `restart`: `Delivery` stands there and alters
+what is delivered. One engine for whole models and one for adapters serve all ways.
 `test_planted_faults.py` judges the JSON in the last line of the output.
 """
 
@@ -23,13 +23,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.rollout import WEIGHT_SYNC
+from mortal_steps.config.rollout import DIRECT, WEIGHT_SYNC
 from mortal_steps.errors import MortalError
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import SamplingParams, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, RANK, seeds
 
-METHODS = tuple(WEIGHT_SYNC)
+METHODS = tuple(name for name in WEIGHT_SYNC if name != DIRECT)
+"""`direct` loads as `volume` does."""
 KINDS = ("model", "adapter")
 SYNCED = (0, 1, 0, 1)
 """Versions taken one after the other, the last of which is held when a fault is planted."""
@@ -43,22 +44,21 @@ TENSOR = {
 PROMPTS = PROMPTS_IDS[3:5]
 """A short one, and one that vLLM's prefix cache has room for."""
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
-Given = Path | Mapping[str, Any]
 
 
 class Delivery:
     """Stands between a way of syncing and its engine, and counts what is delivered by what."""
 
-    NAMES = ("load", "restart", "load_tensors")
+    NAMES = ("load", "restart")
 
     def __init__(self, engine: Any) -> None:
-        self.alter: Callable[[Given], Given | None] = lambda given: given
+        self.alter: Callable[[Path], Path | None] = lambda given: given
         self.calls: list[str] = []
         for name in self.NAMES:
             setattr(engine, name, self._standing_before(name, getattr(engine, name)))
 
-    def _standing_before(self, name: str, deliver: Callable[[Given], None]) -> Any:
-        def altered(given: Given) -> None:
+    def _standing_before(self, name: str, deliver: Callable[[Path], None]) -> Any:
+        def altered(given: Path) -> None:
             self.calls.append(name)
             found = self.alter(given)
             if found is not None:
@@ -67,7 +67,7 @@ class Delivery:
         return altered
 
     @contextmanager
-    def altered(self, alter: Callable[[Given], Given | None]) -> Any:
+    def altered(self, alter: Callable[[Path], Path | None]) -> Any:
         self.alter = alter
         try:
             yield
@@ -75,12 +75,10 @@ class Delivery:
             self.alter = lambda given: given
 
 
-def with_tensor(given: Given, name: str, tensor: Any, folder: Path) -> Given:
-    """The same with another tensor; a folder is copied."""
+def with_tensor(given: Path, name: str, tensor: Any, folder: Path) -> Path:
+    """A copy of the folder with another tensor."""
     from safetensors.torch import load_file, save_file
 
-    if isinstance(given, Mapping):
-        return {**given, name: tensor}
     for path in given.iterdir():
         if path.suffix == ".safetensors":
             save_file({**load_file(path), name: tensor}, folder / path.name)
@@ -133,13 +131,13 @@ class Check:
         plain = [[list(one.token_ids), list(one.logprobs)] for one in sampled]
         return {"score": self.engine.score(PROBE_IDS), "sampled": plain}
 
-    def faults(self) -> dict[str, tuple[WeightsRef, Callable[[Given], Given | None]]]:
+    def faults(self) -> dict[str, tuple[WeightsRef, Callable[[Path], Path | None]]]:
         held, wanted = self.versions[SUBTLE - 1], self.versions[SUBTLE]
         name = TENSOR[self.kind]
         old = read(self.root / held.path, name)
         almost = nearly(read(self.root / wanted.path, name))
         # The name of the version leads to what it led to before.
-        reused = replace(wanted, path=held.path, segment=held.segment)
+        reused = replace(wanted, path=held.path)
         return {
             "nothing delivered": (wanted, lambda given: None),
             "one tensor not delivered": (wanted, lambda given: self.changed(given, old)),
@@ -147,10 +145,10 @@ class Check:
             "reused name": (reused, lambda given: given),
         }
 
-    def changed(self, given: Given, tensor: Any) -> Given:
+    def changed(self, given: Path, tensor: Any) -> Path:
         return with_tensor(given, TENSOR[self.kind], tensor, Path(tempfile.mkdtemp(dir=self.root)))
 
-    def refusal(self, weights: WeightsRef, alter: Callable[[Given], Given | None]) -> str:
+    def refusal(self, weights: WeightsRef, alter: Callable[[Path], Path | None]) -> str:
         with self.delivery.altered(alter):
             try:
                 self.worker.sync_weights(weights=weights)

@@ -6,7 +6,6 @@ settings ask for another distribution, as real models' do, and no engine may hee
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -19,7 +18,6 @@ from mortal_steps.config import NewModelConfig
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store import RunStore
-from mortal_steps.store.segments import Segment
 from mortal_steps.types import PolicyVersion, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS
 
@@ -138,16 +136,3 @@ def publish(
         probe = {"token_ids": PROBE_IDS, "logprobs": logprobs, "tensors": tensors}
         (folder / "probe.json").write_text(json.dumps(probe))
     return WeightsRef(version=PolicyVersion(version), path=path, sha256=store.folder_digest(path))
-
-
-def share(store: RunStore, published: WeightsRef) -> tuple[Segment, WeightsRef]:
-    """Put a version's files into shared memory, too; its reference then says where."""
-    folder = store.path(published.path)
-    payload = (folder / "model.safetensors").read_bytes()
-    segment = Segment(store.root, len(payload))
-    segment.try_to_lock()
-    segment.payload(len(payload))[:] = payload
-    names = ("config.json", "generation_config.json", "probe.json", "manifest.json")
-    files = {name: (folder / name).read_bytes() for name in names}
-    place = segment.seal(files, ("model.safetensors", len(payload)))
-    return segment, dataclasses.replace(published, segment=place)

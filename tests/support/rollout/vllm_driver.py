@@ -24,7 +24,6 @@ from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.worker import RolloutWorker
-from mortal_steps.store.segments import SHARED_MEMORY, START
 from mortal_steps.types import GenerateRequest, SamplingParams, WeightsRef
 from tests.support.rollout.canary import check_canary
 from tests.support.rollout.cases import (
@@ -81,7 +80,7 @@ def check_compared(engine: VllmEngine, folder: str) -> dict[str, Any]:
     from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 
     digests = tensor_digests(load_file(Path(folder) / "model.safetensors").items())
-    published = PublishedTensors(given=folder, digests=digests)
+    published = PublishedTensors(folder=Path(folder), digests=digests)
     engine._llm.collective_rpc, ask = _counted(engine._llm.collective_rpc)
     found: dict[str, Any] = {"whole": dict(engine.compare(published)), "names": sorted(digests)}
     found["asked"] = ask.copy()
@@ -234,43 +233,6 @@ def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
     return {"references": found, "refusal": refusal}
 
 
-def check_direct(direct: dict[str, Any]) -> dict[str, Any]:
-    """A worker that takes a version out of shared memory, and what it does with faults there."""
-    ready = RolloutWorker(
-        run_dir=direct["run_dir"],
-        config=RunConfig(rollout=RolloutConfig(engine="vllm", weight_sync="direct")),
-        model_path=direct["model_path"],
-    )
-    ready.start()
-    references = TypeAdapter(dict[str, WeightsRef]).validate_python(direct["weights"])
-    engine, found = ready._engine, {}
-    assert isinstance(engine, VllmEngine)
-
-    def state() -> dict[str, Any]:
-        return {"score": engine.score(PROBE_IDS), "sampled": sample(engine, PARAMS["plain"])}
-
-    ready.sync_weights(weights=references["b"])
-    found["synced"] = state()
-
-    assert references["b"].segment is not None
-    with (SHARED_MEMORY / references["b"].segment.name).open("r+b") as file:
-        file.seek(START)
-        file.write(bytes(100_000))
-    found["overwritten_later"] = state()
-
-    def refusal(name: str) -> str:
-        try:
-            ready.sync_weights(weights=references[name])
-        except MortalError as error:
-            return f"{type(error).__name__}: {error}; holds {ready._loaded}"
-        return "none"
-
-    ready._loaded = None
-    found["refusals"] = [refusal("b"), refusal("other_shape")]
-    engine.close()
-    return found
-
-
 def main(folders: dict[str, Any]) -> dict[str, Any]:
     a, b = folders["model_a"], folders["model_b"]
     found: dict[str, Any] = {}
@@ -298,7 +260,6 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     found["kernels"] = check_kernels(a)
     found["adapters"] = check_adapters(a, folders["adapters"])
     found["worker"] = check_worker(folders["worker"])
-    found["direct"] = check_direct(folders["direct"])
     return found
 
 

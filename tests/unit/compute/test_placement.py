@@ -63,6 +63,16 @@ def test_the_actor_takes_the_first_gpu_and_each_other_gets_an_engine(
     assert addresses(find_placement(config(**settings))) == (actor, engines)
 
 
+def test_a_run_without_samplers_has_the_actors_gpu_alone(monkeypatch, caplog):
+    let_there_be(monkeypatch, several(4))
+    for backend in ("local", "modal"):
+        here = config() if backend == "local" else RunConfig(compute={"backend": "modal"})
+        found = find_placement(here, samples=False)
+        assert (len(found.gpus), found.engines, found.shares) == (1, (), False)
+    check_devices(config(), samples=False)
+    assert not caplog.text
+
+
 def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
     let_there_be(monkeypatch, several(3))
     placed = placed_config(config())

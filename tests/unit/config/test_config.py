@@ -139,7 +139,7 @@ def test_documented_defaults():
         ),
         (
             {"rollout": {"weight_sync": "direct"}, "compute": {"backend": "modal"}},
-            r"'direct' shares memory of one machine.*use one of 'reload', 'volume', 'checkpoint'",
+            r"'direct' is for workers on one machine.*use one of 'reload', 'volume', 'checkpoint'",
         ),
         (
             {"rollout": {"weight_sync": "direct", "source": "replay:Replay"}},

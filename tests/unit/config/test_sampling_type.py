@@ -15,7 +15,7 @@ def config(**tables):
 
 @pytest.fixture
 def on_gpus(monkeypatch):
-    monkeypatch.setattr(settling, "have_bfloat16", lambda config: True)
+    monkeypatch.setattr(settling, "have_bfloat16", lambda found: True)
 
 
 def test_without_gpus_it_is_the_models(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.engine_checks import check_adapter
+from mortal_steps.orchestration.checks import check_adapter
 from mortal_steps.orchestration.opening import changes
 
 
@@ -113,11 +113,12 @@ def test_what_engines_cannot_compute_beside_a_base_is_merged(engine, training, m
     lora: dict[str, Any] = {"training": {"use_lora": True, "lora": training}, "model": model}
     settled = parse_config({**lora, "rollout": {"engine": engine}}).settled(cores=2)
     assert settled.training.lora.publish == published
-    check_adapter(settled)
+    check_adapter(settled.rollout, settled.training, settled.only_merged)
     lora["training"]["lora"] = {**training, "publish": "adapter"}
     if published == "merged":
         with pytest.raises(ConfigError, match='"adapter": engines do not compute beside a base'):
-            check_adapter(parse_config({**lora, "rollout": {"engine": engine}}))
+            asked = parse_config({**lora, "rollout": {"engine": engine}})
+            check_adapter(asked.rollout, asked.training, asked.only_merged)
 
 
 def test_room_is_made_for_adapters_where_they_travel():

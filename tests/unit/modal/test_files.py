@@ -91,7 +91,7 @@ async def test_a_run_brought_here_is_whole_however_often_that_is_cut_off(
 ):
     volume, here = Folder(tmp_path / "volume"), RunStore(tmp_path / "here/run")
     if begun:
-        for name in ("run.json", "config.toml", "data/train.parquet", "data/eval.json"):
+        for name in ("run.json", "config.toml", "data/train.arrow", "data/eval.json"):
             write_atomically(here.path(name), there.path(name).read_bytes())
         here.path(MANIFEST_FILE).write_bytes(b"damaged")
     for writes in range(20):  # more than there are

@@ -13,13 +13,11 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen2ForSequenceClassification,
     Qwen2Model,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
 )
 
-from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.errors import ModelError
 from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
 from tests.support.smallest import SMALLEST
 
@@ -59,15 +57,6 @@ def test_weights_that_would_be_drawn_at_random_are_named(folder):
     edit(folder, lambda tensors: tensors.pop("lm_head.weight"))
     with pytest.raises(ModelError, match=r"lack the weights lm_head\.weight, for which"):
         check_starting_weights(str(folder))
-
-
-def test_tensors_that_transformers_converts_are_not_shared_in_memory(folder, tmp_path):
-    check_starting_weights(str(folder), shared=True)
-    config = Qwen3MoeConfig(**SMALLEST, num_experts=2, num_experts_per_tok=1)
-    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "mixture")
-    check_starting_weights(str(tmp_path / "mixture"))
-    with pytest.raises(ConfigError, match=r"weight_sync = 'direct': .*Qwen3Moe.*experts\.0"):
-        check_starting_weights(str(tmp_path / "mixture"), shared=True)
 
 
 @pytest.mark.parametrize("what", OTHERS)

@@ -13,7 +13,7 @@ from mortal_steps.rewards.calling.calls import CallArguments, Outcome
 from mortal_steps.rewards.calling.dispatch import call_functions
 from mortal_steps.rewards.scoring import attempts
 from mortal_steps.rewards.scoring.attempts import StoppedError
-from mortal_steps.rewards.scoring.hosts import HostInThread, Track
+from mortal_steps.rewards.scoring.hosts import Track
 from mortal_steps.rewards.scoring.jobs import Work, jobs_of
 from mortal_steps.rewards.scoring.scorer import Scorer, Scores
 from tests.support.rewards.shards import make_shard
@@ -34,7 +34,7 @@ class InThisProcess:
     def start(self) -> None:
         pass
 
-    def turns(self) -> list[list[str]]:
+    def rounds(self) -> list[list[str]]:
         return [[name] for name in self.functions]
 
     def call(
@@ -165,18 +165,3 @@ def test_once_a_job_has_failed_no_call_of_another_begins() -> None:
         with pytest.raises(StoppedError):
             job()
     assert not calls
-
-
-def test_a_host_in_a_thread_is_asked_in_that_thread_alone() -> None:
-    where: set[int] = set()
-
-    def notes(completions: list[str], **kwargs: Any) -> list[float]:
-        where.add(threading.get_ident())
-        return [1.0] * len(completions)
-
-    host = HostInThread(InThisProcess(f=notes))
-    track = Track(names=["f"], hosts=[host], by_problem=True)
-    for _ in range(2):
-        score([track])
-    assert len(where) == 1
-    assert threading.get_ident() not in where

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.rewards.host.process import HostProcess
-from mortal_steps.rewards.scoring.hosts import HostInThread
 from mortal_steps.rewards.scoring.tracks import tracks_of
 
 ONE = {"function": "rewards.py:one"}
@@ -33,6 +31,3 @@ def test_functions_share_a_process_unless_they_ask_for_their_own(
     tracks = tracks_of(config, tmp_path, lambda: None)
     found = [(list(track.names), len(track.hosts), track.by_problem) for track in tracks]
     assert found == expected
-    alone = sum(len(track.hosts) for track in tracks) == 1
-    kind = HostProcess if alone else HostInThread
-    assert all(isinstance(host, kind) for track in tracks for host in track.hosts)

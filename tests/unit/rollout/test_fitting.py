@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.config.loader import parse_config
+from mortal_steps.config import DataConfig
 from mortal_steps.errors import DataError
 from mortal_steps.rollout.fitting import check_fitting, keep_fitting
 from mortal_steps.rollout.measuring import PromptLengths
@@ -14,11 +14,11 @@ def problems(prefix, *prompts):
 
 
 def config(**data):
-    return parse_config({"rollout": {"max_tokens": 4}, "data": data})
+    return DataConfig(**data)
 
 
 def lengths(*tokens, unusable=None, context=10):
-    return PromptLengths(tokens=tokens, unusable=unusable or {}, context=context)
+    return PromptLengths(tokens=tokens, unusable=unusable or {}, context=context, fits=context - 4)
 
 
 TRAIN, HELD_OUT = problems("train", "a", "b", "c"), problems("eval", "d", "e")
@@ -48,7 +48,7 @@ def test_leaving_rows_out_must_leave_some():
 def test_many_long_prompts_are_counted_and_some_named():
     many = problems("train", *"abcdefgh")
     with pytest.raises(DataError, match=r"8 of 8 .*train-4: 7 tokens, \.\.\.\)"):
-        check_fitting(config(), many, [], lengths(*[7] * 8))
+        check_fitting(many, [], lengths(*[7] * 8))
 
 
 def test_unusable_prompts_are_never_left_out():

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from trl import chat_template_utils
 
 from mortal_steps.rollout import responses
-from mortal_steps.rollout.worker import RolloutWorker
+from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.types import Problem
 
 TEXTS = [
@@ -60,12 +60,11 @@ def test_what_no_record_can_hold_stays_text(parsing: Any) -> None:
 
 
 def test_only_chats_are_taken_apart(plain: Any) -> None:
-    worker = RolloutWorker.__new__(RolloutWorker)
-    worker._tokenizer = plain
+    episodes = SingleTurn(tokenizer=plain, template_options={})
     ids, prompt_ids = plain("7")["input_ids"], plain(PROMPT)["input_ids"]
     chat = Problem(id="train-0", prompt=[{"role": "user", "content": "3+4"}])
     text = Problem(id="train-1", prompt="3+4")
-    assert worker._message(chat, prompt_ids, ids) is None
+    assert episodes.message_of(chat, prompt_ids, ids) is None
     plain.response_template = chat_template_utils.qwen3_template
-    assert worker._message(chat, prompt_ids, ids) == {"role": "assistant", "content": "7"}
-    assert worker._message(text, prompt_ids, ids) is None
+    assert episodes.message_of(chat, prompt_ids, ids) == {"role": "assistant", "content": "7"}
+    assert episodes.message_of(text, prompt_ids, ids) is None

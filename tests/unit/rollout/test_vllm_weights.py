@@ -3,10 +3,12 @@ dealt out to several."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
 from mortal_steps.rollout.engines.vllm_weights import Witness, comparable_tensors, held_tensors
@@ -91,12 +93,18 @@ def llm(request):
 
 
 @pytest.fixture
-def published():
-    return PublishedTensors(given=GIVEN, digests=tensor_digests(GIVEN.items()))
+def folder(tmp_path):
+    save_file(GIVEN, tmp_path / "model.safetensors")
+    return tmp_path
 
 
-def test_all_that_lies_where_it_is_loaded_is_compared(llm, published):
-    comparable = comparable_tensors(llm, GIVEN)
+@pytest.fixture
+def published(folder):
+    return PublishedTensors(folder=folder, digests=tensor_digests(GIVEN.items()))
+
+
+def test_all_that_lies_where_it_is_loaded_is_compared(llm, folder, published):
+    comparable = comparable_tensors(llm, folder)
     assert comparable == GIVEN.keys() - {"packed", "unused"}
     llm.asked.clear()
     assert held_tensors(llm, published, comparable) == dict.fromkeys(comparable, True)
@@ -121,15 +129,17 @@ def test_all_that_lies_where_it_is_loaded_is_compared(llm, published):
     ],
 )
 @pytest.mark.parametrize("of", [0, -1], ids=["first", "last"])
-def test_one_bit_on_one_worker_is_found(llm, published, part, name, of):
-    comparable = comparable_tensors(llm, GIVEN)
+def test_one_bit_on_one_worker_is_found(llm, folder, published, part, name, of):
+    comparable = comparable_tensors(llm, folder)
     part(llm.models[of]).view(torch.int32)[0] ^= 1 << 16
     found = held_tensors(llm, published, comparable)
     assert found == {other: other != name for other in comparable}
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_loader_that_looks_at_values_is_given_them(number, published, monkeypatch, caplog):
+def test_a_loader_that_looks_at_values_is_given_them(
+    number, folder, published, monkeypatch, caplog
+):
     llm = Llm(number)
     plain = Model.load_weights
 
@@ -139,14 +149,14 @@ def test_a_loader_that_looks_at_values_is_given_them(number, published, monkeypa
     monkeypatch.setattr(Model, "load_weights", load_weights)
     for model in llm.models:
         model.load_weights(GIVEN.items())
-    comparable = comparable_tensors(llm, GIVEN)
+    comparable = comparable_tensors(llm, folder)
     assert held_tensors(llm, published, comparable) == dict.fromkeys(comparable, True)
     assert "one by one" in caplog.text
     llm.models[-1].norm[0] += 1
     assert not held_tensors(llm, published, comparable)["norm"]
 
 
-def test_tensors_that_wait_for_others_are_compared_with_those(published, monkeypatch):
+def test_tensors_that_wait_for_others_are_compared_with_those(folder, published, monkeypatch):
     """A `load_weights` may write several once it has all of them."""
     llm = Llm(1)
     plain = Model.load_weights
@@ -157,16 +167,16 @@ def test_tensors_that_wait_for_others_are_compared_with_those(published, monkeyp
 
     monkeypatch.setattr(Model, "load_weights", load_weights)
     llm.models[0].load_weights(GIVEN.items())
-    comparable = comparable_tensors(llm, GIVEN)
+    comparable = comparable_tensors(llm, folder)
     assert held_tensors(llm, published, comparable) == dict.fromkeys(comparable, True)
     llm.models[0].qk[0] += 1
     assert not all(held_tensors(llm, published, comparable).values())
 
 
-def test_without_digests_everything_is_read(llm):
-    comparable = comparable_tensors(llm, GIVEN)
+def test_without_digests_everything_is_read(llm, folder):
+    comparable = comparable_tensors(llm, folder)
     llm.asked.clear()
-    published = PublishedTensors(given=GIVEN)
+    published = PublishedTensors(folder=folder)
     found = held_tensors(llm, published, comparable)
     assert found == dict.fromkeys(comparable, True)
     assert not published.by_digest(found)
@@ -185,7 +195,7 @@ def test_an_adapter_is_compared_as_a_whole_where_nothing_is_left_out(answers, qu
     config = SimpleNamespace(quantization=quantization)
     llm = SimpleNamespace(llm_engine=SimpleNamespace(model_config=config))
     llm.collective_rpc = lambda method, args: answers
-    published = PublishedTensors(given="weights/v1")
+    published = PublishedTensors(folder=Path("weights/v1"))
     assert VllmAdapters().compare(llm, published) == {}
     assert published.is_whole == whole
 
@@ -193,18 +203,18 @@ def test_an_adapter_is_compared_as_a_whole_where_nothing_is_left_out(answers, qu
 @pytest.mark.parametrize(
     "error", [RuntimeError("CUDA error: unspecified launch failure"), torch.OutOfMemoryError("no")]
 )
-def test_what_the_gpu_raises_is_no_answer(error, published):
+def test_what_the_gpu_raises_is_no_answer(error, folder, published):
     def refuse(*given, **options):
         raise error
 
     llm = SimpleNamespace(collective_rpc=refuse)
     with pytest.raises(type(error)):
-        comparable_tensors(llm, GIVEN)
+        comparable_tensors(llm, folder)
     with pytest.raises(type(error)):
         held_tensors(llm, published, frozenset(GIVEN))
 
 
-def test_an_engine_that_cannot_be_asked_has_nothing_that_can_be_compared(caplog):
+def test_an_engine_that_cannot_be_asked_has_nothing_that_can_be_compared(folder, caplog):
     llm = SimpleNamespace(collective_rpc=lambda *given, **options: 1 / 0)
-    assert comparable_tensors(llm, GIVEN) == frozenset()
+    assert comparable_tensors(llm, folder) == frozenset()
     assert "cannot be compared" in caplog.text

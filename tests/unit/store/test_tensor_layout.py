@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.rollout.weight_sync.shared_tensors import DTYPES, NAMES, views
-from mortal_steps.store.tensor_layout import WIDTHS, lay_out, read_layout
+from mortal_steps.policy.model_files.tensor_file import write_tensors
+from mortal_steps.store.tensor_layout import TYPE_NAMES, WIDTHS, layout_of
 
 TENSORS = {
     "b.weight": torch.arange(6, dtype=torch.float32).view(2, 3),
@@ -25,37 +25,37 @@ TENSORS = {
 }
 
 
-def written(tensors):
-    """The file, put together from its layout."""
-    layout = lay_out((name, NAMES[t.dtype], tuple(t.shape)) for name, t in tensors.items())
-    content = bytearray(layout.size)
-    content[: len(layout.header)] = layout.header
-    for name, view in views(memoryview(content), layout).items():
-        view.copy_(tensors[name])
-    return bytes(content)
-
-
 @pytest.mark.parametrize("chosen", [TENSORS, {"a.weight": TENSORS["a.weight"]}, {}])
-def test_the_bytes_are_those_of_the_library(chosen):
-    assert written(chosen) == save(dict(chosen), metadata={"format": "pt"})
+def test_the_bytes_are_those_of_the_library(tmp_path, chosen):
+    write_tensors(tmp_path / "ours", chosen)
+    assert (tmp_path / "ours").read_bytes() == save(dict(chosen), metadata={"format": "pt"})
 
 
-def test_every_type_has_the_librarys_place():
-    one_of_each = {name: torch.zeros(1, dtype=dtype) for name, dtype in DTYPES.items()}
-    assert written(one_of_each) == save(one_of_each, metadata={"format": "pt"})
-    assert all(WIDTHS[name] == dtype.itemsize for name, dtype in DTYPES.items())
+def test_every_type_has_the_librarys_place(tmp_path):
+    dtypes = {name: getattr(torch, name) for name in TYPE_NAMES}
+    one_of_each = {name: torch.zeros(1, dtype=dtype) for name, dtype in dtypes.items()}
+    write_tensors(tmp_path / "ours", one_of_each)
+    assert (tmp_path / "ours").read_bytes() == save(one_of_each, metadata={"format": "pt"})
+    assert all(WIDTHS[TYPE_NAMES[name]] == dtype.itemsize for name, dtype in dtypes.items())
 
 
-def test_what_was_written_is_read():
-    content = memoryview(bytearray(written(TENSORS)))
-    read = views(content, read_layout(content, "here"))
-    assert read.keys() == TENSORS.keys()
-    assert all(torch.equal(read[name], TENSORS[name]) for name in TENSORS)
+def test_what_was_written_is_found_where_its_layout_says(tmp_path):
+    write_tensors(tmp_path / "file", TENSORS)
+    content = (tmp_path / "file").read_bytes()
+    places = {place.name: place for place in layout_of(tmp_path / "file").places}
+    assert places.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        place = places[name]
+        assert (place.shape, place.num_bytes) == (tuple(tensor.shape), tensor.nbytes)
+        written = content[place.start : place.start + place.num_bytes]
+        assert written == tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 @pytest.mark.parametrize("damage", ["length", "offsets", "type", "text"])
-def test_a_damaged_header_is_refused(damage):
-    content = bytearray(written({"a": torch.ones(4)}))
+def test_a_damaged_header_is_refused(tmp_path, damage):
+    path = tmp_path / "damaged"
+    write_tensors(path, {"a": torch.ones(4)})
+    content = bytearray(path.read_bytes())
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     if damage == "length":
         content[:8] = (1 << 40).to_bytes(8, "little")
@@ -65,5 +65,6 @@ def test_a_damaged_header_is_refused(damage):
         header["a"] |= {"offsets": {"data_offsets": [0, 17]}, "type": {"dtype": "F3"}}[damage]
         text = json.dumps(header).encode()
         content = len(text).to_bytes(8, "little") + text + bytes(16)
-    with pytest.raises(CorruptFileError, match="here is no safetensors file"):
-        read_layout(memoryview(content), "here")
+    path.write_bytes(content)
+    with pytest.raises(CorruptFileError, match="damaged is no safetensors file"):
+        layout_of(path)

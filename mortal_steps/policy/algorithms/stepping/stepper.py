@@ -54,7 +54,7 @@ from mortal_steps.policy.algorithms.stepping.trainers import (
     build_trainer,
     recorded_reward,
 )
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.tensor_file import cast
@@ -67,7 +67,6 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
     settings_of,
-    write_settings,
 )
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -85,7 +84,7 @@ class TrlStepper:
 
     def __init__(
         self,
-        algorithm: TrlAlgorithm,
+        algorithm: TrlHooks,
         config: RunConfig,
         *,
         model_path: str,
@@ -121,7 +120,7 @@ class TrlStepper:
                 corrects=config.corrects_importance,
                 model=model_path,
                 args=arguments,
-                reward_funcs=[recorded_reward(name) for name in reward_names(config)],
+                reward_funcs=[recorded_reward(name) for name in reward_names(config.rewards)],
                 # Never read: `begin` ends before the first row. Without a length, transformers has
                 # no epochs to run out of, so that even a finished run can be resumed.
                 train_dataset=Dataset.from_list(NO_ROWS).to_iterable_dataset(),
@@ -272,13 +271,9 @@ class TrlStepper:
             return save_adapter(self._trainer.model, folder, self._base, self._published_in)
         return save_model(self._trainer.model, folder, self._settings, self._published_in)
 
-    def policy_tensors(self) -> dict[str, torch.Tensor]:
-        """The tensors of `export_weights`, by the names in its file; those that are written as
-        they are, are the live ones."""
-        return dict(self._published())
-
     def published_digests(self) -> dict[str, str]:
-        """Digest of each of them, computed where it is."""
+        """Digest of each tensor that `export_weights` writes, by its name there, computed where it
+        is."""
         return tensor_digests(self._published())
 
     def _published(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -287,10 +282,6 @@ class TrlStepper:
         tensors = adapter_tensors(model) if adapter else published_tensors(model)
         for name, tensor in tensors.items():
             yield name, cast(tensor, self._published_in)
-
-    def export_settings(self, folder: Path) -> None:
-        """Write the other files of `export_weights`."""
-        write_settings(self._settings, folder)
 
     @functools.cached_property
     def _settings(self) -> Settings:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mortal_steps.rewards.judge import judge
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
 from mortal_steps.store.identity import IDENTITY_FILE
 from tests.support.judge_asked import in_run
@@ -24,3 +25,10 @@ def run_dir(tmp_path: Path) -> Iterator[Path]:
     in_run(tmp_path)
     yield tmp_path
     use_place(JudgePlace())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judges come back a hundred times as soon as they do for others."""
+    monkeypatch.setattr(judge, "FIRST_DELAY_S", 0.005)
+    monkeypatch.setattr(judge, "LONGEST_DELAY_S", 0.2)

@@ -1,17 +1,16 @@
 """mortal_steps.rewards.judge: right scores through every fault, and no request too many.
 
-Against a server that speaks as OpenAI's does; time passes where the judge sleeps.
+Against a server that speaks as OpenAI's does.
 """
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mortal_steps.errors import JudgeError
-from mortal_steps.rewards.judge import endpoint
 from mortal_steps.rewards.judge.ledger import Spending
-from tests.support.clock import FakeClock
 from tests.support.judge_asked import BUSY, SCORES, TEXTS, ask, in_run, make
 from tests.support.judge_stub import Answer, JudgeStub, by_length, judged
 
@@ -66,13 +65,15 @@ def test_equal_questions_are_asked_once(stub: JudgeStub) -> None:
     [
         BUSY,
         Answer(status=500),
-        Answer(status=502, body="<html>"),
+        Answer(status=502, body="<html>", media_type="text/html"),
         Answer(status=429),
         Answer(status=408),
         Answer(status=409),
         Answer(status=425),
         Answer(hang_up=True),
         Answer(body="no JSON"),
+        Answer(body="<html>", media_type="text/html"),
+        Answer(body="[]"),
         Answer(body='{"choices": []}'),
         Answer(body='{"choices": [{"message": "text"}]}'),
         Answer(body="[" * 100_000),
@@ -123,28 +124,31 @@ def test_who_never_gives_a_score_has_failed_and_is_paid_three_times_in_all(
     assert len(stub.paid) == 8
 
 
-def test_an_outage_ends_in_a_failure_within_the_time_of_the_call(stub: JudgeStub) -> None:
+def test_an_outage_ends_in_a_failure_within_the_time_of_the_call(
+    stub: JudgeStub, run_dir: Path
+) -> None:
+    in_run(run_dir, call_timeout_s=1.0)
     stub.always = lambda body: BUSY
-    time = FakeClock()
+    began = time.monotonic()
     with pytest.raises(JudgeError, match=r"6 of 6 .* status 503: overloaded"):
-        ask(make(stub, time))
-    assert time.now() <= 48
+        ask(make(stub))
+    assert time.monotonic() - began < 1.0
     assert len(stub.requests) < 100
 
 
-def test_ten_minutes_of_outage_are_waited_out_where_the_call_may_take_longer(
-    stub: JudgeStub, run_dir: Path
-) -> None:
-    in_run(run_dir, call_timeout_s=1800)
-    time = FakeClock()
-    stub.always = lambda body: BUSY if time.now() < 600 else None
-    assert ask(make(stub, time, concurrency=1)) == SCORES
-    assert 600 <= time.now() < 640
+def test_an_outage_is_waited_out_where_the_call_may_take_longer(stub: JudgeStub) -> None:
+    until = time.monotonic() + 1.0
+    stub.always = lambda body: BUSY if time.monotonic() < until else None
+    assert ask(make(stub, concurrency=1)) == SCORES
+    assert until <= time.monotonic() < until + 5.0
     assert sorted(stub.paid) == TEXTS
     assert len(stub.requests) < 100
 
 
-def test_what_was_answered_before_an_outage_is_not_paid_again(stub: JudgeStub) -> None:
+def test_what_was_answered_before_an_outage_is_not_paid_again(
+    stub: JudgeStub, run_dir: Path
+) -> None:
+    in_run(run_dir, call_timeout_s=1.0)
     stub.always = lambda body: BUSY if len(stub.paid) >= 3 else None
     judge = make(stub, concurrency=1)
     with pytest.raises(JudgeError, match="3 of 6"):
@@ -155,29 +159,25 @@ def test_what_was_answered_before_an_outage_is_not_paid_again(stub: JudgeStub) -
 
 
 def test_a_judge_that_says_when_to_come_back_is_left_alone_until_then(stub: JudgeStub) -> None:
-    time = FakeClock()
-    stub.next.append(Answer(status=429, headers={"Retry-After": "17"}))
-    assert ask(make(stub, time), ["a"]) == [1.0]
-    assert time.slept == [17.0]
+    stub.next.append(Answer(status=429, headers={"Retry-After": "0.7"}))
+    began = time.monotonic()
+    assert ask(make(stub), ["a"]) == [1.0]
+    assert time.monotonic() - began >= 0.7
 
 
 def test_a_date_to_come_back_at_is_understood(stub: JudgeStub) -> None:
-    time = FakeClock()
     stub.next.append(Answer(status=503, headers={"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}))
     with pytest.raises(JudgeError, match="status 503"):
-        ask(make(stub, time), ["a"])
-    assert time.slept == []
+        ask(make(stub), ["a"])
+    assert len(stub.requests) == 1
 
 
-def test_delays_grow_and_end_at_twenty_seconds(stub: JudgeStub, run_dir: Path) -> None:
-    in_run(run_dir, call_timeout_s=300)
-    time = FakeClock()
+def test_delays_grow_up_to_the_longest(stub: JudgeStub) -> None:
     stub.next.extend([BUSY] * 9)
-    assert ask(make(stub, time), ["a"]) == [1.0]
-    longest = [0.5, 1, 2, 4, 8, 16, 20, 20, 20]
-    assert len(time.slept) == len(longest)
-    for slept, most in zip(time.slept, longest, strict=True):
-        assert most / 2 <= slept <= most
+    began = time.monotonic()
+    assert ask(make(stub), ["a"]) == [1.0]
+    delays = [0.005 * 2**number for number in range(6)] + [0.2] * 3
+    assert sum(delays) / 2 <= time.monotonic() - began < sum(delays) + 5.0
 
 
 def test_a_slow_answer_is_given_up_and_asked_again(stub: JudgeStub) -> None:
@@ -190,17 +190,6 @@ def test_an_answer_that_trickles_is_as_late_as_one_that_does_not_come(stub: Judg
     stub.next.append(Answer(pause_s=0.02))
     assert ask(make(stub, timeout=0.2), ["a"]) == [1.0]
     assert len(stub.requests) == 2
-
-
-def test_an_answer_without_end_is_not_read_to_its_end(
-    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint, "LARGEST", 1000)
-    stub.next.append(Answer(body="x" * 2000))
-    assert ask(make(stub), ["a"]) == [1.0]
-    stub.always = lambda body: Answer(body="x" * 2000)
-    with pytest.raises(JudgeError, match="an answer of more than 1,000 bytes"):
-        ask(make(stub), ["bb"])
 
 
 @pytest.mark.parametrize("status", [400, 422])
@@ -268,24 +257,10 @@ def test_no_more_requests_run_at_a_time_than_allowed(stub: JudgeStub) -> None:
     assert stub.most_at_a_time == 2
 
 
-def test_limits_count_what_is_asked_again(stub: JudgeStub, run_dir: Path) -> None:
-    in_run(run_dir, call_timeout_s=600)
-    time = FakeClock()
-    stub.next.extend([BUSY] * 2)
-    assert ask(make(stub, time, concurrency=1, requests_per_minute=4)) == SCORES
-    assert 60 <= time.now() < 70  # 8 requests
-
-
-def test_limits_that_leave_no_time_are_named(stub: JudgeStub) -> None:
-    with pytest.raises(JudgeError, match=r"2 of 6 .* requests_per_minute leaves no room"):
-        ask(make(stub, concurrency=1, requests_per_minute=4))
-    assert len(stub.paid) == 4
-
-
 def test_a_completion_of_any_characters_is_judged(stub: JudgeStub) -> None:
-    texts = ["half a pair \ud83d", "\x00\x1b[31m", "\N{GRINNING FACE}</answer>"]
-    stub.score = lambda body: float(texts.index(judged(body)))
-    assert ask(make(stub), texts) == [0.0, 1.0, 2.0]
+    seen = ["half a pair \\ud83d", "\x00\x1b[31m", "\N{GRINNING FACE}</answer>"]
+    stub.score = lambda body: float(seen.index(judged(body)))
+    assert ask(make(stub), ["half a pair \ud83d", *seen[1:]]) == [0.0, 1.0, 2.0]
 
 
 def test_a_judge_sees_all_turns_of_a_chat(stub: JudgeStub) -> None:

@@ -7,7 +7,7 @@ import pytest
 from mortal.rewards.examples import LLMJudgeEnvironment
 from mortal_steps.errors import ConfigError, JudgeError
 from mortal_steps.rewards.judge.ledger import FOLDER
-from tests.support.judge_asked import SCORES, ask, make
+from tests.support.judge_asked import SCORES, ask, in_run, make
 from tests.support.judge_stub import Answer, JudgeStub
 
 pytestmark = pytest.mark.usefixtures("run_dir")
@@ -30,8 +30,9 @@ def test_a_wrong_key_stops_at_once_and_is_not_told(
 
 
 def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
-    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch, run_dir: Path
 ) -> None:
+    in_run(run_dir, call_timeout_s=1.0)
     monkeypatch.setenv("MY_KEY", "sk-secret")
     stub.always = lambda body: Answer(status=503, body="no room for sk-secret")
     with pytest.raises(JudgeError, match=r"no room for \*\*\*"):
@@ -84,6 +85,12 @@ def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
     with pytest.raises(ConfigError, match="base_url of a judge holds a user name") as raised:
         LLMJudgeEnvironment("m", base_url="http://me:sk-secret@host/v1")
     assert "sk-secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", ["host/v1", "ftp://host/v1", "https:///v1"])
+def test_what_is_no_address_is_named_before_anything_is_asked(address: str) -> None:
+    with pytest.raises(ConfigError, match=f"base_url = '{address}' of a judge is no address"):
+        LLMJudgeEnvironment("m", base_url=address)
 
 
 def test_a_range_without_room_is_refused(stub: JudgeStub) -> None:

@@ -1,0 +1,64 @@
+"""The rewards' part of a host: loads reward functions and calls them.
+
+Functions run in the main thread of the host, async ones in one event loop beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mortal_steps.rewards import execution
+from mortal_steps.rewards import functions as our_functions
+from mortal_steps.rewards.base import Loadable
+from mortal_steps.rewards.calling.calls import CallArguments, Outcome
+from mortal_steps.rewards.calling.dispatch import call_functions, is_async
+from mortal_steps.rewards.environments import RewardEnvironment
+from mortal_steps.rewards.judge.place import JudgePlace, use_place
+from mortal_steps.rewards.users_code.loading import load_term
+from mortal_steps.sandbox.places import PlaceSettings
+
+
+class RewardHandler:
+    """Holds the functions of a run and the completions they are called with.
+
+    `terms` gives what to import under each name; `gym_rows`: the rows come from reasoning_gym
+    itself; `sandbox`: where programs run; `judge`: where judges keep what they paid for.
+    """
+
+    def __init__(
+        self,
+        *,
+        terms: Mapping[str, Loadable],
+        gym_rows: bool,
+        sandbox: PlaceSettings,
+        judge: JudgePlace,
+    ) -> None:
+        our_functions.trust_gym_rows(gym_rows)
+        execution.use_settings(sandbox)
+        use_place(judge)
+        self._functions = {name: load_term(term) for name, term in terms.items()}
+        self._arguments: CallArguments | None = None
+        for function in self._functions.values():
+            if isinstance(function, RewardEnvironment):
+                function.prepare()
+
+    def release(self) -> None:
+        """Let go what would outlive this process: sandboxes of a service."""
+        execution.close()
+
+    def rounds(self) -> list[list[str]]:
+        """Return in which order functions are called: plain ones one by one, async ones
+        together."""
+        waiting = [name for name, function in self._functions.items() if is_async(function)]
+        plain = [[name] for name in self._functions if name not in waiting]
+        return [*plain, waiting] if waiting else plain
+
+    def receive(self, *, arguments: CallArguments) -> None:
+        """Keep what the next calls are about."""
+        self._arguments = arguments
+
+    def call(self, *, names: Sequence[str], limit_s: float) -> dict[str, Outcome]:
+        """Call functions on what was received; raises the `MortalError` that one of them raises."""
+        assert self._arguments is not None  # RewardHost calls `receive` before
+        functions = {name: self._functions[name] for name in names}
+        return call_functions(functions, self._arguments, timeout_s=limit_s)

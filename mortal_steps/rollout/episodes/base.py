@@ -1,0 +1,80 @@
+"""What `Episodes` are: they make a shard's completions, in one turn of the model or in several.
+
+A shard is the unit of everything around them: it is sampled with one version of the weights,
+committed as a whole, and sampled again as a whole after a kill. So that it gets the same bits then,
+a completion is a function of its problem, its seed and the weights; a turn after the first takes a
+seed that follows from the completion's, such as `derive_seed("turn", seed, 1)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.rollout import EPISODES
+from mortal_steps.errors import ConfigError, EngineError
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.types import GeneratedGroup, PolicyVersion, Problem, SamplingParams
+
+
+class Episodes(ABC):
+    """Makes the completions of a shard with an engine that holds the weights.
+
+    A subclass may take settings of its own, `rollout.episodes_options`, as keyword arguments; the
+    others it hands on.
+    """
+
+    def __init__(self, *, tokenizer: Any, template_options: Mapping[str, Any]) -> None:
+        """`tokenizer` is transformers' of the model, and `template_options` are for its chat
+        template."""
+        self.tokenizer = tokenizer
+        self.template_options = template_options
+
+    @abstractmethod
+    def sample(
+        self,
+        engine: Engine,
+        problems: Sequence[Problem],
+        seeds_PG: Sequence[Sequence[int]],
+        params: SamplingParams,
+        version: PolicyVersion,
+    ) -> list[GeneratedGroup]:
+        """Return a group for each problem, with a completion for each of the problem's seeds.
+
+        What the model did not sample counts as an environment's: `Completion.turns` leaves it out,
+        and its log-probabilities are 0.0. Raises `DataError` for a problem that cannot be used.
+        """
+
+
+def episodes_of(config: RunConfig, tokenizer: Any) -> Episodes:
+    """Return the `Episodes` that the configuration names; raise `ConfigError` for a class that
+    cannot be imported or does not take its settings."""
+    name, options = config.rollout.episodes, config.rollout.episodes_options
+    kind = EPISODES.load(name)
+    try:
+        made: Episodes = kind(
+            tokenizer=tokenizer,
+            template_options=config.training.template_options,
+            **options,
+        )
+    except TypeError as error:
+        raise ConfigError(
+            f"rollout.episodes_options = {options}: {name} does not take these ({error})"
+        ) from error
+    return made
+
+
+def check_groups(
+    name: str, groups: Sequence[GeneratedGroup], seeds_PG: Sequence[Sequence[int]]
+) -> None:
+    """Raise `EngineError` unless there is a group for each problem and a completion for each
+    seed."""
+    found = [len(group.completions) for group in groups]
+    wanted = [len(seeds) for seeds in seeds_PG]
+    if found != wanted:
+        raise EngineError(
+            f"rollout.episodes = {name!r} gave groups of {found} completions for a shard of "
+            f"{wanted}; `Episodes.sample` returns a completion for each seed"
+        )

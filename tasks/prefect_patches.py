@@ -1,0 +1,128 @@
+"""All that MORTAL uses and replaces of Prefect's private parts, each for a fault that a user meets.
+
+Each function names its fault, and the issue at https://github.com/PrefectHQ/prefect/issues, or a
+draft of one. `tests/unit/flow/test_prefect_patches.py` and `tests/e2e/test_serving.py` fail where a
+version of Prefect does the same in another way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect._internal import control_listener
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.concurrency import _leases
+from prefect.events.worker import EventsWorker
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.logging.loggers import get_logger
+from prefect.utilities import engine
+
+RETRY_S = 10.0
+EVENT_WAIT = timedelta(seconds=10)
+"""Longer than a process takes to pass on an event."""
+
+
+def keep_slot() -> None:
+    """Keep a flow run alive whose slot in its deployment's concurrency limit cannot be renewed.
+
+    The server lends the slot for five minutes, and Prefect's engine renews the loan. If the server
+    is away for longer than three attempts take, or has given the run up, the engine cancels the
+    flow: a night ends because its server was updated. Issues 18839 and 21064 (the three attempts
+    are its remedy); still wanted is a setting for what a failure does.
+    """
+    _leases._renew_concurrency_lease_with_retries = renew
+
+
+def renew(
+    client: SyncPrefectClient, lease_id: UUID, lease_duration: float, stop_event: threading.Event
+) -> bool:
+    """Renew a lease for `lease_duration` seconds, however long the server is away. Returns False
+    when there is nothing left to renew."""
+    while not stop_event.is_set():
+        try:
+            client.renew_concurrency_lease(lease_id=lease_id, lease_duration=lease_duration)
+            return True
+        except PrefectHTTPStatusError as error:
+            if error.response.status_code == httpx.codes.GONE:
+                get_logger("concurrency").warning(
+                    "the server has given up this run's place among those of its deployment; "
+                    "the next one may begin beside it"
+                )
+                return False
+        except httpx.HTTPError:
+            pass  # the server is away, which server_watch.py says
+        stop_event.wait(RETRY_S)
+    return False
+
+
+def drop_events() -> None:
+    """Drop the events that wait for a server which is gone for good.
+
+    At the end of the process Prefect tries each of them for eight seconds, so a run whose server is
+    lost would not end for an hour. Draft: "The process hangs at exit while the API is unreachable:
+    `EventsWorker.drain` should take a time limit".
+    """
+    EventsWorker.instance()._queue.queue.clear()
+
+
+@contextlib.contextmanager
+def sigterm_is_ours() -> Iterator[None]:
+    """Let Prefect note a cancellation although another handler of SIGTERM is installed; the block
+    begins once it is.
+
+    In the process of a deployment's flow run, Prefect answers SIGTERM by an exception, raised
+    wherever the process is: in the middle of a step, whose state is then lost. While a run trains,
+    the event loop hears the signal instead. But Prefect's runner tells the process of a
+    cancellation only while Prefect knows the signal's handler. Draft: "Allow async flows to handle
+    SIGTERM in their event loop".
+    """
+    prefects = engine._prefect_sigterm_handler
+    engine._prefect_sigterm_handler = signal.getsignal(signal.SIGTERM)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        engine._prefect_sigterm_handler = prefects
+
+
+def was_cancelled() -> bool:
+    """Tell whether Prefect's runner has told this process that SIGTERM is a cancellation."""
+    return control_listener.get_intent() == "cancel"
+
+
+def poll_by(runner: Any, look: Callable[[Callable[[], Awaitable[Any]]], Awaitable[None]]) -> None:
+    """Let a `Runner` that is entered call `look` when it looks for due runs; `look` is given what
+    Prefect does then.
+
+    Prefect's runner ends for good when it has asked an absent server three times, so a nightly
+    schedule ends with its server's update. Draft, like issue 22638 about workers: "`flow.serve`
+    exits when the API is unreachable for a minute".
+    """
+    poller = runner._scheduled_run_poller
+    prefects = poller._get_and_submit_flow_runs
+
+    async def polled() -> None:
+        await look(prefects)
+
+    poller._get_and_submit_flow_runs = polled
+
+
+def show_events_soon() -> None:
+    """Let the server in this process show an event to its automations ten seconds after it was
+    received, though the event that it follows never comes.
+
+    Prefect waits for that one for fifteen minutes, if less than five minutes lie between the two.
+    It never comes if the server was restarted in between, because only its memory has what it has
+    shown; nor if a schedule has made the flow run just before, because its first state has no
+    event. A run that loses its power together with its server would come back late. Issue 20954
+    tells of the same for Redis; the limit is a constant, not a setting.
+    """
+    from prefect.server.events.ordering import memory
+
+    memory.PRECEDING_EVENT_LOOKBACK = EVENT_WAIT
