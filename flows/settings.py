@@ -17,9 +17,9 @@ from mortal_steps.config.loader import (
     load_config,
     override_config,
     parse_config,
+    read_toml,
 )
 from mortal_steps.config.run import NAME
-from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.orchestration.settling import with_own_seed

@@ -135,8 +135,8 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
 
 
 def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
-    """The error for a run whose server is away: the run's own reason, if it has recorded one since
-    it began."""
+    """Return the error for a run whose server is away: the run's own reason, if it has recorded one
+    since it began."""
     run = find_run(Path(config.runs_dir), str(config.run_id))
     ended = run.manifest
     if ended.error and ended.updated_at >= began:
@@ -217,7 +217,7 @@ class PrefectStart(Beside):
             raise
 
     def answering(self) -> Server:
-        """The server once it answers, with the flow imported."""
+        """Return the server once it answers, with the flow imported."""
         self.begin()
         self.go_on()
         if self._begun is not None:

@@ -17,7 +17,7 @@ from mortal_steps.flags import PANELS, Flag, in_place_of_flags
 
 
 def port_number(given: str | int) -> int:
-    """A TCP port, or 0: what the user typed, or the default.
+    """Return a TCP port, or 0: what the user typed, or the default.
 
     typer's own way to check a range prints it and so takes the room of the help's other columns.
     """
@@ -76,8 +76,8 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def find_place(run: str, runs_dir: Path) -> tuple[Path, str]:
-    """Folder of all runs, and the run's id in it. A shell may complete an id to `runs/RUN`, which
-    means RUN."""
+    """Return the folder of all runs and the run's id in it. A shell may complete an id to
+    `runs/RUN`, which means RUN."""
     if os.sep not in run:
         return runs_dir, run
     return Path(run).parent, Path(run).name
@@ -93,7 +93,7 @@ def check_new_id(run_id: str | None) -> None:
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each of `PANELS` in the place of its `**flags`."""
+    """Return the command with an option for each of `PANELS` in the place of its `**flags`."""
     parameters = [_parameter(flag, panel) for panel, flags in PANELS.items() for flag in flags]
     flagged: Callable[..., None] = in_place_of_flags(command, parameters)
     return flagged

@@ -57,7 +57,7 @@ class _CachedModel:
 
 
 def _find_here(model: str) -> _CachedModel | None:
-    """What this machine's cache has of `org/name`; None: nothing."""
+    """Return what this machine's cache has of `org/name`; None: nothing."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     folder = Path(HF_HUB_CACHE) / _folder_name(model)
@@ -75,7 +75,7 @@ def _find_here(model: str) -> _CachedModel | None:
 
 
 def _find_on_modal(model: str) -> _CachedModel | None:
-    """The same of the Volume that all runs on Modal share."""
+    """Return the same of the Volume that all runs on Modal share."""
     from mortal_steps.compute.modal.release import HUB_VOLUME
     from mortal_steps.compute.modal.volume import RunsVolume
 

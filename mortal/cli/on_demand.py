@@ -56,13 +56,13 @@ class OnDemand(PlainGroup):
         super().__init__(**{**settings, "commands": names})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, or None."""
+        """Return the command of this name, or None."""
         return _command(cmd_name) if cmd_name in PLACES else None
 
 
 @functools.cache
 def _command(name: str) -> Any:
-    """As typer makes it, once."""
+    """Make the command with typer, once."""
     panel, place = PLACES[name]
     module, _, function = place.partition(":")
     found = getattr(importlib.import_module(f"mortal.cli.{module}"), function)

@@ -83,14 +83,15 @@ class PlainCommand(PlainHelp, TyperCommand):
 
 
 def _paragraphs(text: str) -> str:
-    """A docstring with a line for each paragraph, since typer breaks lines itself, and without
-    rich's markup, which would swallow `[checkpoints]`."""
+    """Return a docstring with a line for each paragraph, since typer breaks lines itself, and
+    without rich's markup, which would swallow `[checkpoints]`."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(" ".join(part.split()) for part in paragraphs).replace("[", "\\[")
 
 
 def _processed(param: Any, ctx: Any, value: Any) -> Any:
-    """A value as its command is called with it; pydantic's message about a wrong one names it."""
+    """Return a value as its command is called with it; pydantic's message about a wrong one names
+    it."""
     try:
         return type(param).process_value(param, ctx, value)
     except UsageError as error:
@@ -103,7 +104,7 @@ def _processed(param: Any, ctx: Any, value: Any) -> Any:
 
 
 def _keys_named(name: str) -> list[str]:
-    """The configuration's keys with this name, or whose last part is this name."""
+    """Return the configuration's keys with this name, or whose last part is this name."""
     from mortal_steps.config import RunConfig
     from mortal_steps.config.marks import keys_of
 

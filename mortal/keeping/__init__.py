@@ -21,7 +21,7 @@ class Finding:
 
 
 def ok(what: str, word: str) -> Finding:
-    """A result without a complaint."""
+    """Return a result without a complaint."""
     return Finding(level="ok", what=what, word=word)
 
 

@@ -96,14 +96,14 @@ def clear_cache(model: str | None, yes: bool) -> None:
 
 
 def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
-    """The configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
+    """Return the configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
     from mortal_steps.config.flagged import flagged_config
 
     return flagged_config(Path(config) if config else None, {**_flags(given), "backend": "modal"})
 
 
 def _flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by the flags' own names; rewards, which are one text here, as a list.
+    """Return the values by the flags' own names; rewards, which are one text here, as a list.
 
     Raises `ConfigError` for two names of one flag with different values.
     """

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def summary_there(volume: str, run_id: str) -> RunSummary:
-    """The summary of a run; its paths are those on the Volume."""
+    """Return the summary of a run; its paths are those on the Volume."""
     with tempfile.TemporaryDirectory() as folder:
         run = asyncio.run(volume_runs.look_at(RunsVolume(volume), run_id, Path(folder)))
         summary, final = summarize(run), run.manifest.final
@@ -36,7 +36,8 @@ def summary_there(volume: str, run_id: str) -> RunSummary:
 
 
 def summaries_there(volume: str) -> list[RunSummary]:
-    """The summary of every run on the Volume; a run that is not whole is skipped with a warning."""
+    """Return the summary of every run on the Volume; a run that is not whole is skipped with a
+    warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
         try:
@@ -47,7 +48,7 @@ def summaries_there(volume: str) -> list[RunSummary]:
 
 
 def standings_there(volume: str) -> list[RunStanding]:
-    """The progress of every run on the Volume; a run that is not whole is skipped with a
+    """Return the progress of every run on the Volume; a run that is not whole is skipped with a
     warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
@@ -73,7 +74,7 @@ def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
 
 
 def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
-    """Who drives the run, according to its lease."""
+    """Return who drives the run, according to its lease."""
     return asyncio.run(volume_lease.find_lease(RunsVolume(volume), run_id))
 
 

@@ -34,7 +34,7 @@ UI_TIMEOUT_S = 2.0
 
 
 def show_run(run: RunSummary, *, page: str | None = None) -> None:
-    """Everything about one run; `page`: where its page opens, if its Prefect server runs."""
+    """Print everything about one run; `page`: where its page opens, if its Prefect server runs."""
     title = f"  {run.status}, step {run.step} of {run.max_steps}"
     console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
@@ -106,8 +106,8 @@ def _show_files(run: RunSummary, page: str | None) -> None:
 
 
 def show_outcome(run: RunSummary, seconds: float, *, page: str | None) -> None:
-    """What a command that drove a run says at its end; `page`: where its page opens, if its Prefect
-    server still runs."""
+    """Print what a command that drove a run says at its end; `page`: where its page opens, if its
+    Prefect server still runs."""
     console.print()
     show_run(run, page=page)
     console.print(f"  this command took {seconds:.0f} s")
@@ -117,7 +117,7 @@ def show_outcome(run: RunSummary, seconds: float, *, page: str | None) -> None:
 
 
 def _show_quarantined(run: RunSummary) -> None:
-    """The problems that rewards failed on most often; there may be as many as problems."""
+    """Print the problems that rewards failed on most often; there may be as many as problems."""
     if not run.quarantined:
         return
     num_problems = len({one.problem_id for one in run.quarantined})
@@ -167,7 +167,8 @@ def _scores(run: RunSummary) -> str:
 
 
 def _times(run: RunSummary) -> str:
-    """When it began and how long that took; a run that nobody drives may have rested meanwhile."""
+    """Return when it began and how long that took; a run that nobody drives may have rested
+    meanwhile."""
     now = time.time()
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
     began = f"{at}, {duration(now - run.created_at)} ago"
@@ -186,12 +187,12 @@ def _rewards(run: RunSummary) -> str:
 
 
 def line(name: str, text: str) -> None:
-    """One fact of a run, below its name."""
+    """Print one fact of a run, below its name."""
     console.print(f"  {name:<12} {text}")
 
 
 def page_now(ui_url: str | None) -> str | None:
-    """Where the page of the run's last flow run can be expected to open now; None: nowhere.
+    """Return where the page of the run's last flow run can be expected to open now; None: nowhere.
 
     A server of ours ends with the commands that use it, and may be at another port since. So on
     loopback it is looked for.

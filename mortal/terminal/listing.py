@@ -23,7 +23,7 @@ HEADING = ("run", "status", "step", "age", "took", "reward", "held-out")
 
 
 def print_runs(summaries: Sequence[RunSummary]) -> None:
-    """One line per run; no id is ever cut, however narrow the terminal is."""
+    """Print one line per run; no id is ever cut, however narrow the terminal is."""
     if not console.is_terminal:
         _print_values(summaries)
         return
@@ -45,7 +45,7 @@ def print_runs(summaries: Sequence[RunSummary]) -> None:
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row; no cell is ever cut."""
+    """Return a line for each row; no cell is ever cut."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -71,12 +71,12 @@ def _print_values(summaries: Sequence[RunSummary]) -> None:
 
 
 def moment(seconds: float) -> str:
-    """A time of day here, with its offset, such as 2026-01-31T23:59:59+01:00."""
+    """Return a time of day here, with its offset, such as 2026-01-31T23:59:59+01:00."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def print_checkpoints(summaries: Sequence[RunSummary], *, as_json: bool) -> None:
-    """Those of each run, oldest first; in a pipe as tab-separated values."""
+    """Print the checkpoints of each run, oldest first; in a pipe as tab-separated values."""
     found = [row for run in summaries for row in _rows(run)]
     if as_json:
         typer.echo(json.dumps(found, indent=1))

@@ -18,7 +18,7 @@ LOOK_EVERY_S = 0.5
 
 
 def find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
-    """The log files of a role's workers, or the flow's own.
+    """Return the log files of a role's workers, or the flow's own.
 
     Raises `DataError` where there is none.
     """
@@ -43,7 +43,8 @@ def find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
 
 
 def print_logs(paths: Sequence[Path], num_lines: int, goes_on: Callable[[], bool] | None) -> None:
-    """The last lines of each file; with `goes_on` also what is appended, as long as it says so."""
+    """Print the last lines of each file; with `goes_on` also what is appended, as long as it says
+    so."""
     names = {path: f"{path.stem} | " if len(paths) > 1 else "" for path in paths}
     tails = {path: _Tail(path) for path in paths}
     for path in paths:
@@ -69,12 +70,12 @@ class _Tail:
         """A line that has no end yet."""
 
     def last(self, count: int) -> list[str]:
-        """The last lines that are whole."""
+        """Read the last lines that are whole."""
         lines = list(self.new())
         return lines[-count:] if count else []
 
     def new(self) -> Iterator[str]:
-        """What was appended since the last look, as whole lines."""
+        """Yield what was appended since the last look, as whole lines."""
         with self._path.open("rb") as file:
             if file.seek(0, os.SEEK_END) < self._at:
                 self._at, self._rest = 0, b""

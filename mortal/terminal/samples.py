@@ -17,7 +17,7 @@ from mortal_steps.rollout.trial import SampledProblems
 
 
 def show_samples(samples: Sequence[Sample]) -> None:
-    """Each under a heading with its scores."""
+    """Print each under a heading with its scores."""
     for sample in samples:
         scores = ", ".join(f"{name} {number(value)}" for name, value in sample.rewards.items())
         about = f"  {sample.problem_id}, reward {number(sample.reward)} ({scores})"
@@ -32,7 +32,7 @@ def show_samples(samples: Sequence[Sample]) -> None:
 
 
 def block(name: str, text: str) -> None:
-    """A text beside its name, line below line."""
+    """Print a text beside its name, line below line."""
     first, *rest = text.splitlines() or [""]
     line(name, first)
     for more in rest:
@@ -40,7 +40,7 @@ def block(name: str, text: str) -> None:
 
 
 def show_sampled(sampled: SampledProblems, *, as_json: bool) -> None:
-    """Every completion, and the pace of all together."""
+    """Print every completion, and the pace of all together."""
     if as_json:
         typer.echo(json.dumps(_record(sampled), indent=1))
         return

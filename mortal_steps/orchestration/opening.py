@@ -141,9 +141,10 @@ def _bring_here(config: RunConfig, root: Path) -> None:
     """Download the run from Modal, where another machine may have driven it further."""
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.retry import run_in_thread
-    from mortal_steps.compute.modal.volume_runs import bring_here, runs_volume
+    from mortal_steps.compute.modal.volume import RunsVolume
+    from mortal_steps.compute.modal.volume_runs import bring_here
 
-    run_in_thread(bring_here(runs_volume(config), RunStore(root)))
+    run_in_thread(bring_here(RunsVolume(config.compute.modal.volume), RunStore(root)))
 
 
 def create_run(

@@ -70,7 +70,7 @@ def write_activity(root: Path, activity: Activity) -> None:
 
 
 def read_activity(root: Path) -> Activity | None:
-    """The content of the file; None if there is no file, or none that can be read."""
+    """Read the file; None if there is no file, or none that can be read."""
     try:
         values = json.loads((root / ACTIVITY_FILE).read_bytes())
         return _activity(values)
@@ -140,7 +140,7 @@ class Doing:
             del self._calls[key]
 
     def now(self) -> Activity:
-        """What is under way now."""
+        """Return what is under way now."""
         found = [
             Work(
                 stage=stage,
@@ -161,7 +161,7 @@ class Doing:
         )
 
     def waits_since(self) -> float | None:
-        """When the oldest work under way began; None if nothing is under way."""
+        """Return when the oldest work under way began; None if nothing is under way."""
         waits = [calls.began() for calls in self._calls.values()]
         if self._paused_since is not None:
             waits.append(self._paused_since)

@@ -77,7 +77,7 @@ class LeaseRecord:
 
     @classmethod
     def of_this_process(cls) -> LeaseRecord:
-        """A new record for this process, renewed now."""
+        """Make a record for this process, renewed now."""
         return cls(
             host=socket.gethostname(),
             boot=boot_id(),
@@ -89,21 +89,22 @@ class LeaseRecord:
         )
 
     def is_here(self) -> bool:
-        """Whether the holder is, or was, a process of this machine that can be seen from here."""
+        """Return whether the holder is, or was, a process of this machine that can be seen from
+        here."""
         return self.is_of_this_machine() and self.namespace in ("", pid_namespace())
 
     def is_of_this_machine(self) -> bool:
-        """Whether it is one of this machine, maybe in another container."""
+        """Return whether it is one of this machine, maybe in another container."""
         return (self.host, self.boot) == (socket.gethostname(), boot_id())
 
     def holds(self) -> bool:
-        """Whether the holder still drives the run, as far as can be told from here."""
+        """Return whether the holder still drives the run, as far as can be told from here."""
         if self.is_here():
             return self.started == start_of(self.pid)
         return abs(time.time() - self.renewed_at) < LEASE_TTL_S
 
     def age_s(self) -> float:
-        """Seconds since the lease was last renewed; 0 if its clock is ahead of ours."""
+        """Return the seconds since the lease was last renewed; 0 if its clock is ahead of ours."""
         return max(0.0, time.time() - self.renewed_at)
 
 
@@ -192,7 +193,7 @@ def acquire(store: RunStore) -> Lease:
 
 
 def is_driven(store: RunStore) -> bool:
-    """Whether some process drives the run. This takes no lock, so it disturbs nobody."""
+    """Return whether some process drives the run. This takes no lock, so it disturbs nobody."""
     holder = read_lease(store)
     return holder is not None and holder.holds()
 
@@ -208,8 +209,8 @@ def refuse_if_driven(store: RunStore) -> None:
 
 
 def read_lease(store: RunStore) -> LeaseRecord | None:
-    """The record of the last holder that did not release the lease; a damaged record counts as
-    none."""
+    """Return the record of the last holder that did not release the lease; a damaged record counts
+    as none."""
     try:
         found = store.find_record(RECORD_FILE, LeaseRecord)
     except CorruptFileError:

@@ -73,7 +73,7 @@ class RunLogs:
         self._written[name] = (length + len(content), running)
 
     def marks(self) -> dict[str, LogMark]:
-        """The present length and digest of every log."""
+        """Return the present length and digest of every log."""
         return {name: self._mark(name) for name in LOGS}
 
     def changed(self) -> list[str]:
@@ -95,8 +95,8 @@ class RunLogs:
         return damaged
 
     def damaged(self, marks: Mapping[str, LogMark]) -> list[str]:
-        """The names of logs that do not begin with the content that their mark describes, or have
-        no mark."""
+        """Return the names of logs that do not begin with the content that their mark describes, or
+        have no mark."""
         found = ((name, marks.get(name), self._root / name) for name in LOGS)
         return [
             name
@@ -118,7 +118,7 @@ class RunLogs:
                 self.replace(name, kept)
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """The lines that can be read; see `read_lines`."""
+        """Read the lines that can be read; see `read_lines`."""
         return read_lines(self._root / name, needs=("step",))
 
     def _mark(self, name: str) -> LogMark:
@@ -140,7 +140,7 @@ class RunLogs:
 
 
 def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The JSON objects of a log that hold the keys `needs`.
+    """Read the JSON objects of a log that hold the keys `needs`.
 
     A last line cut short by a crash is left out; any other line that cannot be read is, too, with a
     warning.
@@ -152,7 +152,8 @@ def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any
 
 
 def last_lines(path: Path, count: int, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
-    """As `read_lines`, of the last `count` lines alone: a long log costs no more than a short one.
+    """Read as `read_lines` does, of the last `count` lines alone: a long log costs no more than a
+    short one.
 
     Where one is damaged, the number that is warned of counts from the first line that was read.
     """
@@ -222,5 +223,5 @@ def flow_log(folder: Path) -> Iterator[None]:
 
 class _FlowLog(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """A line that a full disk takes is lost; whatever the run itself cannot write ends it and
-        is told."""
+        """Lose a line that a full disk takes; whatever the run itself cannot write ends it and is
+        told."""

@@ -115,20 +115,21 @@ def _forks_first(known: Mapping[str, KnownRun], going: Collection[str]) -> tuple
 def survey(
     runs: Sequence[Run], *, keep_days: float | None = None, keep_rollouts: int | None = None
 ) -> list[KnownRun]:
-    """What is known of `runs`. Numbers given here replace those in each run's `[retention]`."""
+    """Return what is known of `runs`. Numbers given here replace those in each run's
+    `[retention]`."""
     by_uid = {run.info.uid: run.store.root.name for run in runs}
     return [_known(run, by_uid, keep_days, keep_rollouts) for run in runs]
 
 
 def last_written(run: Run) -> float:
-    """When the run last recorded its progress, in seconds since the epoch. A damaged manifest
-    counts as written now."""
+    """Return when the run last recorded its progress, in seconds since the epoch. A damaged
+    manifest counts as written now."""
     begun = run.store.path(MANIFEST_FILE).exists()
     return run.manifest.updated_at if begun else run.info.created_at
 
 
 def _counts_from(run: Run) -> float:
-    """What its age counts from: a clock that was set back meanwhile makes no run older."""
+    """Return what its age counts from: a clock that was set back meanwhile makes no run older."""
     return max(last_written(run), run.info.created_at)
 
 
@@ -160,7 +161,7 @@ def _known(
 
 
 def _goes_back_to(run: Run, config: RunConfig, by_uid: Mapping[str, str]) -> Iterator[str]:
-    """The run that it was forked from, and those whose files it begins with."""
+    """Yield the run that it was forked from, and those whose files it begins with."""
     yield from _parent(run, by_uid)
     runs_dir = run.store.root.parent.resolve()
     data = config.data

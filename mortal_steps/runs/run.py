@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_stored_config
-from mortal_steps.config.toml_file import read_toml
+from mortal_steps.config.loader import load_stored_config, read_toml
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
@@ -128,7 +127,7 @@ class Run:
         self.logs.append(log, *rows)
 
     def is_complete(self) -> bool:
-        """Whether the run has ended and its final model is there, whole."""
+        """Return whether the run has ended and its final model is there, whole."""
         final = self.manifest.final
         if self.manifest.status != "completed" or final is None:
             return False
@@ -164,8 +163,8 @@ class Run:
         self.update(step=step)
 
     def score(self, done: int) -> float:
-        """The score of the checkpoint after `done` steps: the reward of its evaluation if there is
-        one, else the mean training reward since the last checkpoint."""
+        """Return the score of the checkpoint after `done` steps: the reward of its evaluation if
+        there is one, else the mean training reward since the last checkpoint."""
         evaluation = self.manifest.evaluation
         if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
             return evaluation.metrics["reward"]
@@ -174,7 +173,7 @@ class Run:
         return float(sum(scored)) / max(1, len(scored))
 
     def is_best(self, score: float) -> bool:
-        """Whether a checkpoint with this score is the best so far."""
+        """Return whether a checkpoint with this score is the best so far."""
         return self.manifest.best_reward is None or score > self.manifest.best_reward
 
     def note_evaluation(self, evaluation: Evaluation) -> None:
@@ -198,8 +197,8 @@ class Run:
         prune_rollouts(self.store, done=saved.step, keep=keep.keep_rollouts, checkpoints=steps)
 
     def working_dir(self) -> Path:
-        """Where relative paths of the configuration start: the folder in which the run began, or
-        the current one on a machine that has no such folder."""
+        """Return where relative paths of the configuration start: the folder in which the run
+        began, or the current one on a machine that has no such folder."""
         began = Path(self.info.working_dir)
         return began if began.is_dir() else Path.cwd()
 
@@ -267,6 +266,6 @@ def check_never_begun(root: Path) -> None:
 
 
 def new_run_id(config: RunConfig) -> str:
-    """A fresh id such as `demo-20260131-235959-3fa2`. The random end keeps ids apart when a script
-    begins several runs within one second."""
+    """Make a fresh id such as `demo-20260131-235959-3fa2`. The random end keeps ids apart when a
+    script begins several runs within one second."""
     return f"{config.id_prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"

@@ -185,7 +185,7 @@ class _Checking:
             self._files.file(path, damage, LOST)
 
     def _saved_after(self, result: StepResult) -> None:
-        """Whether the checkpoint of a step holds what the step left."""
+        """Check that the checkpoint of a step holds what the step left."""
         saved = self._saved.get(result.step + 1)
         if saved is not None:
             damage = chain.other_state(saved, result)
@@ -220,7 +220,7 @@ class _Checking:
         return max([done, *(number + 1 for number, _ in self._store.numbered("steps"))])
 
     def _published_as(self, version: int) -> str | None:
-        """The digest that the step before recorded, if it is known."""
+        """Return the digest that the step before recorded, if it is known."""
         result = journal.find_result(self._store, version - 1) if version else None
         return result.weights.sha256 if result and result.weights else None
 

@@ -80,9 +80,9 @@ class Completion:
     message: Mapping[str, Any] | None = None
     """Of a chat, what the tokenizer makes of it (content, reasoning, tool calls), where it has a
     response template."""
-    turns: Sequence[Turn] = ()
+    turns: tuple[Turn, ...] = ()
     """What was sampled, in the order of the tokens; empty where all of it was, in one turn."""
-    messages: Sequence[Mapping[str, Any]] = ()
+    messages: tuple[Mapping[str, Any], ...] = ()
     """What was said in the turns and in between, for reading and for reward functions."""
     prompt_ids: Sequence[int] | None = None
     """Token ids of its own prompt, where that is not the group's."""

@@ -13,8 +13,7 @@ import torch
 from blake3 import blake3
 
 from mortal_steps.policy.model_files.staging import pieces_of
-from mortal_steps.store.digests import BLAKE3, num_threads
-from mortal_steps.store.hashing_file import HashingFile
+from mortal_steps.store.digests import BLAKE3, HashingFile, num_threads
 from mortal_steps.store.tensor_layout import TYPE_NAMES, lay_out
 
 

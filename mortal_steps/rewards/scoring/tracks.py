@@ -47,7 +47,7 @@ class _Making:
         self._before_start = before_start
         self._passed_on = {*config.compute.local.reward.env, *config.rewards.credentials}
         self._sandbox = replace(
-            place_settings(config, os.environ),
+            place_settings(config.rewards, config.compute.modal.app, os.environ),
             sharing=sharing,
             shared_in=str(run_dir.absolute() / LANES_FOLDER),
         )

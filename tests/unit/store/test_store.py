@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, DiskError, EngineError, StoreError
 from mortal_steps.store import RunStore, digests, run_store
+from mortal_steps.store.digests import HashingFile
 from mortal_steps.store.files import delete_folder, link_file, write_atomically
-from mortal_steps.store.hashing_file import HashingFile
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
 from tests.support.damage import flip_a_byte
