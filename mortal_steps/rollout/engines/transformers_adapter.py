@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS, read_adapter_config
+from mortal_steps.rollout.engines.model_files import ADAPTER_WEIGHTS, read_adapter_config
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 
