@@ -29,7 +29,7 @@ from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
 from mortal_steps.rollout.trial import SampledProblems, sample_here
-from mortal_steps.runs.verify import FinishedCheck, check_run
+from mortal_steps.runs.verify import RunCheck, check_run
 from mortal_steps.types import Problem
 
 RUNS = Path("/runs")
@@ -72,10 +72,10 @@ def about() -> Deployed:
 
 
 @app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600, cpu=2.0)
-def verify(run_id: str) -> FinishedCheck:
+def verify(run_id: str) -> RunCheck:
     """Every file of a run against its digest, read beside the Volume."""
     runs.reload()  # a container that has answered before
-    return FinishedCheck(check_run(RUNS, run_id), driven=False)
+    return check_run(RUNS, run_id)
 
 
 @app.function(

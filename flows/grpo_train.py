@@ -155,7 +155,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                     await Training(
                         session,
                         PrefectStages(segments),
-                        batch_source(run.config),
+                        batch_source(run.config.rollout.source),
                         reporter,
                         stop,
                         recorder(run),

@@ -17,13 +17,13 @@ from mortal_steps.config.loader import (
     load_config,
     override_config,
     parse_config,
+    read_toml,
 )
 from mortal_steps.config.run import NAME
-from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.orchestration.opening import changes
+from mortal_steps.orchestration.settling import with_own_seed
 from mortal_steps.runs.run import find_run
-from mortal_steps.schedule import with_own_seed
 from mortal_steps.store.identity import IDENTITY_FILE
 
 FLOW_RUN = "grpo/"

@@ -6,6 +6,9 @@ process may be about to end, or gone with its machine, or alive and only cut off
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,7 @@ from prefect.states import Cancelled
 from prefect.utilities.urls import url_for
 
 from mortal_steps.errors import StoreError
-from mortal_steps.runs.handover import wait_for_holder
-from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S
+from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, is_driven, read_lease
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE
@@ -27,6 +29,9 @@ from mortal_tasks.segments import RUN_TAG
 
 PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S
 """The time after which the lease of a vanished machine counts as stale."""
+
+LOOK_EVERY_S = 1.0
+"""Seconds between two looks at the other process's lease."""
 
 
 async def wait_for_driver(runs_dir: Path, run_id: str) -> State[Any] | None:
@@ -46,6 +51,23 @@ async def wait_for_driver(runs_dir: Path, run_id: str) -> State[Any] | None:
     elsewhere = f"skipped: run {run_id} is in use by another process, which goes on with it"
     say(elsewhere)
     return Cancelled(message=elsewhere)
+
+
+async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str], None]) -> bool:
+    """Wait up to `patience_s` seconds until no process drives the run; returns whether that is so.
+    `say` is told which process it waits for."""
+    deadline = time.monotonic() + patience_s
+    holder = read_lease(store)
+    if holder is not None and holder.holds():
+        say(
+            f"process {holder.pid} on {holder.host} drives run {store.root.name}, and renewed its "
+            f"lease {holder.age_s():.0f} s ago; waiting up to {patience_s:.0f} s for it to end"
+        )
+    while is_driven(store):
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(min(LOOK_EVERY_S, patience_s))
+    return True
 
 
 def _drives(ui_url: str | None, flow_run_id: str) -> bool:

@@ -4,32 +4,41 @@ result."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import os
 import sys
 import time
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import httpx
 
-from mortal.beside import PrefectBeside
+from mortal.server.choice import check_configured_server
 from mortal.server.files import Server, living_server, out_of_room, state_dir
+from mortal.server.own import BegunServer, begun_server
 from mortal.terminal.display import page_now, show_outcome
-from mortal.terminal.output import checking, run_argument, say
-from mortal.terminal.streams import losing_what_cannot_be_printed
+from mortal.terminal.output import (
+    checking,
+    losing_what_cannot_be_printed,
+    run_argument,
+    say,
+)
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.batch_source import has_samplers
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.opening import open_run
-from mortal_steps.orchestration.preflight import begin_workers_imports
+from mortal_steps.orchestration.preflight import Beside, begin_workers_imports
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
+from mortal_steps.system.heavy_imports import heavy_imports
 
 QUIET_PREFECT = {
     # Task runs have the UI and the progress line; two log records each would drown both.
@@ -39,6 +48,9 @@ QUIET_PREFECT = {
 }
 EVENTS_TIMEOUT_S = 20.0
 """The longest wait for events on their way to the server: somebody waits for the process to end."""
+FLOW = "mortal_flows.grpo_train"
+OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
+"""Modules that Prefect and the command import when the flow begins."""
 
 
 def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
@@ -56,7 +68,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
     driven: Run | None = None
     began = time.monotonic()
     try:
-        with PrefectBeside(port=port, keep=keep_server) as prefect:
+        with PrefectStart(port=port, keep=keep_server) as prefect:
             run = open_run(config, checking, prefect)
             if run.is_complete():
                 restore_logs_of_complete(run)
@@ -123,8 +135,8 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
 
 
 def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
-    """The error for a run whose server is away: the run's own reason, if it has recorded one since
-    it began."""
+    """Return the error for a run whose server is away: the run's own reason, if it has recorded one
+    since it began."""
     run = find_run(Path(config.runs_dir), str(config.run_id))
     ended = run.manifest
     if ended.error and ended.updated_at >= began:
@@ -156,3 +168,59 @@ def _report(run: Run, seconds: float) -> None:
     spinner.stop()
     with losing_what_cannot_be_printed():
         show_outcome(summary, seconds, page=page)
+
+
+class PrefectStart(Beside):
+    """Starts Prefect, its server and its client, while a run is being checked; the server stays for
+    the time of the block.
+
+    Raises `ServerError` at once if the user's own server does not answer.
+    """
+
+    def __init__(self, *, port: int, keep: bool) -> None:
+        self._port = port
+        self._keep = keep
+        self._stack = contextlib.ExitStack()
+        self._configured = check_configured_server()
+        self._begun: BegunServer | None = None
+
+    def __enter__(self) -> PrefectStart:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def begin(self) -> None:
+        """Start MORTAL's own server, if it is used and is not running."""
+        if self._configured is None and self._begun is None:
+            self._begun = self._stack.enter_context(
+                begun_server(self._port, any_port=False, keep=self._keep, say=say)
+            )
+
+    def go_on(self) -> None:
+        """Import the flow, and Prefect with it, which takes about as long as the server takes to
+        start. Prefect reads its settings then, so the server's address is set before."""
+        if self._begun is not None:
+            self._begun.name()
+        try:
+            with heavy_imports():
+                for module in (FLOW, *OF_ITS_START):
+                    importlib.import_module(module)
+        except ValueError as error:  # what pydantic, in Prefect's settings, makes of Ctrl-C
+            if KeyboardInterrupt.__name__ in str(error):
+                raise KeyboardInterrupt from error
+            raise
+
+    def answering(self) -> Server:
+        """Return the server once it answers, with the flow imported."""
+        self.begin()
+        self.go_on()
+        if self._begun is not None:
+            return self._begun.answering()
+        assert self._configured is not None  # else `begin` has begun one
+        return self._configured

@@ -92,16 +92,17 @@ class SavedRun:
         return self._run.info.num_steps
 
     def metrics(self) -> pandas.DataFrame:
-        """One row for each train step: its reward, its loss and its other metrics."""
+        """Return one row for each train step: its reward, its loss and its other metrics."""
         return table(self._run.metrics())
 
     def evaluations(self) -> pandas.DataFrame:
-        """One row for each evaluation on held-out problems; `step` is the train steps done."""
+        """Return one row for each evaluation on held-out problems; `step` is the train steps
+        done."""
         return table(self._run.logs.read(EVALUATIONS))
 
     def checkpoints(self) -> pandas.DataFrame:
-        """One row for each checkpoint, oldest first: the train steps done, whether it is the best,
-        and its folder."""
+        """Return one row for each checkpoint, oldest first: the train steps done, whether it is the
+        best, and its folder."""
         self._run.read_again()
         manifest = self._run.manifest
         rows = [
@@ -115,7 +116,7 @@ class SavedRun:
         return table(rows, columns=["step", "best", "path"])
 
     def rollouts(self, step: int | None = None) -> pandas.DataFrame:
-        """One row for each completion that a train step was given, with its scores.
+        """Return one row for each completion that a train step was given, with its scores.
 
         docs/reading-rollouts.md lists the columns; `rewards/NAME` is what the reward function NAME
         gave. The column `step` counts from 1, as the parameter does.

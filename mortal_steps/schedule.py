@@ -14,51 +14,46 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
+from mortal_steps.config import EvaluationConfig, RolloutConfig, TrainingConfig
 from mortal_steps.types import PolicyVersion
-
-SEED_OF_THE_RUN = -1
-"""Value of `seed` with which each run has another one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSchedule:
     """What is due in a run after how many train steps."""
 
-    config: RunConfig
+    rollout: RolloutConfig
+    evaluation: EvaluationConfig
+    save_steps: int
     num_steps: int
     """Train steps of the whole run."""
+    holds_evaluations: bool
+    """Whether the policy is evaluated at all."""
     samples: bool = True
     """Whether the steps are sampled with the run's weights (`BatchSource.samples`)."""
 
     def sampling_version(self, step: int) -> PolicyVersion:
         """The policy version that samples the batch of `step`."""
-        return sampling_version(self.config.rollout, step)
+        return sampling_version(self.rollout, step)
 
     def publishes(self, step: int) -> bool:
         """Whether anybody samples with the weights after `step` train steps."""
-        every = self.config.rollout.sync_weights_every
+        every = self.rollout.sync_weights_every
         due = self.samples and policy_version(step, sync_weights_every=every) == step
         return due or self.evaluates(step)
 
     def evaluates(self, step: int) -> bool:
         """Whether the policy is evaluated after `step` train steps."""
-        if not holds_evaluations(self.config):
+        if not self.holds_evaluations:
             return False
-        every = self.config.evaluation.eval_steps or self.num_steps
+        every = self.evaluation.eval_steps or self.num_steps
         if step == 0:
-            return self.config.evaluation.on_start
+            return self.evaluation.on_start
         return step % every == 0 or step == self.num_steps
 
     def checkpoints(self, step: int) -> bool:
         """Whether the actor's state is saved after `step` train steps."""
-        return step % self.config.checkpoints.save_steps == 0 or step == self.num_steps
-
-
-def holds_evaluations(config: RunConfig) -> bool:
-    """Whether the policy is evaluated at all."""
-    every = config.evaluation.eval_steps
-    return config.data.holds_out if every is None else bool(every)
+        return step % self.save_steps == 0 or step == self.num_steps
 
 
 def problem_indices(
@@ -130,13 +125,6 @@ def completion_seed(run_seed: int, step: int, problem_id: str, generation: int) 
 def train_seed(run_seed: int, step: int) -> int:
     """Torch seed of a train step (TRL's shuffle, dropout)."""
     return derive_seed("train", run_seed, step)
-
-
-def with_own_seed(config: RunConfig) -> RunConfig:
-    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
-    if config.seed != SEED_OF_THE_RUN:
-        return config
-    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
 
 
 def derive_seed(*parts: int | str) -> int:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RewardsConfig
 from mortal_steps.types import RewardedShard
 
 
-def reward_names(config: RunConfig) -> tuple[str, ...]:
+def reward_names(rewards: RewardsConfig) -> tuple[str, ...]:
     """One name per reward, in their order.
 
     The name is the one that the reward was given, or its function's own, the part after the last
     `:`, or its model's, the part after the last `/`; where two rewards share it, each goes by its
     whole `module:function` or model.
     """
-    terms = config.rewards.all_terms
+    terms = rewards.all_terms
     names = [term.name or term.called_in_short for term in terms]
     return tuple(
         name if names.count(name) == 1 else term.name or term.called
@@ -23,10 +23,10 @@ def reward_names(config: RunConfig) -> tuple[str, ...]:
     )
 
 
-def reward_weights(config: RunConfig) -> dict[str, float]:
+def reward_weights(rewards: RewardsConfig) -> dict[str, float]:
     """Weight of each reward function by name; 1 where none are given."""
-    weights = [term.weight for term in config.rewards.all_terms]
-    return dict(zip(reward_names(config), weights, strict=True))
+    weights = [term.weight for term in rewards.all_terms]
+    return dict(zip(reward_names(rewards), weights, strict=True))
 
 
 def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:

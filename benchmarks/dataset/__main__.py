@@ -29,7 +29,7 @@ engine = "transformers"
 max_tokens = 8
 num_rollout_workers = 2
 [rewards]
-functions = ["mortal_steps.rewards.functions:exact_match"]
+functions = ["mortal.rewards.functions:exact_match"]
 [training]
 max_steps = 10
 batch_size = 64

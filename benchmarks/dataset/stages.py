@@ -34,7 +34,9 @@ def probe(config: Path) -> None:
 
     run = open_run(load_config(config))
     assert run.config.model.new is not None
-    probe_tokens(run.store, run.config, build_tokenizer(run.config.model.new))
+    probe_tokens(
+        run.store, build_tokenizer(run.config.model.new), {}, run.config.model.max_model_len
+    )
 
 
 STAGES = {stage.__name__: stage for stage in (begin, first_batch, probe)}

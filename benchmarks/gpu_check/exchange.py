@@ -106,7 +106,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     store = RunStore(folder / "run")
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
     policy: Any = Policy(model, tokenizer)
-    publisher = Publisher(store, config, BackgroundClock())
+    publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
     answers = _Worker(job["worker_python"], store.root, config, folder / "model")
     for number in range(ROUNDS):
         with torch.no_grad():

@@ -38,7 +38,7 @@ def main() -> None:
 
     async def drive() -> None:
         async with open_session(run) as session:
-            recorder, source = Stamping(run), batch_source(run.config)
+            recorder, source = Stamping(run), batch_source(run.config.rollout.source)
             loop = Training(session, PlainStages(), source, LogReporter(), Stop(), recorder)
             await loop.run()
 

@@ -173,7 +173,7 @@ def _differences(expected: Mapping[str, str], found: Mapping[str, str]) -> Itera
 
 
 def _damaged(run: Run) -> list[Any]:
-    files = check_run(run.store.root.parent, run.info.run_id).files()
+    files = check_run(run.store.root.parent, run.info.run_id).files
     return [file for file in files if file.damage]
 
 

@@ -86,7 +86,7 @@ adam_beta2 = 0.99
 
 [evaluation]
 eval_steps = 8
-functions = ["mortal_steps.rewards.functions:exact_match"]
+functions = ["mortal.rewards.functions:exact_match"]
 
 [checkpoints]
 save_steps = 8

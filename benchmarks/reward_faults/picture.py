@@ -58,7 +58,7 @@ def _train(ground: Ground, function: str) -> Arm:
         "rewards.functions": f'["{VERIFIER}:{function}"]',
         "rewards.on_error": "mask",
         "rewards.retries": 1,
-        "evaluation.functions": '["mortal_steps.rewards.functions:exact_match"]',
+        "evaluation.functions": '["mortal.rewards.functions:exact_match"]',
     }
     run_id = function.replace("_", "-")
     told = ground.train(run_id, [], [f"{name}={value}" for name, value in settings.items()])

@@ -147,8 +147,8 @@ def _publisher(store: RunStore, config: RunConfig) -> Publisher:
         # Imported where used: earlier code has no such module.
         from mortal_steps.system.background import BackgroundClock
     except ModuleNotFoundError:
-        return Publisher(store, config)  # type: ignore[call-arg]
-    return Publisher(store, config, BackgroundClock())
+        return Publisher(store, config)  # type: ignore[call-arg,arg-type]
+    return Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
 
 
 def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:

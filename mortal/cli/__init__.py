@@ -12,12 +12,12 @@ from mortal.cli.on_demand import OnDemand
 from mortal.terminal.output import (
     explain,
     explain_crash,
+    open_closed_streams,
     print_what_can_be_printed,
     say,
     wants_tracebacks,
     warn_in_plain_lines,
 )
-from mortal.terminal.streams import open_closed_streams
 from mortal_steps import __version__
 from mortal_steps.errors import MortalError
 from mortal_steps.report.spinner import spinner

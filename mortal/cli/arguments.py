@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mortal.terminal.output import RUNS_DIR
 from mortal_steps.errors import ConfigError
+from mortal_steps.flags import PANELS, Flag, in_place_of_flags
 
 
 def port_number(given: str | int) -> int:
-    """A TCP port, or 0: what the user typed, or the default.
+    """Return a TCP port, or 0: what the user typed, or the default.
 
     typer's own way to check a range prints it and so takes the room of the help's other columns.
     """
@@ -73,8 +76,8 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def find_place(run: str, runs_dir: Path) -> tuple[Path, str]:
-    """Folder of all runs, and the run's id in it. A shell may complete an id to `runs/RUN`, which
-    means RUN."""
+    """Return the folder of all runs and the run's id in it. A shell may complete an id to
+    `runs/RUN`, which means RUN."""
     if os.sep not in run:
         return runs_dir, run
     return Path(run).parent, Path(run).name
@@ -87,3 +90,24 @@ def check_new_id(run_id: str | None) -> None:
             f"--run-id {run_id!r}: a run id consists of letters, digits, '.', '_' and '-' and "
             "starts with a letter or a digit"
         )
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with an option for each of `PANELS` in the place of its `**flags`."""
+    parameters = [_parameter(flag, panel) for panel, flags in PANELS.items() for flag in flags]
+    flagged: Callable[..., None] = in_place_of_flags(command, parameters)
+    return flagged
+
+
+def _parameter(flag: Flag, panel: str) -> inspect.Parameter:
+    kind: Any = list[str] if flag.kind is list else flag.kind
+    names = (flag.option,) if flag.kind is bool else ()  # and no --no-use-lora
+    option = typer.Option(
+        *names, metavar=flag.metavar, help=flag.told, rich_help_panel=panel, show_default=False
+    )
+    return inspect.Parameter(
+        flag.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )

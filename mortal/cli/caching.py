@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mortal.terminal.output import say
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, StoreError
 
 HubModel = Annotated[
     str | None,
@@ -26,11 +31,10 @@ WithoutAsking = Annotated[bool, typer.Option("--yes", help="Do not ask before it
 
 def clear_cache(model: HubModel = None, modal: OnModal = False, yes: WithoutAsking = False) -> None:
     """Remove a model from the cache of the Hugging Face hub, so that it is downloaded anew."""
-    from mortal.keeping.hub_cache import find_here, find_on_modal
     from mortal_steps.config import ModelConfig
 
     name = model or ModelConfig().name_or_path
-    found = find_on_modal(name) if modal else find_here(name)
+    found = _find_on_modal(name) if modal else _find_here(name)
     if found is None:
         say(f"the cache has nothing of {name}")
         return
@@ -39,3 +43,54 @@ def clear_cache(model: HubModel = None, modal: OnModal = False, yes: WithoutAski
     if yes or typer.confirm(f"remove {found.where} ({found.num_files} files)?"):
         found.remove()
         say(f"removed {found.where}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _CachedModel:
+    """What the cache has of a model."""
+
+    where: str
+    """Its folder, in words."""
+    num_files: int
+    remove: Callable[[], None]
+    """Removes all of it, damaged or not; raises `StoreError`."""
+
+
+def _find_here(model: str) -> _CachedModel | None:
+    """Return what this machine's cache has of `org/name`; None: nothing."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = Path(HF_HUB_CACHE) / _folder_name(model)
+    if not folder.is_dir():
+        return None
+
+    def remove() -> None:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise StoreError(f"{folder} cannot be removed: {error.strerror}") from error
+
+    files = sum(path.is_file() and not path.is_symlink() for path in folder.rglob("*"))
+    return _CachedModel(where=str(folder), num_files=files, remove=remove)
+
+
+def _find_on_modal(model: str) -> _CachedModel | None:
+    """Return the same of the Volume that all runs on Modal share."""
+    from mortal_steps.compute.modal.release import HUB_VOLUME
+    from mortal_steps.compute.modal.volume import RunsVolume
+
+    volume, folder = RunsVolume(HUB_VOLUME), f"hub/{_folder_name(model)}"
+    files = asyncio.run(volume.files(folder))
+    if not files:
+        return None
+    return _CachedModel(
+        where=f"{HUB_VOLUME}:/{folder}",
+        num_files=len(files),
+        remove=lambda: asyncio.run(volume.remove(folder)),
+    )
+
+
+def _folder_name(model: str) -> str:
+    from huggingface_hub.file_download import repo_folder_name
+
+    return repo_folder_name(repo_id=model, repo_type="model")

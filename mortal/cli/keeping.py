@@ -1,15 +1,19 @@
-"""`gc`, `doctor`: remove what past runs leave behind, and check what the next runs need."""
+"""`gc`, `doctor`, `deploy`: what past runs leave behind and the next ones need."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mortal.cli.arguments import RunsDir
-from mortal.cli.deploying import ModalSettings, modal_options
 from mortal.cli.promoting import ModelsDir
+from mortal.terminal.output import say
+from mortal_steps.errors import ConfigError
+
+if TYPE_CHECKING:  # help needs no configuration
+    from mortal_steps.config import ModalConfig
 
 OlderThan = Annotated[
     float | None,
@@ -36,6 +40,13 @@ Protect = Annotated[
 Delete = Annotated[
     bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
 ]
+ModalSettings = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG",
+        help="Configuration file; its section compute.modal names app, Volume and GPUs.",
+    ),
+]
 
 
 def gc(
@@ -52,8 +63,6 @@ def gc(
     and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
     from mortal.keeping import gc as housekeeping
-    from mortal.terminal.output import say
-    from mortal_steps.errors import ConfigError
     from mortal_steps.registry.lineage import runs_in_use
     from mortal_steps.report.units import byte_size
 
@@ -96,9 +105,27 @@ def doctor(
     from mortal.keeping.doctor import examine
 
     well = examine(runs_dir)
-    options, on_modal = modal_options(config)
+    options, on_modal = _modal_options(config)
     if modal or on_modal:
         from mortal.remote.deploy import examine as examine_modal
 
         well = examine_modal(options) and well
     raise typer.Exit(0 if well else 1)
+
+
+def deploy(config: ModalSettings = None) -> None:
+    """Deploy the app to Modal, check it, and apply the Prefect deployments."""
+    from mortal.remote import deploy
+
+    deploy.deploy(_modal_options(config)[0])
+
+
+def _modal_options(config: Path | None) -> tuple[ModalConfig, bool]:
+    """`[compute.modal]` of a configuration file, and whether its runs are on Modal."""
+    from mortal_steps.config import ModalConfig
+    from mortal_steps.config.loader import load_config
+
+    if config is None:
+        return ModalConfig(), False
+    compute = load_config(config).compute
+    return compute.modal, compute.backend == "modal"

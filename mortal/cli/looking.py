@@ -50,7 +50,7 @@ def show(
     """Show how far a run is, what it has reached and where its time went."""
     from mortal.terminal.display import page_now, show_run
     from mortal_steps.report.summary import summarize
-    from mortal_steps.runs.view import view_run
+    from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
@@ -63,7 +63,7 @@ def show(
             )
         summary = summary_there(volume, run_id)
     else:
-        summary = summarize(view_run(runs_dir, run_id))
+        summary = summarize(find_run(runs_dir, run_id))
     if samples:
         from mortal_steps.report.samples import last_samples
         from mortal_steps.runs.run import find_run
@@ -97,7 +97,7 @@ def list_checkpoints(
 
     A run keeps the newest ones and the best, as its section [checkpoints] says.
     """
-    from mortal.terminal.checkpoints import print_checkpoints
+    from mortal.terminal.listing import print_checkpoints
 
     print_checkpoints(_summaries(run_id, runs_dir, volume), as_json=as_json)
 
@@ -105,7 +105,7 @@ def list_checkpoints(
 def _summaries(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunSummary]:
     """Summaries of one run, or of all."""
     from mortal_steps.report.summary import summarize, summarize_all
-    from mortal_steps.runs.view import view_run, view_runs
+    from mortal_steps.runs.run import find_run, list_runs
 
     if run_id is not None:
         runs_dir, run_id = find_place(run_id, runs_dir)
@@ -114,25 +114,27 @@ def _summaries(run_id: str | None, runs_dir: Path, volume: str | None) -> list[R
 
         return summaries_there(volume) if run_id is None else [summary_there(volume, run_id)]
     if run_id is None:
-        return summarize_all(view_runs(runs_dir))
-    return [summarize(view_run(runs_dir, run_id))]
+        return summarize_all(list_runs(runs_dir))
+    return [summarize(find_run(runs_dir, run_id))]
 
 
 def verify(
     run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
-    from mortal.terminal.check import show_check
-    from mortal_steps.runs.verify import FinishedCheck, RunCheck, check_here
+    from mortal.terminal.display import CheckProgress, show_check
+    from mortal_steps.runs.verify import check_here
 
     runs_dir, run_id = find_place(run_id, runs_dir)
-    check: RunCheck | FinishedCheck
-    if volume is not None:
-        from mortal.remote.runs import check_there
+    with CheckProgress(quiet=as_json) as progress:
+        if volume is None:
+            check = check_here(runs_dir, run_id, progress.note)
+        else:
+            from mortal.remote.runs import check_there
 
-        check = check_there(volume, run_id)
-    else:
-        check = check_here(runs_dir, run_id)
+            check = check_there(volume, run_id)
+            for file in check.files:
+                progress.note(file)
     raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from mortal.cli.plain_values import PlainCommand, PlainGroup
+from mortal.cli.plain import PlainCommand, PlainGroup
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
@@ -22,7 +22,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "watching:samples",
         "watching:logs",
         "looking:list_checkpoints",
-        "tracking:track",
+        "watching:track",
         "looking:verify",
         "looking:fetch",
     ),
@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Write a configuration": ("configuring:options", "configuring:new_model", "rewards:rewards"),
     "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
     "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
-    "Modal": ("deploying:deploy",),
+    "Modal": ("keeping:deploy",),
 }
 """Panel of the help -> `module:function` of each of its commands, or `module:app` of a group of
 commands."""
@@ -56,13 +56,13 @@ class OnDemand(PlainGroup):
         super().__init__(**{**settings, "commands": names})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, or None."""
+        """Return the command of this name, or None."""
         return _command(cmd_name) if cmd_name in PLACES else None
 
 
 @functools.cache
 def _command(name: str) -> Any:
-    """As typer makes it, once."""
+    """Make the command with typer, once."""
     panel, place = PLACES[name]
     module, _, function = place.partition(":")
     found = getattr(importlib.import_module(f"mortal.cli.{module}"), function)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mortal.cli.arguments import AsJson, Overrides
-from mortal.cli.plain_values import PlainCommand, PlainGroup
+from mortal.cli.plain import PlainCommand, PlainGroup
 from mortal_steps.report.spinner import spinner
 
 if TYPE_CHECKING:  # help needs no configuration

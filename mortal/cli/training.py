@@ -18,8 +18,8 @@ from mortal.cli.arguments import (
     Volume,
     check_new_id,
     find_place,
+    with_flags,
 )
-from mortal.cli.flags import with_flags
 from mortal.terminal.output import RUNS_DIR, checking, say
 
 if TYPE_CHECKING:  # commands that need no configuration import none

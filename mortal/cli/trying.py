@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import AsJson, Overrides
-from mortal.cli.flags import with_flags
+from mortal.cli.arguments import AsJson, Overrides, with_flags
 from mortal.cli.rewards import Logs, show
 from mortal_steps.report.spinner import spinner
 
@@ -59,7 +58,7 @@ def test_rollout(
     Prints the completions and the number of tokens sampled per second. Model,
     engine and sampling settings are those of a run with this configuration.
     """
-    from mortal.terminal.rollout_trial import show_sampled
+    from mortal.terminal.samples import show_sampled
     from mortal_steps.config.flagged import flagged_config
     from mortal_steps.orchestration.rollout_trial import chosen_problems, try_rollout
 

@@ -1,4 +1,4 @@
-"""`status`, `samples`, `logs`: commands that look into runs, including those in progress."""
+"""`status`, `samples`, `logs`, `track`: look into runs, including those in progress."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def status(
     """
     from mortal.terminal import watching
     from mortal_steps.report.standing import RunStanding, standings
-    from mortal_steps.runs.view import view_runs
+    from mortal_steps.runs.run import list_runs
 
     if server:
         _print_server()
@@ -51,7 +51,7 @@ def status(
 
     def look() -> list[RunStanding]:
         if volume is None:
-            return standings(view_runs(runs_dir))
+            return standings(list_runs(runs_dir))
         from mortal.remote.runs import standings_there
 
         return standings_there(volume)
@@ -141,11 +141,11 @@ def logs(
 ) -> None:
     """Print the log of a run's flow, or those of its workers."""
     from mortal.terminal.run_logs import find_logs, print_logs
-    from mortal_steps.runs.view import view_run
+    from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     _check_role(role, worker)
-    run = view_run(runs_dir, run_id)
+    run = find_run(runs_dir, run_id)
     goes_on: Callable[[], bool] | None = None
     if follow:
         from mortal_steps.runs.lease import is_driven
@@ -157,6 +157,50 @@ def logs(
         print_logs(find_logs(run, role, worker), count, goes_on)
     except KeyboardInterrupt:
         return
+
+
+def track(
+    run_id: RunId,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="TRACKER",
+            help="wandb, tensorboard, trackio, or one of your own as module:Class. May be "
+            "repeated. Default: as the run's logging.report_to says.",
+        ),
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Project there. Default: as logging.project says."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run ends or stops.")
+    ] = False,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Send a run's steps to a tracker, such as W&B, except those that it already has.
+
+    Each step is sent once, however often you call this. It also works for a run that had no
+    tracker, and for one in progress.
+    """
+    import asyncio
+
+    from mortal_steps.errors import ConfigError, StoreError
+    from mortal_steps.orchestration.tracking import catch_up, check_trackers, with_logging
+    from mortal_steps.runs.run import find_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    run = find_run(runs_dir, run_id)
+    names = tuple(to or run.config.logging.report_to)
+    if not names:
+        raise ConfigError(f"run {run_id} has no logging.report_to; name a tracker with --to")
+    chosen = with_logging(run, report_to=names, **({"project": project} if project else {}))
+    check_trackers(names, "--to" if to else "logging.report_to")
+    for reached in asyncio.run(catch_up(chosen, follows=follow)):
+        if reached.error:
+            raise StoreError(f"{reached.name}: {reached.error}")
+        say(f"{reached.name} has the run up to step {max(0, reached.step)}")
 
 
 def _check_role(role: str | None, worker: int | None) -> None:

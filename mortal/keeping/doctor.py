@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from mortal.keeping.finding import Finding, ok, warning
+from mortal.keeping import Finding, ok, warning
 from mortal.keeping.history import look_at_database
 from mortal.keeping.machine import look_at_machine
 from mortal.server.choice import prepare_client

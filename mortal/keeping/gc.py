@@ -23,9 +23,8 @@ from mortal_steps.runs.removal import (
     remove_trash,
     trash_in,
 )
-from mortal_steps.runs.retention import what_may_go
+from mortal_steps.runs.retention import last_written, survey, what_may_go
 from mortal_steps.runs.run import Run, list_runs
-from mortal_steps.runs.survey import last_written, survey
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import lock_file, writing
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from mortal.keeping.finding import Finding, ok, problem, warning
+from mortal.keeping import Finding, ok, problem, warning
 from mortal.server.database import (
     VARIABLE,
     FileUse,
@@ -26,7 +26,7 @@ PATIENCE_S = 5.0
 
 
 def look_at_database() -> Iterator[Finding]:
-    """Where the history is, how large it is, and whether the running server uses it."""
+    """Check where the history is, how large it is, and whether the running server uses it."""
     home = server_home()
     try:
         url = database_url(home)
@@ -49,7 +49,7 @@ def _sqlite(path: Path) -> Finding:
 
 
 def sqlite_use(path: Path, use: FileUse) -> Finding:
-    """Whether a file is as large as it may be."""
+    """Check whether a file is as large as it may be."""
     told = f"SQLite, {byte_size(use.num_bytes)}, {byte_size(use.num_free)} of that free ({path})"
     if use.is_mostly_free:
         return warning("database", f"{told}; the server makes it smaller when it starts next")

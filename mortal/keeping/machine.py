@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from mortal.keeping.finding import Finding, ok, problem, warning
+from mortal.keeping import Finding, ok, problem, warning
 from mortal.server.files import state_dir
 from mortal_steps.report.units import byte_size
 from mortal_steps.runs.removal import trash_in
@@ -40,7 +40,7 @@ def look_at_machine(runs_dir: Path) -> Iterator[Finding]:
 
 
 def packages() -> Finding:
-    """Whether the installed packages are the ones that this version of MORTAL needs."""
+    """Check whether the installed packages are the ones that this version of MORTAL needs."""
     wanted = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
     needed = [each for each in wanted if each.marker is None or each.marker.evaluate()]
     wrong = [told for each in needed if (told := _unlike(each))]
@@ -60,7 +60,8 @@ def _unlike(wanted: Requirement) -> str | None:
 
 
 def torch_and_gpus(cuda: str | None, gpus: list[str], why_unused: str | None = None) -> Finding:
-    """Whether torch can use the machine's GPUs; `cuda` is the version that it is built for."""
+    """Check whether torch can use the machine's GPUs; `cuda` is the version that it is built
+    for."""
     built = f"torch {metadata.version('torch')}"
     if not gpus:
         return ok("GPU", f"none; {built} computes on the CPU")
@@ -73,7 +74,7 @@ def torch_and_gpus(cuda: str | None, gpus: list[str], why_unused: str | None = N
 
 
 def sandbox(level: Level) -> Finding:
-    """Whether programs that a model wrote can be isolated."""
+    """Check whether programs that a model wrote can be isolated."""
     if level.way == "bare":
         return warning("sandbox", f"{level.told}; rewards that run them are refused. {REMEDY}")
     return ok("sandbox", level.told)
@@ -88,7 +89,7 @@ def _torch_cuda() -> str | None:
 
 
 def _why_unused() -> str | None:
-    """What torch says of GPUs that it cannot use. It is asked in a process of its own."""
+    """Return what torch says of GPUs that it cannot use. It is asked in a process of its own."""
     asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=False)
     if asked.returncode:
         return (asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"])[-1]
@@ -105,7 +106,7 @@ def _gpus() -> list[str]:
 
 
 def disks(folders: dict[str, Path]) -> Iterator[Finding]:
-    """How much is free where runs, the server's state and temporary files are."""
+    """Check how much is free where runs, the server's state and temporary files are."""
     by_disk: dict[int, list[str]] = {}
     places = {name: _existing(folder) for name, folder in folders.items()}
     for name, place in places.items():
@@ -122,14 +123,14 @@ def disks(folders: dict[str, Path]) -> Iterator[Finding]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the parent folder in which it would be made."""
+    """Return the folder, or the parent folder in which it would be made."""
     return next(
         place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()
     )
 
 
 def leftovers(runs_dir: Path) -> Finding:
-    """What removals have left in a folder of runs when they were killed."""
+    """Return what removals have left in a folder of runs when they were killed."""
     trash = trash_in(runs_dir)
     if trash:
         told = f"{len(trash)} only partly removed in {runs_dir}; `mortal gc --delete` finishes it"

@@ -15,7 +15,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.schemas.automations import AutomationCore
 from pydantic import TypeAdapter
 
-from mortal.keeping.finding import Finding, ok, problem, warning
+from mortal.keeping import Finding, ok, problem, warning
 from mortal.server.api import check_serves, client_of
 from mortal.server.automations import deployed, deployments_of
 from mortal.server.obstacles import find_obstacle
@@ -59,7 +59,7 @@ def look_at_server(api_url: str) -> Iterator[Finding]:
 
 
 def version(api_url: str, there: str, here: str) -> Finding:
-    """Whether server and machine have one version of Prefect."""
+    """Check whether server and machine have one version of Prefect."""
     if there == here:
         return ok("server", f"{api_url} answers, Prefect {there} as here")
     told = f"{api_url} has Prefect {there}, this machine {here}; install one version on both"
@@ -67,7 +67,7 @@ def version(api_url: str, there: str, here: str) -> Finding:
 
 
 def vacuum(settings: Mapping[str, Any]) -> Finding:
-    """Whether flow runs that ended long ago are removed; `settings` are the server's own."""
+    """Check whether flow runs that ended long ago are removed; `settings` are the server's own."""
     services = settings["server"]["services"]["db_vacuum"]
     enabled = services["enabled"]
     kinds = enabled if isinstance(enabled, list) else ["flow_runs"] if enabled else []
@@ -108,7 +108,7 @@ def _deployments(
 
 
 def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed]) -> Finding:
-    """Whether crashed or silent runs are restarted, for all deployments."""
+    """Check whether crashed or silent runs are restarted, for all deployments."""
     what = "automations"
     off = [each.name for each in made if not each.enabled]
     if off:
@@ -131,8 +131,8 @@ def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed])
 
 
 def memory(settings: Mapping[str, Any]) -> Finding:
-    """Whether the server still knows after a restart which runs it expects heartbeats from, and
-    which flow runs hold a slot."""
+    """Check whether the server still knows after a restart which runs it expects heartbeats from,
+    and which flow runs hold a slot."""
     events = settings["server"]["events"]
     leases = settings["server"]["concurrency"]["lease_storage"]
     lacking = [
@@ -151,7 +151,7 @@ def memory(settings: Mapping[str, Any]) -> Finding:
 
 
 def online(pool: str, num_workers: int) -> Finding:
-    """Whether a worker serves the work pool."""
+    """Check whether a worker serves the work pool."""
     if num_workers:
         return ok("worker", f"{num_workers} online for the pool {pool}")
     told = f"none is online for the pool {pool}; `prefect worker start --pool {pool}`"
@@ -159,7 +159,7 @@ def online(pool: str, num_workers: int) -> Finding:
 
 
 def _settings(client: SyncPrefectClient) -> Mapping[str, Any] | None:
-    """The server's settings; None for Prefect Cloud, which does not reveal them."""
+    """Return the server's settings; None for Prefect Cloud, which does not reveal them."""
     try:
         found: Mapping[str, Any] = client.request("GET", "/admin/settings").json()
     except httpx.HTTPStatusError as error:

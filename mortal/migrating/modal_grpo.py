@@ -65,7 +65,7 @@ class OrchestratorConfig:
     """Rows of the dataset; None: all."""
 
     def run_config(self) -> RunConfig:
-        """The same as a configuration of this system.
+        """Return the same as a configuration of this system.
 
         Raises `ConfigError` for a value that it does not allow.
         """

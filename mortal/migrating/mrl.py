@@ -102,7 +102,7 @@ class MRLTrainer(MortalTrainer):
 
 
 def _fitting(config: RunConfig) -> RunConfig:
-    """The configuration with MRL's `max_tokens` reduced to half of the model's context."""
+    """Return the configuration with MRL's `max_tokens` reduced to half of the model's context."""
     most = config.model.max_model_len
     room = min(most, find_context(config.model) or most) // 2
     rollout = config.rollout.model_copy(update={"max_tokens": min(MAX_TOKENS, room)})
@@ -124,7 +124,7 @@ def rewards_of_strings(
 
 
 def of_strings(function: RewardOfStrings) -> RewardOfStrings:
-    """The function with MRL's arguments, called with TRL's; async if the function is."""
+    """Return the function with MRL's arguments, called with TRL's; async if the function is."""
 
     @functools.wraps(function)
     def called(completions: Sequence[Any], **arguments: Any) -> Any:

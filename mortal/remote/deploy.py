@@ -42,8 +42,8 @@ def deploy(options: ModalConfig) -> None:
 
 
 def make_pools() -> None:
-    """The work pools of the deployments, unless they are there: their templates and limits may have
-    been edited.
+    """Make the work pools of the deployments, unless they are there: their templates and limits may
+    have been edited.
 
     Raises `ServerError` if the server of PREFECT_API_URL does not answer.
     """

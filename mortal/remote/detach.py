@@ -18,7 +18,7 @@ import mortal_steps
 from mortal.driver import drive
 from mortal_steps.compute.modal.detached import fetch_reward_models
 from mortal_steps.compute.modal.project import fetch_project
-from mortal_steps.compute.modal.volume_runs import runs_volume
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, TransientError
 from mortal_steps.runs.manifest import RunManifest
@@ -26,7 +26,7 @@ from mortal_steps.runs.run import find_run
 
 
 def drive_here(config: RunConfig) -> str:
-    """What the orchestrator's container does: drive the run to its end; how it ended.
+    """Drive the run to its end in the orchestrator's container; return how it ended.
 
     Only what another attempt may mend is raised, and `KeyboardInterrupt` where the container is
     taken away: Modal calls this again in another one then.
@@ -35,7 +35,7 @@ def drive_here(config: RunConfig) -> str:
     os.chdir(tempfile.mkdtemp())
     os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])  # for its processes
     run_id = str(config.run_id)
-    asyncio.run(fetch_project(runs_volume(config), run_id))
+    asyncio.run(fetch_project(RunsVolume(config.compute.modal.volume), run_id))
     asyncio.run(fetch_reward_models(config, Path("runs") / run_id))
     try:
         drive(config.model_copy(update={"runs_dir": "runs"}), port=0, keep_server=False)
@@ -53,6 +53,7 @@ def drive_here(config: RunConfig) -> str:
 
 
 def _was_asked_to_stop(ended: RunManifest) -> bool:
-    """Whether the run was told to stop, by `mortal stop` or by its cost, and not this process."""
+    """Return whether the run was told to stop, by `mortal stop` or by its cost, and not this
+    process."""
     why = ended.error or ""
     return why.startswith("stopped by ") and not why.startswith("stopped by SIG")

@@ -47,7 +47,7 @@ def try_rollout(
     functions: Mapping[str, Any], config: str | None, prompt: str | None, given: Mapping[str, Any]
 ) -> None:
     """Sample a few prompts in a container; `functions` has one for each engine."""
-    from mortal.terminal.rollout_trial import show_sampled
+    from mortal.terminal.samples import show_sampled
     from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.rollout_trial import NUM_PROBLEMS, chosen_problems
@@ -96,14 +96,14 @@ def clear_cache(model: str | None, yes: bool) -> None:
 
 
 def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
-    """The configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
+    """Return the configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
     from mortal_steps.config.flagged import flagged_config
 
     return flagged_config(Path(config) if config else None, {**_flags(given), "backend": "modal"})
 
 
 def _flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by the flags' own names; rewards, which are one text here, as a list.
+    """Return the values by the flags' own names; rewards, which are one text here, as a list.
 
     Raises `ConfigError` for two names of one flag with different values.
     """

@@ -17,7 +17,7 @@ from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.logs import METRICS
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import find_run
-from mortal_steps.runs.verify import FinishedCheck
+from mortal_steps.runs.verify import RunCheck
 
 STANDING = (MANIFEST_FILE, METRICS)
 """Files of a run from which its line of `mortal status` is made."""
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def summary_there(volume: str, run_id: str) -> RunSummary:
-    """The summary of a run; its paths are those on the Volume."""
+    """Return the summary of a run; its paths are those on the Volume."""
     with tempfile.TemporaryDirectory() as folder:
         run = asyncio.run(volume_runs.look_at(RunsVolume(volume), run_id, Path(folder)))
         summary, final = summarize(run), run.manifest.final
@@ -36,7 +36,8 @@ def summary_there(volume: str, run_id: str) -> RunSummary:
 
 
 def summaries_there(volume: str) -> list[RunSummary]:
-    """The summary of every run on the Volume; a run that is not whole is skipped with a warning."""
+    """Return the summary of every run on the Volume; a run that is not whole is skipped with a
+    warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
         try:
@@ -47,7 +48,7 @@ def summaries_there(volume: str) -> list[RunSummary]:
 
 
 def standings_there(volume: str) -> list[RunStanding]:
-    """The progress of every run on the Volume; a run that is not whole is skipped with a
+    """Return the progress of every run on the Volume; a run that is not whole is skipped with a
     warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
@@ -60,9 +61,9 @@ def standings_there(volume: str) -> list[RunStanding]:
     return in_order(found)
 
 
-def check_there(volume: str, run_id: str) -> FinishedCheck:
+def check_there(volume: str, run_id: str) -> RunCheck:
     """`mortal verify`, done beside the Volume."""
-    check: FinishedCheck = asyncio.run(volume_runs.check_there(RunsVolume(volume), run_id))
+    check: RunCheck = asyncio.run(volume_runs.check_there(RunsVolume(volume), run_id))
     return check
 
 
@@ -73,7 +74,7 @@ def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
 
 
 def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
-    """Who drives the run, according to its lease."""
+    """Return who drives the run, according to its lease."""
     return asyncio.run(volume_lease.find_lease(RunsVolume(volume), run_id))
 
 

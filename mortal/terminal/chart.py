@@ -28,7 +28,8 @@ def chart(
     columns: int = WIDTH + BESIDE,
     encoding: str = "utf-8",
 ) -> list[str]:
-    """Lines of at most 76 columns, or as many as there are `columns`; none for too few steps.
+    """Return lines of at most 76 columns, or as many as there are `columns`; none for too few
+    steps.
 
     Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn` says how the
     completions of either are chosen. If the `encoding` lacks a character, all of it is in ASCII.

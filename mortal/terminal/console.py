@@ -17,7 +17,7 @@ class PlainConsole(Console):
         super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, stderr=stderr)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """What rich makes of every string that it is given, in tables, too."""
+        """Render every string that rich is given, in tables, too."""
         return super().render_str(printable(text), **options)
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mortal.terminal.chart import chart
-from mortal.terminal.console import console
+from mortal.terminal.console import PlainConsole, console
 from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
@@ -20,6 +20,8 @@ from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
+from mortal_steps.runs.checked import Checked
+from mortal_steps.runs.verify import RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -32,7 +34,7 @@ UI_TIMEOUT_S = 2.0
 
 
 def show_run(run: RunSummary, *, page: str | None = None) -> None:
-    """Everything about one run; `page`: where its page opens, if its Prefect server runs."""
+    """Print everything about one run; `page`: where its page opens, if its Prefect server runs."""
     title = f"  {run.status}, step {run.step} of {run.max_steps}"
     console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
@@ -104,8 +106,8 @@ def _show_files(run: RunSummary, page: str | None) -> None:
 
 
 def show_outcome(run: RunSummary, seconds: float, *, page: str | None) -> None:
-    """What a command that drove a run says at its end; `page`: where its page opens, if its Prefect
-    server still runs."""
+    """Print what a command that drove a run says at its end; `page`: where its page opens, if its
+    Prefect server still runs."""
     console.print()
     show_run(run, page=page)
     console.print(f"  this command took {seconds:.0f} s")
@@ -115,7 +117,7 @@ def show_outcome(run: RunSummary, seconds: float, *, page: str | None) -> None:
 
 
 def _show_quarantined(run: RunSummary) -> None:
-    """The problems that rewards failed on most often; there may be as many as problems."""
+    """Print the problems that rewards failed on most often; there may be as many as problems."""
     if not run.quarantined:
         return
     num_problems = len({one.problem_id for one in run.quarantined})
@@ -165,7 +167,8 @@ def _scores(run: RunSummary) -> str:
 
 
 def _times(run: RunSummary) -> str:
-    """When it began and how long that took; a run that nobody drives may have rested meanwhile."""
+    """Return when it began and how long that took; a run that nobody drives may have rested
+    meanwhile."""
     now = time.time()
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
     began = f"{at}, {duration(now - run.created_at)} ago"
@@ -184,12 +187,12 @@ def _rewards(run: RunSummary) -> str:
 
 
 def line(name: str, text: str) -> None:
-    """One fact of a run, below its name."""
+    """Print one fact of a run, below its name."""
     console.print(f"  {name:<12} {text}")
 
 
 def page_now(ui_url: str | None) -> str | None:
-    """Where the page of the run's last flow run can be expected to open now; None: nowhere.
+    """Return where the page of the run's last flow run can be expected to open now; None: nowhere.
 
     A server of ours ends with the commands that use it, and may be at another port since. So on
     loopback it is looked for.
@@ -209,3 +212,53 @@ def _listens(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+class CheckProgress:
+    """Shows how a check of a run goes on: how much was read, and each damaged file at once."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """`quiet`: damaged files are listed at the end alone, as JSON."""
+        self._quiet = quiet
+        self._num_files = self._num_bytes = 0
+        self._status = PlainConsole(stderr=True).status("checking")
+
+    def __enter__(self) -> CheckProgress:
+        self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._status.stop()
+
+    def note(self, file: Checked) -> None:
+        """Count a file that was checked."""
+        self._num_files, self._num_bytes = self._num_files + 1, self._num_bytes + file.num_bytes
+        self._status.update(f"checking: {self._num_files} files, {self._num_bytes / 1e9:.2f} GB")
+        if file.damage is not None and not self._quiet:
+            console.print(f"{file.path} {file.damage}: {file.outcome}")
+
+
+def show_check(check: RunCheck, *, as_json: bool) -> bool:
+    """Print the result of a check; returns whether nothing is damaged."""
+    damaged = [file for file in check.files if file.damage is not None]
+    num_files, num_bytes = len(check.files), sum(file.num_bytes for file in check.files)
+    if as_json:
+        console.print_json(
+            data={
+                "files": num_files,
+                "bytes": num_bytes,
+                "steps": check.num_steps,
+                "linked": check.num_linked,
+                "damaged": [
+                    {"path": str(f.path), "damage": f.damage, "outcome": f.outcome} for f in damaged
+                ],
+            }
+        )
+    elif damaged and check.is_driven:
+        console.print("The run is being driven: what it replaces meanwhile can look damaged.")
+    elif not damaged:
+        console.print(
+            f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "
+            f"the chain of {check.num_linked} steps is whole"
+        )
+    return not damaged

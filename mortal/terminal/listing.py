@@ -1,10 +1,12 @@
-"""`mortal runs`: a line per run for people, tab-separated values for programs."""
+"""`mortal runs`, `list-checkpoints`: lines for people, tab-separated values for programs."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -16,11 +18,12 @@ from mortal_steps.report.units import duration, number
 
 COLUMNS = ["run", "status", "step", "max_steps", "began", "updated", "reward", "held_out", "took_s"]
 """Of the tab-separated list."""
+CHECKPOINT_COLUMNS = ("run", "step", "best")
 HEADING = ("run", "status", "step", "age", "took", "reward", "held-out")
 
 
 def print_runs(summaries: Sequence[RunSummary]) -> None:
-    """One line per run; no id is ever cut, however narrow the terminal is."""
+    """Print one line per run; no id is ever cut, however narrow the terminal is."""
     if not console.is_terminal:
         _print_values(summaries)
         return
@@ -42,7 +45,7 @@ def print_runs(summaries: Sequence[RunSummary]) -> None:
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row; no cell is ever cut."""
+    """Return a line for each row; no cell is ever cut."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -68,5 +71,31 @@ def _print_values(summaries: Sequence[RunSummary]) -> None:
 
 
 def moment(seconds: float) -> str:
-    """A time of day here, with its offset, such as 2026-01-31T23:59:59+01:00."""
+    """Return a time of day here, with its offset, such as 2026-01-31T23:59:59+01:00."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def print_checkpoints(summaries: Sequence[RunSummary], *, as_json: bool) -> None:
+    """Print the checkpoints of each run, oldest first; in a pipe as tab-separated values."""
+    found = [row for run in summaries for row in _rows(run)]
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    if not found:
+        typer.echo("no checkpoints", err=True)
+        return
+    lines = [CHECKPOINT_COLUMNS, *(tuple(map(_cell, row.values())) for row in found)]
+    for line in in_columns(lines) if console.is_terminal else map("\t".join, lines):
+        typer.echo(line)
+
+
+def _rows(run: RunSummary) -> list[dict[str, Any]]:
+    return [
+        {"run": run.run_id, "step": step, "best": step == run.best_step} for step in run.checkpoints
+    ]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "best" if value else ""
+    return printable(str(value))

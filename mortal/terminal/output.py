@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -9,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -22,6 +24,7 @@ MOST_LINES = 12
 TRACEBACK = "Traceback (most recent call last):\n"
 UNFORGIVING = ("strict", "surrogateescape")
 """What Python does with a character that an encoding does not have: raise an error."""
+STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 RUNS_DIR = "MORTAL_RUNS_DIR"
 """Environment variable: the folder that holds all runs."""
 DEBUG = "MORTAL_DEBUG"
@@ -29,7 +32,8 @@ DEBUG = "MORTAL_DEBUG"
 
 
 def say(text: str) -> None:
-    """A line for the user, who may read no more; that is no reason to end what is going on."""
+    """Print a line for the user, who may read no more; that is no reason to end what is going
+    on."""
     with spinner.aside():
         try:
             typer.echo(printable(text))
@@ -38,7 +42,7 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """An error for the user."""
+    """Print an error for the user."""
     _complain(f"error: {printable(text)}", "red")
 
 
@@ -51,14 +55,15 @@ def _complain(text: str, colour: str) -> None:
 
 
 def print_what_can_be_printed() -> None:
-    """A `?` in the place of what a terminal's encoding does not have, rather than an error."""
+    """Print a `?` in the place of what a terminal's encoding does not have, rather than an
+    error."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in UNFORGIVING:
         sys.stdout.reconfigure(errors="replace")
 
 
 def shortened(text: str, whole: str) -> str:
-    """A message without its traceback, or with its middle left out where it is long; `whole` says
-    where all of it is."""
+    """Return a message without its traceback, or with its middle left out where it is long; `whole`
+    says where all of it is."""
     reason, found, trace = text.rstrip().partition(f"\n{TRACEBACK}")
     if found:
         return f"{reason}\n    ({len(trace.splitlines()) + 1} lines of traceback: {whole})"
@@ -71,7 +76,7 @@ def shortened(text: str, whole: str) -> str:
 
 
 def explain(error: Exception) -> None:
-    """An error that was raised on purpose; what is too long for a terminal is in a file."""
+    """Print an error that was raised on purpose; what is too long for a terminal is in a file."""
     text = str(error)
     if shortened(text, "") != text and (file := _kept(text)) is not None:
         text = shortened(text, file)
@@ -79,7 +84,8 @@ def explain(error: Exception) -> None:
 
 
 def explain_crash(error: Exception) -> None:
-    """One line for an error that nobody foresaw, and a file with all that is known of it."""
+    """Print one line for an error that nobody foresaw, and write a file with all that is known of
+    it."""
     known = "".join(traceback.format_exception(error))
     file = _kept(known)
     if file is None:
@@ -90,7 +96,8 @@ def explain_crash(error: Exception) -> None:
 
 
 def _kept(text: str) -> str | None:
-    """Path of a new file that holds the text; None if none can be written, on a full disk say."""
+    """Write the text into a new file and return its path; None if none can be written, on a full
+    disk say."""
     try:
         with tempfile.NamedTemporaryFile(
             "w",
@@ -118,12 +125,13 @@ class _PlainWarnings(logging.Handler):
 
 
 def wants_tracebacks() -> bool:
-    """Whether the user asked for them."""
+    """Return whether the user asked for them."""
     return bool(os.environ.get(DEBUG))
 
 
 def run_argument(run_dir: Path) -> str:
-    """How a command names a run: by its id, and by its folder where `mortal` would not look."""
+    """Return how a command names a run: by its id, and by its folder where `mortal` would not
+    look."""
     usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
     folder = run_dir.absolute().parent
     where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
@@ -131,9 +139,46 @@ def run_argument(run_dir: Path) -> str:
 
 
 def checking(text: str) -> None:
-    """What is being looked at before a run begins: beside the spinner, or a line where no terminal
-    is."""
+    """Show what is being looked at before a run begins: beside the spinner, or a line where no
+    terminal is."""
     if sys.stderr.isatty():
         spinner.show(printable(text))
     else:
         say(f"{text} ...")
+
+
+def open_closed_streams() -> None:
+    """Let each standard stream that is closed lead to nowhere.
+
+    The next file that is opened would take its number otherwise, and whatever writes to the stream
+    would write into a file of the run.
+    """
+    for number, (name, mode) in enumerate(STREAMS):
+        if getattr(sys, name) is not None or _is_open(number):
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        os.set_inheritable(number, True)
+        stream = os.fdopen(number, mode, encoding="utf-8", errors="replace", closefd=False)
+        setattr(sys, name, stream)
+
+
+@contextlib.contextmanager
+def losing_what_cannot_be_printed() -> Iterator[None]:
+    """What the block prints is lost where standard output is full, or nobody reads it any more; so
+    is what is printed after that."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, SystemExit):  # the latter is rich's word for a reader that is gone
+        lead_nowhere(sys.stdout)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True

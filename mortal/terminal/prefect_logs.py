@@ -31,7 +31,7 @@ def calm_console() -> None:
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Whether `mortal` does not say it anyway."""
+    """Return whether `mortal` does not say it anyway."""
     message = record.getMessage()
     if record.name == "prefect.engine" and message.startswith("View at "):
         return False  # the flow run's own logger gives the same address

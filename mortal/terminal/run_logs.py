@@ -11,16 +11,14 @@ import typer
 
 from mortal_steps.errors import DataError
 from mortal_steps.report.printable import printable
-from mortal_steps.runs.flow_log import FLOW_LOG
-from mortal_steps.runs.view import RunView
+from mortal_steps.runs.logs import FLOW_LOG
+from mortal_steps.runs.run import Run
 
 LOOK_EVERY_S = 0.5
-LINE_BYTES = 400
-"""Bytes at a file's end that are read for each line that is wanted, at first."""
 
 
-def find_logs(run: RunView, role: str | None, worker: int | None) -> list[Path]:
-    """The log files of a role's workers, or the flow's own.
+def find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
+    """Return the log files of a role's workers, or the flow's own.
 
     Raises `DataError` where there is none.
     """
@@ -38,14 +36,15 @@ def find_logs(run: RunView, role: str | None, worker: int | None) -> list[Path]:
     if not found:
         who = "the flow" if role is None else role if worker is None else f"{role} {worker}"
         names = ", ".join(path.stem for path in there) or "none"
-        on_modal = run.recorded_config().backend == "modal"
+        on_modal = run.settings()["compute"]["backend"] == "modal"
         elsewhere = "; workers on Modal log there: `modal app logs`" if on_modal else ""
         raise DataError(f"there is no log of {who} in {folder} (logs there: {names}){elsewhere}")
     return found
 
 
 def print_logs(paths: Sequence[Path], num_lines: int, goes_on: Callable[[], bool] | None) -> None:
-    """The last lines of each file; with `goes_on` also what is appended, as long as it says so."""
+    """Print the last lines of each file; with `goes_on` also what is appended, as long as it says
+    so."""
     names = {path: f"{path.stem} | " if len(paths) > 1 else "" for path in paths}
     tails = {path: _Tail(path) for path in paths}
     for path in paths:
@@ -71,20 +70,12 @@ class _Tail:
         """A line that has no end yet."""
 
     def last(self, count: int) -> list[str]:
-        """The last lines that are whole."""
-        size, wanted = self._path.stat().st_size, LINE_BYTES * (count + 1)
-        while True:
-            self._at, self._rest = max(0, size - wanted), b""
-            began = self._at
-            lines = list(self.new())
-            if began == 0:
-                return lines[-count:] if count else []
-            if len(lines) > count:  # the first may lack its beginning
-                return lines[-count:] if count else []
-            wanted *= 2
+        """Read the last lines that are whole."""
+        lines = list(self.new())
+        return lines[-count:] if count else []
 
     def new(self) -> Iterator[str]:
-        """What was appended since the last look, as whole lines."""
+        """Yield what was appended since the last look, as whole lines."""
         with self._path.open("rb") as file:
             if file.seek(0, os.SEEK_END) < self._at:
                 self._at, self._rest = 0, b""

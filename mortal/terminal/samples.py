@@ -1,9 +1,11 @@
-"""`mortal show --samples`: completions with their prompts and scores."""
+"""Completions with their prompts: those of a run with scores, those of a trial with their pace."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
+import typer
 from rich.text import Text
 
 from mortal.terminal.console import console
@@ -11,10 +13,11 @@ from mortal.terminal.display import line
 from mortal_steps.report.printable import printable
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.units import number
+from mortal_steps.rollout.trial import SampledProblems
 
 
 def show_samples(samples: Sequence[Sample]) -> None:
-    """Each under a heading with its scores."""
+    """Print each under a heading with its scores."""
     for sample in samples:
         scores = ", ".join(f"{name} {number(value)}" for name, value in sample.rewards.items())
         about = f"  {sample.problem_id}, reward {number(sample.reward)} ({scores})"
@@ -29,8 +32,44 @@ def show_samples(samples: Sequence[Sample]) -> None:
 
 
 def block(name: str, text: str) -> None:
-    """A text beside its name, line below line."""
+    """Print a text beside its name, line below line."""
     first, *rest = text.splitlines() or [""]
     line(name, first)
     for more in rest:
         line("", more)
+
+
+def show_sampled(sampled: SampledProblems, *, as_json: bool) -> None:
+    """Print every completion, and the pace of all together."""
+    if as_json:
+        typer.echo(json.dumps(_record(sampled), indent=1))
+        return
+    for group in sampled.groups:
+        typer.echo()
+        block("prompt", prompt_text(group.problem.prompt))
+        for completion in group.completions:
+            block("completion", completion.text)
+    typer.echo(
+        f"\n{sampled.num_completions} completions, {sampled.num_tokens:,} tokens in "
+        f"{sampled.sample_s:.1f} s: {sampled.tokens_per_s:,.0f} tokens/s "
+        f"(ready to sample after {sampled.start_s:.1f} s)"
+    )
+
+
+def _record(sampled: SampledProblems) -> dict[str, object]:
+    return {
+        "completions": [
+            {
+                "prompt": group.problem.prompt,
+                "completion": completion.text,
+                "tokens": completion.num_sampled,
+                "finish_reason": completion.finish_reason,
+            }
+            for group in sampled.groups
+            for completion in group.completions
+        ],
+        "tokens": sampled.num_tokens,
+        "tokens_per_s": sampled.tokens_per_s,
+        "start_s": sampled.start_s,
+        "sample_s": sampled.sample_s,
+    }

@@ -22,7 +22,7 @@ TROUBLES = ("abstained", "failed", "failed_calls")
 
 
 def show_trial(trial: Trial) -> None:
-    """Every completion, why some have no scores, and each function over all of them."""
+    """Print every completion, why some have no scores, and each function over all of them."""
     if console.is_terminal:
         console.print(_completions_table(trial))
         console.print(_functions_table(trial.functions))
@@ -35,7 +35,7 @@ def show_trial(trial: Trial) -> None:
 
 
 def conclusions(trial: Trial) -> list[str]:
-    """What failed, in sentences."""
+    """Return what failed, in sentences."""
     found = []
     reasons: dict[str, list[str]] = {}
     for each in trial.completions:
@@ -135,7 +135,7 @@ def _reward(completion: TriedCompletion) -> str:
 
 
 def _short(text: str) -> str:
-    """One line; a completion answers at its end, so its middle goes."""
+    """Shorten a text to one line; a completion answers at its end, so its middle goes."""
     line = " ".join(printable(text).split())
     if len(line) <= TEXT_WIDTH:
         return line

@@ -72,7 +72,7 @@ def watch(look: Callable[[], Sequence[RunStanding]], every_s: float = LOOK_EVERY
 
 
 def _picture(standings: Sequence[RunStanding], *, most: int | None) -> Text:
-    """A line for each run, and one below it that says what it waits for; `most` lines."""
+    """Return a line for each run, and one below it that says what it waits for; `most` lines."""
     if not standings:
         return Text("no runs here yet")
     rows = [HEADING, *map(_cells, standings)]
@@ -100,7 +100,7 @@ def _cells(run: RunStanding) -> tuple[str, ...]:
 
 
 def _when(run: RunStanding) -> str:
-    """When it will end, or when it last changed."""
+    """Return when it will end, or when it last changed."""
     if run.eta_s is not None:
         return f"{clock(run.eta_s)} left"
     return f"{duration(time.time() - run.updated_at)} ago"

@@ -90,8 +90,8 @@ def _run(config: RunConfig) -> Run:
 
 
 def _registry(run: Run) -> Registry:
-    """The registry in which a run's model is kept while it is sampled. It lies beside the other
-    objects of trainers."""
+    """Return the registry in which a run's model is kept while it is sampled. It lies beside the
+    other objects of trainers."""
     folder = run.store.root.absolute().parent / FOLDER / "asked"
     folder.mkdir(parents=True, exist_ok=True)
     return Registry(folder, run.info.run_id)

@@ -24,7 +24,7 @@ KEYS: Mapping[str, str] = {
 
 
 def prompts_of(prompts: Prompts) -> list[Prompt]:
-    """The prompts as a list. Raises `DataError` for anything that is not a prompt."""
+    """Return the prompts as a list. Raises `DataError` for anything that is not a prompt."""
     if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping):
         raise DataError(
             f"generate: prompts is of type {type(prompts).__name__}; give a text, a list of texts, "
@@ -39,8 +39,8 @@ def prompts_of(prompts: Prompts) -> list[Prompt]:
 def sampling_of(
     config: RunConfig, num_generations: int, given: Mapping[str, Any]
 ) -> SamplingParams:
-    """The sampling parameters of a run, with those that were given in their place; None leaves one
-    as it is. Raises `ConfigError` for an invalid value."""
+    """Return the sampling parameters of a run, with those that were given in their place; None
+    leaves one as it is. Raises `ConfigError` for an invalid value."""
     if not isinstance(num_generations, int) or num_generations < 1:
         raise ConfigError(f"generate: num_generations = {num_generations!r}: give 1 or more")
     asked_for = {name: value for name, value in given.items() if value is not None}

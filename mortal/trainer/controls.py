@@ -74,7 +74,7 @@ class RunControls:
         return self.result()
 
     def result(self) -> TrainingResult:
-        """The result of the run so far, whether it is driven here or on Modal. Raises
+        """Return the result of the run so far, whether it is driven here or on Modal. Raises
         `RunNotFoundError` before the run has begun."""
         run = self._run()
         if not elsewhere.may_be_elsewhere(run):
@@ -180,8 +180,8 @@ class RunControls:
         return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
 
     def status(self) -> RunStanding:
-        """The present state of the run: its step, its reward, and what it is waiting for. If the
-        run is driven on this machine, also its pace and ETA."""
+        """Return the present state of the run: its step, its reward, and what it is waiting for. If
+        the run is driven on this machine, also its pace and ETA."""
         run = self._run()
         return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
 

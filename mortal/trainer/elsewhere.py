@@ -15,18 +15,20 @@ from mortal_steps.runs.run import Run
 
 
 def may_be_elsewhere(run: Run) -> bool:
-    """Whether the Volume on Modal may hold news of the run that its directory here does not."""
+    """Return whether the Volume on Modal may hold news of the run that its directory here does
+    not."""
     on_modal = run.config.compute.backend == "modal"
     return on_modal and run.status() != "running" and not run.is_complete()
 
 
 def look(run: Run) -> RunStanding:
-    """The state of the run on the Volume, or the state here if it is not on the Volume."""
+    """Return the state of the run on the Volume, or the state here if it is not on the Volume."""
     from mortal.remote.runs import STANDING  # a local run needs no client of Modal's
     from mortal_steps.compute.modal.retry import run_in_thread
-    from mortal_steps.compute.modal.volume_runs import look_at, runs_volume
+    from mortal_steps.compute.modal.volume import RunsVolume
+    from mortal_steps.compute.modal.volume_runs import look_at
 
-    volume = runs_volume(run.config)
+    volume = RunsVolume(run.config.compute.modal.volume)
     with tempfile.TemporaryDirectory() as folder:
         try:
             there = run_in_thread(look_at(volume, run.info.run_id, Path(folder), STANDING))
@@ -39,8 +41,9 @@ def bring_here(run: Run) -> None:
     """Copy the run's records from the Volume, and the final model if the run has ended."""
     from mortal_steps.compute.modal import volume_runs
     from mortal_steps.compute.modal.retry import run_in_thread
+    from mortal_steps.compute.modal.volume import RunsVolume
 
-    run_in_thread(volume_runs.bring_here(volume_runs.runs_volume(run.config), run.store))
+    run_in_thread(volume_runs.bring_here(RunsVolume(run.config.compute.modal.volume), run.store))
 
 
 def stop(run: Run, timeout_s: float) -> None:

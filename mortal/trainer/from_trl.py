@@ -86,8 +86,8 @@ GONE: Mapping[str, str] = {
 
 
 def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The parameters of a `MortalTrainer` without `args` and `others`, which have become other
-    parameters and keys in `config`; and a sentence for each option that changes nothing.
+    """Return the parameters of a `MortalTrainer` without `args` and `others`, which have become
+    other parameters and keys in `config`; and a sentence for each option that changes nothing.
 
     Raises `ConfigError` for what cannot be translated, and for what is given twice.
     """
@@ -112,13 +112,13 @@ def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
 
 
 def repository(args: Any) -> str | None:
-    """The repository on the hub that TRL's configuration names."""
+    """Return the repository on the hub that TRL's configuration names."""
     return None if args is None else args.hub_model_id or Path(args.output_dir).name
 
 
 def _options_among(others: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, Any]:
-    """The options of TRL's configurations among further keyword arguments. Raises `ConfigError` for
-    arguments of its trainers, and for any other name."""
+    """Return the options of TRL's configurations among further keyword arguments. Raises
+    `ConfigError` for arguments of its trainers, and for any other name."""
     known = {name for kind in CONFIGS.values() for name in options_of(kind)}
     for name, value in others.items():
         if instead := TRAINER_ARGUMENTS.get(name):
@@ -137,12 +137,13 @@ def _options_among(others: Mapping[str, Any], parameters: Iterable[str]) -> dict
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether an argument of a trainer asks for nothing, such as `optimizers=(None, None)`."""
+    """Return whether an argument of a trainer asks for nothing, such as `optimizers=(None,
+    None)`."""
     return not any(part is not None for part in value) if isinstance(value, tuple) else not value
 
 
 def _kind_of(args: Any) -> str:
-    """The configuration of TRL's that `args` is."""
+    """Return the configuration of TRL's that `args` is."""
     kind = next((k.__name__ for k in type(args).__mro__ if k.__name__ in CONFIGS.values()), None)
     if kind is None:
         raise ConfigError(
@@ -177,7 +178,7 @@ def _check_once(found: Mapping[str, Any], others: Mapping[str, Any], kind: str) 
 
 
 def _chosen(args: Any, kind: str) -> set[str]:
-    """The options that have another value than TRL's default."""
+    """Return the options that have another value than TRL's default."""
     made = next(k for k in type(args).__mro__ if k.__name__ == kind)
     default = made(use_cpu=args.use_cpu, bf16=args.bf16, fp16=args.fp16)
     found = {n for n in options_of(kind) if getattr(args, n) != getattr(default, n)}
@@ -190,8 +191,8 @@ def _chosen(args: Any, kind: str) -> set[str]:
 def _with_options(
     found: dict[str, Any], values: dict[str, Any], chosen: set[str], is_whole: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The parameters with options of TRL's. `chosen` are those that a person has set; `is_whole` is
-    whether the others have TRL's defaults."""
+    """Return the parameters with options of TRL's. `chosen` are those that a person has set;
+    `is_whole` is whether the others have TRL's defaults."""
     idle: dict[str, str] = {}
     keys = {SAME[n]: value for n, value in values.items() if n in SAME and value is not None}
     keys |= {OTHER[n]: values[n] for n in OTHER if n in chosen}
@@ -232,7 +233,7 @@ def _with_options(
 
 
 def _mode(mode: Mode | None, values: Mapping[str, Any]) -> tuple[Mode, dict[str, Any]]:
-    """Where it samples, and keys for the engine that the mode leaves open."""
+    """Return where it samples, and keys for the engine that the mode leaves open."""
     vllm = values["use_vllm"]
     apart = vllm and values.get("vllm_mode") == "server"
     mode = mode or (Distributed() if apart else SingleNode(use_vllm=vllm))
@@ -256,7 +257,7 @@ def _runs_dir(runs_dir: str | Path, output_dir: str) -> str:
 
 
 def _loading(given: Any, found: dict[str, Any], idle: dict[str, str]) -> dict[str, Any]:
-    """Keys for arguments of `from_pretrained`. A quantization is a parameter."""
+    """Return keys for arguments of `from_pretrained`. A quantization is a parameter."""
     options = dict(json.loads(given) if isinstance(given, str) else given or {})
     model, quantization = found["model"], options.pop("quantization_config", None)
     found["quantization_config"] = found["quantization_config"] or quantization
@@ -279,7 +280,7 @@ def _loading(given: Any, found: dict[str, Any], idle: dict[str, str]) -> dict[st
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A value as TOML has it."""
+    """Return a value as TOML has it."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -296,7 +297,7 @@ def _key(option: str) -> str:
 
 
 def _placed(found: dict[str, Any], keys: Mapping[str, Any], asked: set[str]) -> dict[str, Any]:
-    """The parameters with these keys: those of parameters there, the others in `config`."""
+    """Return the parameters with these keys: those of parameters there, the others in `config`."""
     parameters = {key: name for name, key in KEYS.items()}
     own = dict(flat(found["config"] or {}))
     for table in {key.rpartition(".")[0] for key in keys} & own.keys():

@@ -12,7 +12,7 @@ class MetricsTable(pandas.DataFrame):  # type: ignore[misc]
     found by name as well: `metrics["train_runtime"]`."""
 
     def __getitem__(self, key: Any) -> Any:
-        """A column, several of them, or a figure of the whole run."""
+        """Return a column, several of them, or a figure of the whole run."""
         if isinstance(key, str) and key not in self.columns and key in self.attrs:
             return self.attrs[key]
         return super().__getitem__(key)

@@ -67,7 +67,7 @@ class SingleNode:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Keys of the configuration."""
+        """Return keys of the configuration."""
         serves = self.use_vllm and self.vllm_mode == "serve"
         return {
             "compute.mode": "single_node",
@@ -77,7 +77,7 @@ class SingleNode:
         }
 
     def containers(self) -> str:
-        """What it takes on Modal, in words."""
+        """Return what it takes on Modal, in words."""
         return f"one container with {_name(self.gpu)}"
 
 
@@ -104,7 +104,7 @@ class Distributed:
         _checked(_name(self.rollout), "Distributed(rollout=...)")
 
     def settings(self) -> dict[str, Any]:
-        """Keys of the configuration."""
+        """Return keys of the configuration."""
         return {
             "compute.mode": "distributed",
             "compute.modal.actor": _name(self.actor),
@@ -115,7 +115,7 @@ class Distributed:
         }
 
     def containers(self) -> str:
-        """What it takes on Modal, in words."""
+        """Return what it takes on Modal, in words."""
         workers = self.num_rollout_workers or ROLLOUT_WORKERS
         return f"the actor on {_name(self.actor)} and {workers} x {_name(self.rollout)}"
 

@@ -26,7 +26,7 @@ KERNEL = "ZMQInteractiveShell"
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process."""
+    """Return whether a Jupyter kernel runs this process."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return type(shell).__name__ == KERNEL

@@ -62,8 +62,8 @@ DEFAULT_EVAL_STEPS = 100
 
 
 def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that follow from parameters which are not plain values: the mode, and all those that
-    may be objects. Raises the errors of the modules in `objects`."""
+    """Return the keys that follow from parameters which are not plain values: the mode, and all
+    those that may be objects. Raises the errors of the modules in `objects`."""
     runs_dir = _checked_runs_dir(given["runs_dir"])
     keys: dict[str, Any] = {
         **checked_mode(given["mode"]).settings(),
@@ -98,16 +98,16 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked_runs_dir(given: Any) -> str:
-    """The runs directory, checked early because objects are written there before the configuration
-    is checked. Raises `ConfigError`."""
+    """Return the runs directory, checked early because objects are written there before the
+    configuration is checked. Raises `ConfigError`."""
     if not isinstance(given, str | Path) or not str(given):
         raise ConfigError(f"{ORIGIN}: runs_dir = {given!r}: name a folder, such as 'runs'")
     return str(given)
 
 
 def _terms_in(given: Mapping[str, Any]) -> list[Any] | None:
-    """The rewards in the parameter `config`; None if there are none. Raises `ConfigError` if there
-    are others in parameters."""
+    """Return the rewards in the parameter `config`; None if there are none. Raises `ConfigError` if
+    there are others in parameters."""
     table = dict(flat(given["config"] or {}))
     if not any(key in table for key in REWARDS):
         return None
@@ -130,7 +130,7 @@ def _check_programs_are_scored(terms: Sequence[Mapping[str, Any]]) -> None:
 
 
 def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig:
-    """The configuration that the parameters `given` describe.
+    """Return the configuration that the parameters `given` describe.
 
     `decided` holds the keys of `decided_keys`. The parameter `config` holds any other keys by their
     dotted names. Raises `ConfigError`, which names the key, the value and the remedy.
@@ -148,7 +148,8 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
 
 
 def checked_mode(mode: Any) -> Mode:
-    """The mode itself, by default `Distributed()`. Raises `ConfigError` if it is not a mode."""
+    """Return the mode itself, by default `Distributed()`. Raises `ConfigError` if it is not a
+    mode."""
     if mode is None:
         return Distributed()
     if not isinstance(mode, Mode):
@@ -165,8 +166,8 @@ def check_table(config: Any) -> None:
 
 
 def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
-    """The keys for parameters that a fork changes. Raises `ConfigError` for a parameter that a fork
-    cannot change."""
+    """Return the keys for parameters that a fork changes. Raises `ConfigError` for a parameter that
+    a fork cannot change."""
     keys: dict[str, Any] = {}
     for name, value in changes.items():
         if name == "reward_funcs":
@@ -201,7 +202,7 @@ OF_MODES: dict[str, Any] = {
 
 
 def overrides(keys: Mapping[str, Any]) -> list[str]:
-    """The keys in the form that `--set` takes: `KEY=VALUE`, with a TOML value."""
+    """Return the keys in the form that `--set` takes: `KEY=VALUE`, with a TOML value."""
     return [f"{key}={_toml(value)}" for key, value in keys.items()]
 
 

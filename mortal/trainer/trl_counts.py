@@ -30,8 +30,8 @@ STEPS = ("max_steps", "save_strategy", "eval_strategy", *IN_BATCHES)
 def sizes_of(
     values: Mapping[str, Any], keys: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The size of a batch in prompts, from sizes in completions. `keys` has what options of the
-    same meaning have become.
+    """Return the size of a batch in prompts, from sizes in completions. `keys` has what options of
+    the same meaning have become.
 
     Raises `ConfigError` for a batch that is no whole number of prompts, or has a size already.
     """
@@ -90,7 +90,7 @@ def steps_of(values: Mapping[str, Any], chosen: set[str], idle: dict[str, str]) 
 
 
 def named_steps(values: Mapping[str, Any], idle: dict[str, str]) -> dict[str, Any]:
-    """The same for options that are given by name, which count batches already."""
+    """Return the same for options that are given by name, which count batches already."""
     check_strategies(values, idle)
     found = {key: values[name] for name, key in IN_BATCHES.items() if name in values}
     return found | ({"evaluation.eval_steps": 0} if values.get("eval_strategy") == "no" else {})

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mortal_steps.config import RoleConfig, RunConfig
+from mortal_steps.config import LocalConfig, RoleConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.system.gpus import NONE, has_gpu
 
@@ -85,14 +85,14 @@ def devices_of(role_config: RoleConfig) -> tuple[str, ...]:
     return role_config.devices or tuple(filter(None, [role_config.env.get(VISIBLE)]))
 
 
-def gpus_of_role(config: RunConfig, role: Literal["actor", "rollout"]) -> dict[str, Gpu]:
+def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[str, Gpu]:
     """The GPUs that a role's workers may use, by the names that the configuration or the
     environment has for them: those that it names, or all that are visible.
 
     Raises `ConfigError` for one that is not there.
     """
-    role_config = getattr(config.compute.local, role)
-    seen = _visible_to(config, role)
+    role_config = getattr(local, role)
+    seen = _visible_to(local, role)
     if not devices_of(role_config):
         return {gpu.address: gpu for gpu in seen}
     found: dict[str, Gpu] = {}
@@ -102,10 +102,9 @@ def gpus_of_role(config: RunConfig, role: Literal["actor", "rollout"]) -> dict[s
     return found
 
 
-def _visible_to(config: RunConfig, role: Literal["actor", "rollout"]) -> tuple[Gpu, ...]:
+def _visible_to(local: LocalConfig, role: Literal["actor", "rollout"]) -> tuple[Gpu, ...]:
     """The GPUs that the environment lets a role see. The interpreter of the actor answers for both,
     unless its torch has no CUDA."""
-    local = config.compute.local
     own = getattr(local, role).python or sys.executable
     visible = os.environ.get(VISIBLE)
     found = ask_gpus(local.actor.python or sys.executable, visible)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.training import TrainingConfig
+from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.models.shape import ModelShape
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -61,21 +60,27 @@ class _Numbers:
 
 
 def training_memory(
-    config: RunConfig, shape: ModelShape, *, prompt: int, autocast: bool, on_gpu: bool = True
+    model: ModelConfig,
+    training: TrainingConfig,
+    shape: ModelShape,
+    *,
+    prompt: int,
+    autocast: bool,
+    on_gpu: bool = True,
 ) -> TrainingMemory:
     """The memory of a train step whose prompts have `prompt` tokens, and whose completions are of
     full length. Without `on_gpu`, as TRL computes it without Triton."""
-    training = config.training
-    dtype = shape.dtype if config.model.dtype == "auto" else config.model.dtype
+    dtype = shape.dtype if model.dtype == "auto" else model.dtype
     weight = BYTES.get(dtype or "float32", 4)
     numbers = _Numbers(weight=weight, compute=2 if autocast else weight)
     rows = training.rows // training.steps_per_generation
     length = prompt + training.max_completion_length
     tokens = rows * length
     trained, size = trained_parameters(training, shape), 4 if training.use_lora else weight
-    if config.model.quantization:
+    if model.quantization:
         size = 2  # TRL trains the adapter of a quantized model in bfloat16
-    weights = _weights(config, shape, weight) + (size * trained if training.use_lora else 0)
+    adapter = size * trained if training.use_lora else 0
+    weights = _weights(model, training, shape, weight) + adapter
 
     layer = tokens * _saved(training, shape, numbers, length, on_gpu)
     working = tokens * _working(shape, numbers)
@@ -110,13 +115,13 @@ def training_memory(
     )
 
 
-def _weights(config: RunConfig, shape: ModelShape, weight: int) -> int:
+def _weights(model: ModelConfig, training: TrainingConfig, shape: ModelShape, weight: int) -> int:
     """Bytes of the model, and of the reference model where there is one."""
-    if config.model.quantization:  # of all matrices but the embeddings, with their scales
+    if model.quantization:  # of all matrices but the embeddings, with their scales
         embeddings = (2 - shape.tied) * shape.embedding
-        part = 1.05 if config.model.quantization.get("load_in_8bit") else 0.55
+        part = 1.05 if model.quantization.get("load_in_8bit") else 0.55
         return weight * embeddings + round(part * (shape.parameters - embeddings))
-    reference = config.training.beta > 0 and not config.training.use_lora
+    reference = training.beta > 0 and not training.use_lora
     return (1 + reference) * weight * shape.parameters
 
 

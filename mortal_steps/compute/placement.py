@@ -66,7 +66,8 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
     actor = _used_by(placed, "actor", 1)
     engines = _used_by(placed, "rollout", placed.num_rollout_workers if samples else 0)
     used = {gpu.uuid for gpus in (*actor, *engines) for gpu in gpus}
-    there = {**gpus_of_role(config, "actor"), **gpus_of_role(config, "rollout")}
+    local = config.compute.local
+    there = {**gpus_of_role(local, "actor"), **gpus_of_role(local, "rollout")}
     idle = {gpu.uuid: gpu for gpu in there.values() if gpu.uuid not in used}
     return Placement(
         actor=actor[0][0] if actor[0] else None, engines=engines, idle=tuple(idle.values())
@@ -79,7 +80,7 @@ def placed_config(config: RunConfig) -> RunConfig:
     if config.compute.backend == "modal":
         return config
     local = config.compute.local
-    of_actor, of_engines = gpus_of_role(config, "actor"), gpus_of_role(config, "rollout")
+    of_actor, of_engines = gpus_of_role(local, "actor"), gpus_of_role(local, "rollout")
     actor, rollout = devices_of(local.actor), devices_of(local.rollout)
     reserved = {of_engines[name].uuid for devices in rollout for name in named(devices)}
     if not actor and of_actor:
@@ -122,7 +123,7 @@ def _grouped(names: Sequence[str], size: int) -> tuple[str, ...]:
 def _used_by(config: RunConfig, role: str, count: int) -> tuple[tuple[Gpu, ...], ...]:
     """The GPUs of each worker of a role."""
     role_config = getattr(config.compute.local, role)
-    gpus = gpus_of_role(config, role)  # type: ignore[arg-type]
+    gpus = gpus_of_role(config.compute.local, role)  # type: ignore[arg-type]
     devices = devices_of(role_config)
     if not devices:
         first = tuple(gpus.values())[: gpus_per_engine(config) if role == "rollout" else 1]
@@ -215,10 +216,10 @@ def check_devices(config: RunConfig, *, samples: bool = True) -> None:
                 f"compute.local.rollout.devices names {devices!r} for an engine on {size} GPUs "
                 f"(rollout.engine_options, {' and '.join(PARALLEL)}); name {size} in one text"
             )
-    if 0 < len(gpus_of_role(config, "rollout")) < size:
+    if 0 < (count := len(gpus_of_role(local, "rollout"))) < size:
         raise ConfigError(
             f"an engine is to compute on {size} GPUs (rollout.engine_options, "
-            f"{' and '.join(PARALLEL)}), and there are {len(gpus_of_role(config, 'rollout'))}"
+            f"{' and '.join(PARALLEL)}), and there are {count}"
         )
     if config.rollout.sleep_while_training:
         _check_sleep(found)

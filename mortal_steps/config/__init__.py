@@ -3,20 +3,38 @@
 One module per table or few of a config TOML; `run.py` holds them together. `loader` reads files and
 turns pydantic's complaints into `ConfigError`s, `reference` prints every key;
 `mortal_steps.orchestration.preflight` checks what needs the disk.
-
-Who only looks at a run reads what its config.toml says (`recorded`) without all that: the classes
-are imported where the first of them is used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from mortal_steps.config.algorithm import AlgorithmConfig
+from mortal_steps.config.checkpoints import CheckpointsConfig
+from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
+from mortal_steps.config.data import DataConfig
+from mortal_steps.config.evaluation import EvaluationConfig
+from mortal_steps.config.logging import AlertsConfig, LoggingConfig
+from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
+from mortal_steps.config.rewards import RewardsConfig, RewardTerm
+from mortal_steps.config.rollout import RolloutConfig
+from mortal_steps.config.run import RunConfig
+from mortal_steps.config.training import LoraConfig, TrainingConfig
 
-if TYPE_CHECKING:
-    from mortal_steps.config.sections import *  # noqa: F403
-
-
-def __getattr__(name: str) -> Any:
-    sections = importlib.import_module("mortal_steps.config.sections")
-    if name not in sections.__all__:
-        raise AttributeError(f"module 'mortal_steps.config' has no attribute {name!r}")
-    return getattr(sections, name)
+__all__ = [
+    "AlertsConfig",
+    "AlgorithmConfig",
+    "CheckpointsConfig",
+    "ComputeConfig",
+    "DataConfig",
+    "EvaluationConfig",
+    "LocalConfig",
+    "LoggingConfig",
+    "LoraConfig",
+    "ModalConfig",
+    "ModelConfig",
+    "NewModelConfig",
+    "RewardTerm",
+    "RewardsConfig",
+    "RoleConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "TrainingConfig",
+    "WarmStartConfig",
+]

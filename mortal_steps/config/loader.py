@@ -15,7 +15,6 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
 from mortal_steps.config.marks import keys_of, section_of, trl_options_decided
 from mortal_steps.config.run import NAME
-from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
@@ -31,6 +30,25 @@ PLAIN_WORDS = (
     ),
 )
 """pydantic's phrases -> the same without its own terms."""
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The nested values of a TOML file; raises `ConfigError` for what is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows mark it
+    except FileNotFoundError:
+        hint = f"; an override is written --set {path}" if "=" in path.name else ""
+        raise ConfigError(f"no such configuration file: {path}{hint}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name a TOML file in it") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: byte {error.start} is not UTF-8; save it in that encoding"
+        ) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:

@@ -142,6 +142,11 @@ class RolloutConfig(Section):
         """What is known of the engine; before it is settled, of the one that is always there."""
         return ENGINES.entry(self.engine or ALWAYS_THERE)
 
+    @property
+    def shares_weights(self) -> bool:
+        """Whether the actor publishes weights in shared memory."""
+        return self.weight_sync == DIRECT
+
 
 def check_sleep(rollout: RolloutConfig, backend: str) -> None:
     """Raise `ValueError` where they have something else to do then, or no GPU in common."""

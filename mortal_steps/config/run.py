@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import operator
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -20,7 +22,6 @@ from mortal_steps.config.marks import Affects, Decides, Trl, identity_of, trl_op
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import (
-    DIRECT,
     GENERATE,
     RELOAD,
     RolloutConfig,
@@ -36,6 +37,21 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 ROLLOUT_WORKERS = 2
 MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
+
+SETTLED = (
+    "model.revision",
+    "rollout.num_shards",
+    "rollout.engine",
+    "rollout.dtype",
+    "rollout.max_tokens",
+    "rollout.weight_sync",
+    "training.gradient_accumulation_steps",
+    "training.lora.publish",
+    "compute.local.actor.threads",
+    "compute.local.rollout.threads",
+    "compute.local.reward.threads",
+)
+"""Keys whose defaults depend on the machine and the model; they have values once a run begins."""
 
 
 class RunConfig(Section):
@@ -120,7 +136,7 @@ class RunConfig(Section):
         """Most workers that score, on a machine of so many cores or in containers."""
         if self.rewards.num_reward_workers is not None:
             return self.rewards.num_reward_workers
-        filled = self.rewards.fill_a_worker or self.for_evaluation().rewards.fill_a_worker
+        filled = self.rewards.fill_a_worker or self.eval_rewards.fill_a_worker
         if filled or self.compute.scores_in_a_container:
             return 1
         return min(self.num_shards, cores)
@@ -130,13 +146,25 @@ class RunConfig(Section):
         """Most tokens per generated completion."""
         return self.rollout.max_tokens or self.training.max_completion_length
 
-    def for_evaluation(self) -> RunConfig:
-        """The same with the rewards that score evaluations in the place of training's."""
+    @property
+    def eval_rewards(self) -> RewardsConfig:
+        """The rewards that score evaluations."""
         functions = self.evaluation.functions
         if functions is None:
-            return self
-        rewards = {"functions": functions, "weights": None, "terms": ()}
-        return self.model_copy(update={"rewards": self.rewards.model_copy(update=rewards)})
+            return self.rewards
+        return self.rewards.model_copy(
+            update={"functions": functions, "weights": None, "terms": ()}
+        )
+
+    def for_evaluation(self) -> RunConfig:
+        """The same with the rewards that score evaluations in the place of training's."""
+        return self.model_copy(update={"rewards": self.eval_rewards})
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the policy is evaluated at all."""
+        every = self.evaluation.eval_steps
+        return self.data.holds_out if every is None else bool(every)
 
     @property
     def only_merged(self) -> str | None:
@@ -159,17 +187,17 @@ class RunConfig(Section):
     @property
     def reward_code(self) -> tuple[str, ...]:
         """Code of the user's that scores, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.code, *self.for_evaluation().rewards.code)))
+        return tuple(dict.fromkeys((*self.rewards.code, *self.eval_rewards.code)))
 
     @property
     def reward_files(self) -> tuple[str, ...]:
         """Files that rewards are loaded from as they are, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.files, *self.for_evaluation().rewards.files)))
+        return tuple(dict.fromkeys((*self.rewards.files, *self.eval_rewards.files)))
 
     @property
     def reward_folders(self) -> tuple[str, ...]:
         """Folders of models that score, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.folders, *self.for_evaluation().rewards.folders)))
+        return tuple(dict.fromkeys((*self.rewards.folders, *self.eval_rewards.folders)))
 
     @property
     def sampling_type(self) -> SamplingType | None:
@@ -185,11 +213,6 @@ class RunConfig(Section):
         if self.sampling_type is None:
             return self.model
         return self.model.model_copy(update={"dtype": self.sampling_type})
-
-    @property
-    def shares_weights(self) -> bool:
-        """Whether the actor publishes weights in shared memory."""
-        return self.rollout.weight_sync == DIRECT
 
     @property
     def corrects_importance(self) -> bool:
@@ -228,46 +251,37 @@ class RunConfig(Section):
         workers = num_rollout_workers or self.num_rollout_workers
         actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
         room = min(self.model.max_model_len, context or self.model.max_model_len)
-        return self._settle(
-            num_shards=min(workers, self.training.batch_size),
-            accumulation=self.training.accumulation_on_gpu() if on_gpu else 1,
-            threads={"actor": actor, "rollout": 1, "reward": 1},
-            commit=commit,
-            engine=engine,
-            dtype=dtype,
-            max_tokens=min(self.max_tokens, room // 2),
-            publish=self._published_by_default(engine),
-            weight_sync=weight_sync,
-            reward_commits=reward_commits,
-        )
+        defaults = {
+            "model.revision": commit,
+            "rollout.num_shards": min(workers, self.training.batch_size),
+            "rollout.engine": engine,
+            "rollout.dtype": dtype,
+            "rollout.max_tokens": min(self.max_tokens, room // 2),
+            "rollout.weight_sync": weight_sync,
+            "training.gradient_accumulation_steps": (
+                self.training.accumulation_on_gpu() if on_gpu else 1
+            ),
+            "training.lora.publish": self._published_by_default(engine),
+            "compute.local.actor.threads": actor,
+            "compute.local.rollout.threads": 1,
+            "compute.local.reward.threads": 1,
+        }
+        return self._settle(defaults, reward_commits)
 
     def settled_like(self, begun: RunConfig) -> RunConfig:
         """The same with what a settled configuration has for all that."""
-        places = begun.compute.local
-        roles = {"actor": places.actor, "rollout": places.rollout, "reward": places.reward}
-        return self._settle(
-            num_shards=begun.num_shards,
-            accumulation=begun.training.accumulation_steps,
-            threads={role: at.threads for role, at in roles.items()},
-            commit=begun.model.revision,
-            engine=begun.rollout.engine,
-            dtype=begun.rollout.dtype,
-            max_tokens=begun.rollout.max_tokens,
-            publish=begun.training.lora.publish,
-            weight_sync=begun.rollout.weight_sync,
-            reward_commits=RewardCommits(
-                training=begun.rewards.commits_for(self.rewards),
-                evaluation=begun.for_evaluation().rewards.commits_for(
-                    self.for_evaluation().rewards
-                ),
-            ),
+        values = begun.model_dump()
+        commits = RewardCommits(
+            training=begun.rewards.commits_for(self.rewards),
+            evaluation=begun.eval_rewards.commits_for(self.eval_rewards),
         )
+        return self._settle({key: _table_of(values, key)[_name(key)] for key in SETTLED}, commits)
 
     def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
         """The same with commits for reward models of the hub."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
         if self.evaluation.functions is not None:
-            functions = self.for_evaluation().rewards.pinned(commits.evaluation).functions
+            functions = self.eval_rewards.pinned(commits.evaluation).functions
             changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
         return self.model_copy(update=changed)
 
@@ -278,38 +292,14 @@ class RunConfig(Section):
         takes_adapters = ENGINES.entry(self.rollout.engine or engine).adapters is not None
         return "adapter" if takes_adapters and self.only_merged is None else "merged"
 
-    def _settle(
-        self,
-        *,
-        num_shards: int,
-        accumulation: int,
-        threads: Mapping[str, int | None],
-        commit: str | None,
-        engine: str | None,
-        dtype: str | None,
-        max_tokens: int | None,
-        publish: Published | None,
-        weight_sync: str | None,
-        reward_commits: RewardCommits,
-    ) -> RunConfig:
-        values = self.with_reward_commits(reward_commits).model_dump()
-        rollout = values["rollout"]
-        rollout["num_shards"] = self.rollout.num_shards or num_shards
-        rollout["engine"] = self.rollout.engine or engine
-        if self.rollout.dtype in (None, "auto"):
-            rollout["dtype"] = dtype
-        rollout["max_tokens"] = self.rollout.max_tokens or max_tokens
-        rollout["weight_sync"] = self.rollout.weight_sync or weight_sync
-        training = values["training"]
-        training["gradient_accumulation_steps"] = (
-            self.training.gradient_accumulation_steps or accumulation
-        )
-        lora = training["lora"]
-        lora["publish"] = self.training.lora.publish or publish
-        if not self.model.is_pinned:
-            values["model"]["revision"] = commit or self.model.revision
-        for role, place in values["compute"]["local"].items():
-            place["threads"] = place["threads"] or threads[role]
+    def _settle(self, defaults: Mapping[str, Any], commits: RewardCommits) -> RunConfig:
+        """The same with these values for keys that have none; a commit goes before a branch."""
+        values = self.with_reward_commits(commits).model_dump()
+        for key, value in defaults.items():
+            table, name = _table_of(values, key), _name(key)
+            moves = key == "model.revision" and value and not self.model.is_pinned
+            if moves or table[name] in (None, "auto"):
+                table[name] = value
         return RunConfig.model_validate(values)
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
@@ -332,3 +322,12 @@ class RunConfig(Section):
         """
         chosen = self.identity(defaults=False)
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
+
+
+def _table_of(values: Mapping[str, Any], key: str) -> Any:
+    """The table that a key is in, among nested values."""
+    return functools.reduce(operator.getitem, key.split(".")[:-1], values)
+
+
+def _name(key: str) -> str:
+    return key.rpartition(".")[2]

@@ -102,7 +102,8 @@ class ProblemFile(Sequence[Problem]):
             raise CorruptFileError(f"{self.path} is damaged: {error}") from error
         if table.column_names != list(FIELDS):
             raise CorruptFileError(f"{self.path} is damaged: it has other columns than problems")
-        return table.to_batches()
+        batches: list[Any] = table.to_batches()
+        return batches
 
 
 def _problem(problem_id: str, prompt: str, columns: str) -> Problem:

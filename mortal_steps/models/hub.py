@@ -1,6 +1,6 @@
 """Models of the hub, by the commit that a run began with.
 
-A branch moves. A run notes which commit its model was (`RunConfig.settled`), and every worker that
+A branch moves. A run notes which commit its model was (`model.revision`), and every worker that
 loads the model, wherever and whenever it starts, loads the files of that commit.
 """
 

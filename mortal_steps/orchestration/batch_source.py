@@ -12,7 +12,6 @@ from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
-from mortal_steps.schedule import holds_evaluations
 from mortal_steps.types import Batch, BatchRef, Rows, ScoredRollouts, WeightsRef
 
 
@@ -67,18 +66,18 @@ class BatchSourceFactory(Protocol):
         ...
 
 
-def batch_source(config: RunConfig) -> BatchSourceFactory:
-    """The batch source that the configuration names; raises `ConfigError` if it cannot be
+def batch_source(source: str) -> BatchSourceFactory:
+    """Import the batch source that `rollout.source` names; raise `ConfigError` if it cannot be
     imported."""
-    found: BatchSourceFactory = BATCH_SOURCES.load(config.rollout.source)
+    found: BatchSourceFactory = BATCH_SOURCES.load(source)
     return found
 
 
 def needed_roles(config: RunConfig) -> frozenset[Role]:
-    """The roles whose workers a run starts: the actor, those of its batch source, and where there
-    are evaluations, those that sample and score."""
-    needed: set[Role] = {"actor", *declared(config, "roles")}
-    if holds_evaluations(config):
+    """Return the roles whose workers a run starts: the actor, those of its batch source, and where
+    there are evaluations, those that sample and score."""
+    needed: set[Role] = {"actor", *declared(config.rollout.source, "roles")}
+    if config.evaluates:
         needed |= {"rollout", "reward"}
     return frozenset(needed)
 
@@ -88,7 +87,7 @@ def has_samplers(config: RunConfig) -> bool:
     return "rollout" in needed_roles(config)
 
 
-def declared(config: RunConfig, name: str) -> Any:
-    """What the batch source of a run declares: an attribute of `BatchSource`. A factory that is no
-    class declares the defaults."""
-    return getattr(batch_source(config), name, getattr(BatchSource, name))
+def declared(source: str, name: str) -> Any:
+    """Return what the batch source of a run declares: an attribute of `BatchSource`. A factory that
+    is no class declares the defaults."""
+    return getattr(batch_source(source), name, getattr(BatchSource, name))

@@ -20,10 +20,10 @@ from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.milestones import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.sources.record import note_sources
-from mortal_steps.runs.doing import shown_in
-from mortal_steps.runs.flow_log import flow_log
+from mortal_steps.runs.activity import shown_in
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
+from mortal_steps.runs.logs import flow_log
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
 from mortal_steps.store import shared_memory
@@ -62,8 +62,8 @@ async def open_session(
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
             note_begun(run)
-            roles, samples = needed_roles(run.config), declared(run.config, "samples")
-            session = Session(run, compute, roles, samples=samples)
+            samples = declared(run.config.rollout.source, "samples")
+            session = Session(run, compute, needed_roles(run.config), samples=samples)
             await held.enter_async_context(shown_in(run.store.root, session.doing))
             yield session
             note_finished(run)

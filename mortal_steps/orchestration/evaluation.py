@@ -20,7 +20,7 @@ async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluati
     return Evaluation(
         step=step,
         num_problems=num_problems,
-        metrics=mean_scores(session.config, rewarded, session.run.info.eval_sets),
+        metrics=mean_scores(session.config.eval_rewards, rewarded, session.run.info.eval_sets),
         timing=StageTiming(
             stage="evaluate",
             step=step,

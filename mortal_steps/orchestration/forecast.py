@@ -7,7 +7,7 @@ The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
@@ -80,6 +80,10 @@ class Forecast:
     prompt: int
     """Tokens of the longest prompt."""
 
+    def changed(self, **sections: object) -> Forecast:
+        """The forecast with other sections of the configuration."""
+        return replace(self, config=self.config.model_copy(update=sections))
+
     @property
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
@@ -104,7 +108,9 @@ class Forecast:
         if actor is not None and actor.uuid == gpu.uuid:
             options = config.training.trl
             half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
-            training = training_memory(config, shape, prompt=self.prompt, autocast=half)
+            training = training_memory(
+                config.model, config.training, shape, prompt=self.prompt, autocast=half
+            )
         here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
         found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in here]
         engines = [one for one in found if one is not None]

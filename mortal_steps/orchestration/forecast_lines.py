@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import CONTEXT
 from mortal_steps.compute.placement import Placement
-from mortal_steps.config import RunConfig
+from mortal_steps.config import TrainingConfig
 from mortal_steps.orchestration.forecast import VLLM_SHARE, Card, Forecast, gib
 from mortal_steps.orchestration.room_on_gpus import warnings_of
 from mortal_steps.report.units import counted
@@ -34,8 +34,9 @@ def lines_of(found: Forecast) -> Iterator[str]:
     """The forecast for a user; raises what `warnings_of` raises."""
     warnings = warnings_of(found)
     yield _line("placement", placement_in_words(found.placement))
-    yield _line("batch", _batch(found.config))
-    yield _line("sampling", _sampling(found.placed, found.placement))
+    yield _line("batch", _batch(found.config.training))
+    if found.placement.engines:
+        yield _line("sampling", _sampling(found))
     alike: dict[tuple[object, ...], list[Card]] = {}
     for card in found.cards():
         alike.setdefault((card.gpu.name, card.training, tuple(card.engines)), []).append(card)
@@ -67,8 +68,7 @@ def _named(gpus: Sequence[Gpu]) -> str:
     return f"GPU {numbers} ({name})"
 
 
-def _batch(config: RunConfig) -> str:
-    training = config.training
+def _batch(training: TrainingConfig) -> str:
     count = training.steps_per_generation
     pieces = "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
     return (
@@ -77,12 +77,12 @@ def _batch(config: RunConfig) -> str:
     )
 
 
-def _sampling(config: RunConfig, placement: Placement) -> str:
-    rollout = config.rollout
+def _sampling(found: Forecast) -> str:
+    config, rollout = found.placed, found.placed.rollout
     kind = rollout.engine_kind
     parts = [f"{rollout.engine} in {config.sampled_model.dtype}"]
     parts.append(counted(config.num_shards, "shard"))
-    if kind.memory_option is not None and any(placement.engines):
+    if kind.memory_option is not None and any(found.placement.engines):
         share = rollout.engine_options.get(kind.memory_option, VLLM_SHARE)
         parts.append(f"{kind.memory_option} {share}")
     parts.append(f"weight_sync {rollout.weight_sync}")

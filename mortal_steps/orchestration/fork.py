@@ -23,12 +23,11 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork_files import Changes, ForkFiles, changes_between, is_below
 from mortal_steps.orchestration.preflight import Problems
-from mortal_steps.orchestration.settling import find_reward_commits
+from mortal_steps.orchestration.settling import find_reward_commits, with_own_seed
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems
-from mortal_steps.runs.run import Run, find_run
-from mortal_steps.runs.view import check_never_begun
-from mortal_steps.schedule import num_train_steps, with_own_seed
+from mortal_steps.runs.run import Run, check_never_begun, find_run
+from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, check_config
@@ -233,7 +232,7 @@ def _what_is_wrong(store: RunStore, at_step: int) -> str:
 
 def _check_versions(parent: Run, config: RunConfig, saved: Checkpoint) -> None:
     """Raise `StoreError` unless the older weights that sample the fork's first steps are there."""
-    for version in recovery.versions_before(config, saved.step):
+    for version in recovery.versions_before(config.rollout, saved.step):
         if weights.find_in(parent.store, version) is None:
             raise StoreError(
                 f"step {saved.step} is sampled with the weights of step {version} "

@@ -93,7 +93,7 @@ class ForkFiles:
         Raises `StoreError`, and `CorruptFileError` for what the parent has removed already.
         """
         self._link_folder(self._saved.path, self._own_state())
-        for version in recovery.sampling_versions(self._config, self._step):
+        for version in recovery.sampling_versions(self._config.rollout, self._step):
             if version <= self._step and weights.find_in(self._parent.store, version):
                 self._link_folder(weights.path_of(version))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mortal_steps.config import RunConfig
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
@@ -21,15 +20,16 @@ from mortal_steps.types import (
 class HeldOut:
     """The held-out problems, and how they are sampled."""
 
-    config: RunConfig
     problems: FileRef
     """Record of `list[Problem]`."""
     num_problems: int
+    num_shards: int
+    sampling: SamplingParams
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
         """The range of problems in each shard."""
-        return shard_bounds(self.num_problems, self.config.num_shards)
+        return shard_bounds(self.num_problems, self.num_shards)
 
     def generate_request(
         self, step: int, shard: int, weights: WeightsRef, folder: str
@@ -44,11 +44,7 @@ class HeldOut:
             start=start,
             stop=stop,
             num_generations=1,
-            sampling=SamplingParams(
-                max_tokens=self.config.max_tokens,
-                temperature=self.config.evaluation.temperature,
-                stop=self.config.rollout.stop,
-            ),
+            sampling=self.sampling,
             weights=weights,
             output=shard_file(folder, "generations", shard),
         )

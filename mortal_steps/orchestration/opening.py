@@ -22,7 +22,7 @@ from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, Store
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.checks import check_environment
-from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.settling import settle, with_own_seed
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.registry.registry import PRODUCTION
 from mortal_steps.registry.versions import FOLDER
@@ -30,9 +30,7 @@ from mortal_steps.report.watch import note_warnings
 from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
-from mortal_steps.runs.run import Run, find_run
-from mortal_steps.runs.view import check_never_begun
-from mortal_steps.schedule import with_own_seed
+from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
@@ -143,9 +141,10 @@ def _bring_here(config: RunConfig, root: Path) -> None:
     """Download the run from Modal, where another machine may have driven it further."""
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.retry import run_in_thread
-    from mortal_steps.compute.modal.volume_runs import bring_here, runs_volume
+    from mortal_steps.compute.modal.volume import RunsVolume
+    from mortal_steps.compute.modal.volume_runs import bring_here
 
-    run_in_thread(bring_here(runs_volume(config), RunStore(root)))
+    run_in_thread(bring_here(RunsVolume(config.compute.modal.volume), RunStore(root)))
 
 
 def create_run(

@@ -29,11 +29,11 @@ from mortal_steps.orchestration.checks import (
     check_interpreters,
     check_model,
     check_pictures,
+    check_room_for_weights,
     check_runs_dir,
 )
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
-from mortal_steps.orchestration.room_for_weights import check_room_for_weights
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.fitting import keep_fitting
@@ -106,7 +106,9 @@ def check(
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
         check_adapter(config.rollout, config.training, config.only_merged)
-        check_room_for_weights(config)
+        check_room_for_weights(
+            config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
+        )
     check_devices(config, samples="rollout" in roles)
     if "reward" in roles:
         say(
@@ -225,7 +227,7 @@ def check_training(
         "check",
         train=train,
         held_out=held_out,
-        supplied=declared(config, "supplies"),
+        supplied=declared(config.rollout.source, "supplies"),
         sampled=sampled,
     )
     warned += by_trl

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mortal_steps.compute.placement import Placement
-from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.forecast import Card, Forecast, gib, rows_per_shard
@@ -122,10 +120,7 @@ def _preempting(found: Forecast, card: Card) -> Iterator[str]:
 
 def _what_fits(found: Forecast, card: Card) -> str:
     fitting: dict[str, str] = {}
-    for kind, text, config in _other_settings(found.config, found.placement):
-        other = Forecast(
-            config=config, placement=found.placement, shape=found.shape, prompt=found.prompt
-        )
+    for kind, text, other in (*_of_sampling(found), *_of_training(found)):
         if kind not in fitting and all(
             each.most <= FULL * each.gpu.memory for each in other.cards() if each.depends_on_batch
         ):
@@ -134,70 +129,62 @@ def _what_fits(found: Forecast, card: Card) -> str:
     return f"What fits: {'; or '.join([*fitting.values(), larger])}"
 
 
-def _other_settings(
-    config: RunConfig, placement: Placement
-) -> Iterator[tuple[str, str, RunConfig]]:
-    """Settings that need less memory, each kind from the nearest on."""
-    yield from _of_sampling(config, placement)
-    yield from _of_training(config)
-
-
-def _of_sampling(config: RunConfig, placement: Placement) -> Iterator[tuple[str, str, RunConfig]]:
-    training, rollout = config.training, config.rollout
+def _of_sampling(found: Forecast) -> Iterator[tuple[str, str, Forecast]]:
+    """Settings of rollout workers that need less memory, each kind from the nearest on."""
+    training, rollout = found.config.training, found.config.rollout
     kind = rollout.engine_kind
-    if placement.shares and kind.memory_option is not None:
+    if not found.placement.engines:
+        return
+    if found.placement.shares and kind.memory_option is not None:
         for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
             options = {**rollout.engine_options, kind.memory_option: share}
             yield (
                 "share",
                 f"rollout.engine_options.{kind.memory_option} = {share}",
-                _with(config, rollout=rollout.model_copy(update={"engine_options": options})),
+                found.changed(rollout=rollout.model_copy(update={"engine_options": options})),
             )
-        if kind.sleeps and not rollout.staleness and config.compute.backend == "local":
+        if kind.sleeps and not rollout.staleness and found.config.compute.backend == "local":
             yield (
                 "sleep",
                 "rollout.sleep_while_training = true",
-                _with(config, rollout=rollout.model_copy(update={"sleep_while_training": True})),
+                found.changed(rollout=rollout.model_copy(update={"sleep_while_training": True})),
             )
     if kind.memory_option is None:  # its keys and values are those of a shard
-        for count in range(config.num_shards + 1, training.batch_size + 1):
+        for count in range(found.config.num_shards + 1, training.batch_size + 1):
             changed = rollout.model_copy(update={"num_shards": count})
-            yield "shards", f"rollout.num_shards = {count}", _with(config, rollout=changed)
+            yield "shards", f"rollout.num_shards = {count}", found.changed(rollout=changed)
 
 
-def _of_training(config: RunConfig) -> Iterator[tuple[str, str, RunConfig]]:
-    training = config.training
+def _of_training(found: Forecast) -> Iterator[tuple[str, str, Forecast]]:
+    """Settings of the actor that need less memory, each kind from the nearest on."""
+    model, training = found.config.model, found.config.training
     if not training.gradient_checkpointing:
         changed = training.model_copy(update={"gradient_checkpointing": True})
         yield (
             "checkpoints",
             "training.gradient_checkpointing = true",
-            _with(config, training=changed),
+            found.changed(training=changed),
         )
     for count in range(training.accumulation_steps + 1, training.rows + 1):
         if training.rows % count == 0 and "steps_per_generation" not in training.trl:
             changed = training.model_copy(update={"gradient_accumulation_steps": count})
             text = f"training.gradient_accumulation_steps = {count}"
-            yield "rows", text, _with(config, training=changed)
+            yield "rows", text, found.changed(training=changed)
     for part in (2, 4, 8):
         length = training.max_completion_length // part
         changed = training.model_copy(update={"max_completion_length": length})
         yield (
             "length",
             f"training.max_completion_length = {length}",
-            _with(config, training=changed),
+            found.changed(training=changed),
         )
-    half = config.model.model_copy(update={"dtype": "bfloat16"})
+    half = model.model_copy(update={"dtype": "bfloat16"})
     lora = training.model_copy(update={"use_lora": True})
     if not training.use_lora:
-        yield "lora", "training.use_lora = true", _with(config, training=lora)
-    if not training.use_lora or config.model.dtype == "float32":
+        yield "lora", "training.use_lora = true", found.changed(training=lora)
+    if not training.use_lora or model.dtype == "float32":
         text = "training.use_lora = true with " * (not training.use_lora)
-        yield "lora", f'{text}model.dtype = "bfloat16"', _with(config, training=lora, model=half)
-
-
-def _with(config: RunConfig, **sections: object) -> RunConfig:
-    return config.model_copy(update=sections)
+        yield "lora", f'{text}model.dtype = "bfloat16"', found.changed(training=lora, model=half)
 
 
 def _different(cards: Sequence[Card]) -> list[Card]:

@@ -22,8 +22,8 @@ from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
-from mortal_steps.rollout.sampling import sampling_params
-from mortal_steps.runs.doing import Doing
+from mortal_steps.rollout.sampling import eval_sampling, sampling_params
+from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
@@ -65,7 +65,12 @@ class Session:
         self.doing = Doing()
         """What the run does just now, for people who look on."""
         self.schedule = RunSchedule(
-            config=run.config, num_steps=run.info.num_steps, samples=samples
+            rollout=run.config.rollout,
+            evaluation=run.config.evaluation,
+            save_steps=run.config.checkpoints.save_steps,
+            num_steps=run.info.num_steps,
+            holds_evaluations=run.config.evaluates,
+            samples=samples,
         )
         self.budget = Budget(compute, run.store.root, run.config.compute.modal.max_cost)
 
@@ -129,7 +134,7 @@ class Session:
             start=start,
             stop=stop,
             num_generations=self.config.training.num_generations,
-            sampling=sampling_params(self.config),
+            sampling=sampling_params(self.config.rollout, self.config.max_tokens),
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )
@@ -196,9 +201,14 @@ class Session:
 
     async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
         """Sample and score one shard of the held-out problems, one completion each."""
-        info = self.run.info
+        config, info = self.config, self.run.info
         held_out = HeldOut(
-            config=self.config, problems=info.eval_problems, num_problems=info.num_eval_problems
+            problems=info.eval_problems,
+            num_problems=info.num_eval_problems,
+            num_shards=config.num_shards,
+            sampling=eval_sampling(
+                config.rollout, config.max_tokens, config.evaluation.temperature
+            ),
         )
         folder = f"evaluations/{step:06d}"
         sampling = held_out.generate_request(step, shard, weights, folder)

@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
-from mortal_steps.config import ComputeConfig, ModelConfig, RunConfig
+from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
 from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 from mortal_steps.orchestration.batch_source import has_samplers
+from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,8 @@ WORTH_TWO_THREADS = 1_000_000
 """Parameters from which on two threads train faster than one. With 87,000 to 750,000 one thread is
 about three times as fast; with 1.5 million, two are 1.4 times as fast."""
 FLOAT32_BYTES = 4
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
 
 
 def settle(config: RunConfig) -> RunConfig:
@@ -49,6 +52,13 @@ def settle(config: RunConfig) -> RunConfig:
     return settled
 
 
+def with_own_seed(config: RunConfig) -> RunConfig:
+    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    if config.seed != SEED_OF_THE_RUN:
+        return config
+    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
+
+
 def rollout_interpreter(compute: ComputeConfig) -> str:
     """The Python interpreter of local rollout workers."""
     return compute.local.rollout.python or sys.executable
@@ -68,13 +78,13 @@ def find_reward_commits(config: RunConfig) -> RewardCommits:
     """The configuration with the revisions of its reward models resolved to commits; raises what
     `find_commit` raises."""
     return RewardCommits(
-        training=_find_commits(config), evaluation=_find_commits(config.for_evaluation())
+        training=_find_commits(config.rewards), evaluation=_find_commits(config.eval_rewards)
     )
 
 
-def _find_commits(config: RunConfig) -> tuple[str | None, ...]:
+def _find_commits(rewards: RewardsConfig) -> tuple[str | None, ...]:
     """For each term of `[rewards]`, the commit that its model's revision stands for now."""
-    sources = [term.source for term in config.rewards.all_terms]
+    sources = [term.source for term in rewards.all_terms]
     return tuple(
         find_commit(source, called="rewards: model", revised="rewards: revision")
         if source

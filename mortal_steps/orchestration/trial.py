@@ -169,7 +169,7 @@ def _answered(problem: Problem, texts: Sequence[str], called: str) -> GivenGroup
 
 
 def _check_token_ids(config: RunConfig, given: Sequence[GivenGroup], origin: Path | str) -> None:
-    terms = zip(reward_names(config), config.rewards.all_terms, strict=True)
+    terms = zip(reward_names(config.rewards), config.rewards.all_terms, strict=True)
     check_token_ids(given, [name for name, term in terms if term.counts_tokens], origin)
 
 
@@ -200,7 +200,7 @@ def try_rewards(
         found: list[RewardRef] = call_in_turn(spec, "reward", payloads, store.path("logs"))
         scored = [store.read_record(each.file, RewardedShard) for each in found]
         log = store.path(f"logs/{REHEARSAL}.log").read_text(encoding="utf-8", errors="replace")
-    weights = reward_weights(config)
+    weights = reward_weights(config.rewards)
     completions = [
         each
         for shard, reference, rewarded in zip(shards, found, scored, strict=True)

@@ -78,8 +78,12 @@ class Actor:
         self._num_steps = num_steps
         self._clock = BackgroundClock()
         self._warned = LibraryWarnings()
-        self._publisher = Publisher(self._store, config, self._clock)
-        self._saver = Saver(self._store, config, self._publisher, fingerprint, self._clock)
+        self._publisher = Publisher(
+            self._store, config.rollout, config.model, config.training, self._clock
+        )
+        self._saver = Saver(
+            self._store, config.checkpoints, self._publisher, fingerprint, self._clock
+        )
         self._memory = Memory(
             self._store,
             config,
@@ -175,13 +179,13 @@ class Actor:
         return replace(ready, warnings=(*ready.warnings, *self._warned.take()))
 
     def _prepared(self, step: int, publish: bool) -> ActorReady:
-        step = recovery.furthest(self._store, self._config, step)
+        step = recovery.furthest(self._store, self._config.rollout, step)
         if step == 0 and is_hub_model(self._config.model):
             self._check_model(model_folder(self._model_path, self._config.model))
         published = tuple(
             self._publisher.find(version)
             or self._publisher.publish(self._memory.hold(version).stepper, version)
-            for version in recovery.sampling_versions(self._config, step)
+            for version in recovery.sampling_versions(self._config.rollout, step)
             if publish
         )
         held = self._memory.hold(step)

@@ -24,12 +24,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.rollout import GENERATE
 from mortal_steps.errors import ActorStateError, CorruptFileError, StoreError
 from mortal_steps.policy.trainable import check_trainable
 from mortal_steps.schedule import sampling_version
-from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.scores import weighted_sum
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,
@@ -190,40 +190,49 @@ def batch_digest(store: Records, request: TrainRequest) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def read_batch(store: Records, config: RunConfig, request: TrainRequest) -> TrainingBatch:
-    """The batch of a step, put together from its verified files; raises what `read_rollouts`
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """What a run's batches have to be like."""
+
+    rollout: RolloutConfig
+    training: TrainingConfig
+    weights: Mapping[str, float]
+    """Weight of each reward by its name."""
+
+
+def read_batch(store: Records, expected: Expected, request: TrainRequest) -> TrainingBatch:
+    """Put the batch of a step together from its verified files; raise what `read_rollouts`
     raises."""
     batch = request.batch
     if isinstance(batch, Rows):
         return RowBatch(step=request.step, rows=store.read_record(batch.rows, list[Problem]))
-    return read_rollouts(store, config, request.step, batch)
+    return read_rollouts(store, expected, request.step, batch)
 
 
 def read_rollouts(
-    store: Records, config: RunConfig, step: int, batch: ScoredRollouts
+    store: Records, expected: Expected, step: int, batch: ScoredRollouts
 ) -> RolloutBatch:
-    """The scored rollouts of a step, put together from their verified shards.
+    """Put the scored rollouts of a step together from their verified shards.
 
     Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
     step's batch, `EngineError` for a completion that cannot be trained on.
     """
-    weights = reward_weights(config)
     groups: list[RolloutGroup] = []
     versions: list[PolicyVersion] = []
     for reference in batch.rewards:
         generated = store.read_record(reference.generation.file, GeneratedShard)
-        _check_origin(generated, config, step, reference.generation.file.path)
+        _check_origin(generated, expected.rollout, step, reference.generation.file.path)
         versions.append(generated.policy_version)
-        groups.extend(_scored_groups(store, reference, generated, weights))
-    _check_shape(groups, config, step)
+        groups.extend(_scored_groups(store, reference, generated, expected.weights))
+    _check_shape(groups, expected.training, step)
     return RolloutBatch(step=step, policy_version=min(versions), groups=groups)
 
 
-def _check_origin(generated: GeneratedShard, config: RunConfig, step: int, path: str) -> None:
+def _check_origin(generated: GeneratedShard, rollout: RolloutConfig, step: int, path: str) -> None:
     """Raise `StoreError` unless the shard belongs to this step and to the version that samples it.
     A user's own batch source may use any version that existed."""
-    version = sampling_version(config.rollout, step)
-    if config.rollout.source == GENERATE:
+    version = sampling_version(rollout, step)
+    if rollout.source == GENERATE:
         fits = generated.policy_version == version
     else:
         fits = 0 <= generated.policy_version <= step
@@ -270,14 +279,14 @@ def _scored_group(
     return RolloutGroup(problem=group.problem, prompt_ids=group.prompt_ids, rollouts=rollouts)
 
 
-def _check_shape(groups: Sequence[RolloutGroup], config: RunConfig, step: int) -> None:
+def _check_shape(groups: Sequence[RolloutGroup], training: TrainingConfig, step: int) -> None:
     # TRL would silently drop what does not divide.
-    expected = [config.training.num_generations] * config.training.batch_size
+    expected = [training.num_generations] * training.batch_size
     found = [len(group.rollouts) for group in groups]
     if found != expected:
         raise StoreError(
             f"the shards of step {step} hold groups of {found} completions; the run trains on "
-            f"{len(expected)} groups of {config.training.num_generations}"
+            f"{len(expected)} groups of {training.num_generations}"
         )
 
 

@@ -25,6 +25,7 @@ from mortal_steps.policy.read_ahead import ReadAhead
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.schedule import train_seed
+from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock
 from mortal_steps.types import Checkpoint, StepResult, TrainingBatch
@@ -50,6 +51,11 @@ class Memory:
     ) -> None:
         self._store = store
         self._config = config
+        self._expected = journal.Expected(
+            rollout=config.rollout,
+            training=config.training,
+            weights=reward_weights(config.rewards),
+        )
         self._publisher = publisher
         self._saver = saver
         self._clock = clock
@@ -92,7 +98,7 @@ class Memory:
         If that fails, the state is no longer what its step says: it is discarded.
         """
         self._saver.save_lost(held)
-        batch = journal.read_batch(self.records, self._config, entry.request)
+        batch = journal.read_batch(self.records, self._expected, entry.request)
         self.records.forget()
         recorded = journal.find_result(self._store, batch.step)
         # Beside training: nothing of a step counts before its result is committed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.algorithms.base import TellsOfModel
@@ -20,9 +20,18 @@ from mortal_steps.types import PolicyVersion, WeightsRef
 class Publisher:
     """Publishes the policy versions of one run."""
 
-    def __init__(self, store: RunStore, config: RunConfig, clock: BackgroundClock) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        rollout: RolloutConfig,
+        model: ModelConfig,
+        training: TrainingConfig,
+        clock: BackgroundClock,
+    ) -> None:
         self._store = store
-        self._config = config
+        self._rollout = rollout
+        self._model = model
+        self._training = training
         self._probe: list[int] | None = None
         self._sync = BackgroundSync(clock)
         self._pinned: set[PolicyVersion] = set()
@@ -42,7 +51,7 @@ class Publisher:
             PolicyVersion(step),
             self._probe_for(stepper),
             self._sync,
-            in_memory=self._config.shares_weights,
+            in_memory=self._rollout.shares_weights,
         )
 
     def warnings(self, stepper: Stepper) -> tuple[str, ...]:
@@ -53,7 +62,8 @@ class Publisher:
 
     def _probe_for(self, stepper: Stepper) -> list[int]:
         if self._probe is None:
-            self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
+            options, context = self._training.template_options, self._model.max_model_len
+            self._probe = weights.probe_tokens(self._store, stepper.tokenizer, options, context)
         return self._probe
 
     def publish_unannounced(self, stepper: Stepper, step: int) -> WeightsRef:
@@ -87,7 +97,7 @@ class Publisher:
     def copy_to_disk(self, step: int) -> None:
         """Copy the versions to disk that a checkpoint of `step` refers to, and does not lead to:
         memory does not outlast a reboot."""
-        for version in recovery.versions_before(self._config, step):
+        for version in recovery.versions_before(self._rollout, step):
             weights.copy_to_disk(self._store, version)
 
     def unpin(self, version: PolicyVersion) -> None:
@@ -97,12 +107,12 @@ class Publisher:
     def prune(self, step: int) -> None:
         """Delete the versions that nobody needs any more once `step` is taken."""
         # A flow that lost the answer to this step still asks for its version; no earlier one.
-        oldest = sampling_version(self._config.rollout, step)
+        oldest = sampling_version(self._rollout, step)
         stores = (self._store.in_memory, self._store)
         versions = sorted({v for store in stores for v in weights.published_versions(store)})
         keep = {v for v in versions if v >= oldest} | set(versions[-2:])
         # Nor does a checkpoint lead to the older versions that sample from it on.
         keep |= self._pinned
         for saved in {*checkpoints.saved_steps(self._store), *self._pinned}:
-            keep.update(recovery.versions_before(self._config, saved))
+            keep.update(recovery.versions_before(self._rollout, saved))
         weights.prune(self._store, keep, self._sync)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import CheckpointsConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.on_disk import checkpoints, weights
@@ -79,13 +79,13 @@ class Saver:
     def __init__(
         self,
         store: RunStore,
-        config: RunConfig,
+        settings: CheckpointsConfig,
         publisher: Publisher,
         fingerprint: str,
         clock: BackgroundClock,
     ) -> None:
         self._store = store
-        self._config = config
+        self._settings = settings
         self._publisher = publisher
         self._fingerprint = fingerprint
         self._thread = ThreadPoolExecutor(
@@ -134,7 +134,7 @@ class Saver:
         It is the newest checkpoint then: no later one exists that it would replace.
         """
         step = held.step
-        if not step or step % self._config.checkpoints.save_steps or self.is_begun(step):
+        if not step or step % self._settings.save_steps or self.is_begun(step):
             return
         if all(saved < step for saved in checkpoints.saved_steps(self._store)):
             logger.warning("the checkpoint of step %d was not finished: saving it now", step)
@@ -189,7 +189,7 @@ class Saver:
 
     def prune(self, step: int) -> None:
         """Delete the checkpoints up to `step` that are not to be kept, beside other work."""
-        keep = self._config.checkpoints
+        keep = self._settings
         checkpoints.prune(
             self._store,
             step=step,

@@ -36,6 +36,7 @@ from mortal_steps.registry.registry import Registry
 from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources.files import find_sources
+from mortal_steps.rollout.sampling import eval_sampling
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import lock_file, writing
@@ -106,7 +107,7 @@ class Judge:
     def key(self, version: ModelVersion) -> str:
         """Name of a model's judgement. Other settings lead to another key, and so to another
         judgement."""
-        rewards = self._config.for_evaluation().rewards
+        rewards = self._config.eval_rewards
         sources = find_sources(
             rewards.code, self._run.working_dir(), folders=rewards.folders, packages=False
         )
@@ -118,9 +119,7 @@ class Judge:
         config = self._config
         model, rollout = config.model, config.rollout
         return {
-            "rewards": [
-                term.model_dump(mode="json") for term in config.for_evaluation().rewards.all_terms
-            ],
+            "rewards": [term.model_dump(mode="json") for term in config.eval_rewards.all_terms],
             "temperature": config.evaluation.temperature,
             "seed": config.seed,
             "max_tokens": config.max_tokens,
@@ -162,9 +161,12 @@ class Judge:
         config = with_model(self._config, self._store, version)
         info, given = self._run.info, self._given
         held_out = HeldOut(
-            config=config,
             problems=self._bring_problems(),
             num_problems=len(given) or info.num_eval_problems,
+            num_shards=config.num_shards,
+            sampling=eval_sampling(
+                config.rollout, config.max_tokens, config.evaluation.temperature
+            ),
         )
         compute = self._local(
             finished_specs(config, self._store, self._run),
@@ -186,7 +188,7 @@ class Judge:
         return Judgement(
             version=version,
             num_problems=held_out.num_problems,
-            metrics=mean_scores(config, shards, sets),
+            metrics=mean_scores(config.eval_rewards, shards, sets),
         )
 
     async def _judge_shard(

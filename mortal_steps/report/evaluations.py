@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RewardsConfig
 from mortal_steps.scores import reward_weights, total_reward, weighted_sum
 from mortal_steps.types import RewardedShard
 
@@ -16,7 +16,7 @@ OWN_COLUMNS = ("step", "reward")
 
 
 def mean_scores(
-    config: RunConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
+    rewards: RewardsConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
 ) -> dict[str, float]:
     """Mean of each function that scores evaluations over the problems it scored, and of their
     weighted sum.
@@ -26,7 +26,7 @@ def mean_scores(
     `rewards/<function>`. The scores of each of the `sets` (`RunInfo.eval_sets`) are beside these,
     under TRL's names with transformers' prefix of a set.
     """
-    weights = reward_weights(config.for_evaluation())
+    weights = reward_weights(rewards)
     scores: dict[str, list[float]] = defaultdict(list)
     for shard in shards:
         for group in shard.rewards:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
@@ -24,24 +24,24 @@ logger = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 
 
-def metrics_row(config: RunConfig, result: StepResult, batch: Batch) -> Row:
+def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row:
     """A step's line of metrics.jsonl: a pure function of its records."""
     if isinstance(batch, Rows):
         return {**result.metrics, "reward": None, "num_rows": batch.num_rows, **_identified(result)}
-    rewards = batch.rewards
-    num_scored = sum(shard.num_scored for shard in rewards)
-    mean = sum(shard.reward_sum for shard in rewards) / max(num_scored, 1)
+    shards = batch.rewards
+    num_scored = sum(shard.num_scored for shard in shards)
+    mean = sum(shard.reward_sum for shard in shards) / max(num_scored, 1)
     row = {
         **result.metrics,
-        **_failure_counts(config, rewards),
+        **_failure_counts(rewards, shards),
         # TRL's own where it has one: its float32 mean differs from ours in the last digits.
         "reward": result.metrics.get("reward", mean) if num_scored else None,
         "num_scored": num_scored,
-        "num_sampled_tokens": sum(shard.generation.num_tokens for shard in rewards),
-        "policy_version": rewards[0].generation.policy_version,
+        "num_sampled_tokens": sum(shard.generation.num_tokens for shard in shards),
+        "policy_version": shards[0].generation.policy_version,
         **_identified(result),
     }
-    logged = mean_metrics((shard.metrics, shard.generation.num_completions) for shard in rewards)
+    logged = mean_metrics((shard.metrics, shard.generation.num_completions) for shard in shards)
     return row | beside(row, logged)
 
 
@@ -53,15 +53,15 @@ def _identified(result: StepResult) -> Row:
     }
 
 
-def _failure_counts(config: RunConfig, rewards: Sequence[RewardRef]) -> dict[str, int]:
+def _failure_counts(rewards: RewardsConfig, shards: Sequence[RewardRef]) -> dict[str, int]:
     """Failed calls and masked completions of each function: all of them where failures are masked,
     so that every step has the same keys; else what is not 0."""
-    always = config.rewards.on_error == "mask"
+    always = rewards.on_error == "mask"
     counts: dict[str, int] = {}
-    for name in reward_names(config):
+    for name in reward_names(rewards):
         found = {
-            f"rewards/{name}/failed_calls": sum(r.failed_calls.get(name, 0) for r in rewards),
-            f"rewards/{name}/masked": sum(r.masked.get(name, 0) for r in rewards),
+            f"rewards/{name}/failed_calls": sum(r.failed_calls.get(name, 0) for r in shards),
+            f"rewards/{name}/masked": sum(r.masked.get(name, 0) for r in shards),
         }
         counts |= {key: count for key, count in found.items() if count or always}
     return counts
@@ -146,7 +146,9 @@ def _metrics_of(run: Run, step: int) -> Row | None:
     except CorruptFileError:
         return None
     result = journal.find_result(run.store, step - 1)
-    return metrics_row(run.config, result, entry.request.batch) if entry and result else None
+    if entry is None or result is None:
+        return None
+    return metrics_row(run.config.rewards, result, entry.request.batch)
 
 
 def _timings_of(run: Run, step: int) -> list[Row]:
@@ -172,4 +174,4 @@ def _evaluation_of(run: Run, step: int) -> Row | None:
     shards = [record[1] for record in found if record is not None]
     if len(shards) < num_shards:
         return None
-    return {"step": step, **mean_scores(run.config, shards, run.info.eval_sets)}
+    return {"step": step, **mean_scores(run.config.eval_rewards, shards, run.info.eval_sets)}

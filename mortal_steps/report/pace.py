@@ -8,18 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mortal_steps.config import RunConfig
-
 RECENT_STEPS = 10
 RECENT_S = 30.0
 """Seconds. If steps are short, the mean covers as many as take this long, so that a pause between
 two of them is no trend."""
 
 
-def recent_steps(config: RunConfig) -> int:
+def recent_steps(eval_steps: int | None) -> int:
     """The number of steps over which a run's speed is averaged. It is large enough to contain an
     evaluation, if there are any, so that evaluations always have their share in the speed."""
-    return max(RECENT_STEPS, config.evaluation.eval_steps or 0)
+    return max(RECENT_STEPS, eval_steps or 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,7 +46,7 @@ class Recorder:
         self._logged = run.manifest.step
         """Steps whose lines are written."""
         self._mark = time.perf_counter()
-        self.pace = Pace(recent_steps(run.config))
+        self.pace = Pace(recent_steps(run.config.evaluation.eval_steps))
         """Of the steps that this process trains."""
         self._reported = time.monotonic()
 
@@ -74,7 +74,7 @@ class Recorder:
         self.mend()
         seconds = time.perf_counter() - self._mark
         rewards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
-        row = metrics_row(self._run.config, result, batch)
+        row = metrics_row(self._run.config.rewards, result, batch)
         self._run.append(METRICS, row)
         self.watch.warned(result.warnings, row["step"])
         timings = (

@@ -11,6 +11,7 @@ from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.runs.run import Run
+from mortal_steps.scores import reward_weights
 from mortal_steps.types import (
     Prompt,
     RewardedShard,
@@ -113,7 +114,12 @@ def _chosen(
     given, step = entry.request.batch, entry.request.step
     if not isinstance(given, ScoredRollouts):
         return []
-    batch = journal.read_rollouts(run.store, run.config, step, given)
+    expected = journal.Expected(
+        rollout=run.config.rollout,
+        training=run.config.training,
+        weights=reward_weights(run.config.rewards),
+    )
+    batch = journal.read_rollouts(run.store, expected, step, given)
     everything = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
     rewards = [rollout.reward for _, rollout in everything]
     reasons = _reasons(run, given.rewards)

@@ -77,7 +77,7 @@ def write_page(
     chosen = {each: samples_of(run, most, step=each, kinds=kinds) for each in steps}
     if not chosen:
         samples_of(run, most)  # which says why there are none
-    text = samples_html(run.info.run_id, chosen, reward_weights(run.config))
+    text = samples_html(run.info.run_id, chosen, reward_weights(run.config.rewards))
     try:
         write_atomically(path, text.encode())
     except OSError as error:

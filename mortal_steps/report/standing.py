@@ -11,7 +11,7 @@ from mortal_steps.report.waiting import waits_for
 from mortal_steps.runs.activity import read_activity
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.logs import METRICS, last_lines
-from mortal_steps.runs.view import RunView
+from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class RunStanding:
     """The process on this machine that drives it."""
 
 
-def standing(run: RunView, volume: str | None = None) -> RunStanding:
+def standing(run: Run, volume: str | None = None) -> RunStanding:
     """Read the end of the run's log, its manifest, and what its driver says of itself.
 
     `volume`: the Modal Volume that `run` is a copy from; the pace is known where the driver is.
@@ -71,12 +71,12 @@ def standing(run: RunView, volume: str | None = None) -> RunStanding:
     )
 
 
-def _driver(run: RunView) -> int | None:
+def _driver(run: Run) -> int | None:
     lease = read_lease(run.store)
     return lease.pid if lease and lease.is_here() and lease.holds() else None
 
 
-def standings(runs: Iterable[RunView]) -> list[RunStanding]:
+def standings(runs: Iterable[Run]) -> list[RunStanding]:
     """Of those that can be read, as `in_order`; one that cannot is only warned of."""
     found = []
     for run in runs:

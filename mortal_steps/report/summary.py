@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from mortal_steps.config.recorded import NEW_MODEL, RecordedConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.points import Point, thinned
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
@@ -19,13 +18,15 @@ from mortal_steps.rewards.sources.history import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.manifest import MANIFEST_FILE
-from mortal_steps.runs.view import RunView
+from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
 REWARD_WINDOW = 20
 CURVE_POINTS = 60
 PAGE = "report.html"
+NEW_MODEL = "new"
+"""Stands for a model that the run builds itself, as `[model.new]` says."""
 NOTHING_LEARNED = "nothing was learned: no completion of any step has a reward"
 
 
@@ -135,7 +136,7 @@ class RunSummary:
         return ", ".join(parts)
 
 
-def summarize(run: RunView) -> RunSummary:
+def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
@@ -146,7 +147,7 @@ def summarize(run: RunView) -> RunSummary:
     return RunSummary(
         run_id=run.info.run_id,
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
-        base_model=config.base_model if config else "",
+        base_model=_base_model(config),
         created_at=run.info.created_at,
         updated_at=manifest.updated_at if begun else run.info.created_at,
         status=run.status(),
@@ -174,7 +175,7 @@ def summarize(run: RunView) -> RunSummary:
         judge=_judge(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
-        trackers=config.report_to if config else (),
+        trackers=config["logging"]["report_to"] if config else (),
         curve={
             "training": _points(metrics),
             "held_out": _points(run.logs.read(EVALUATIONS)),
@@ -184,7 +185,7 @@ def summarize(run: RunView) -> RunSummary:
     )
 
 
-def summarize_all(runs: Iterable[RunView]) -> list[RunSummary]:
+def summarize_all(runs: Iterable[Run]) -> list[RunSummary]:
     """Those that can be read; one that cannot is only warned of."""
     found = []
     for run in runs:
@@ -195,21 +196,27 @@ def summarize_all(runs: Iterable[RunView]) -> list[RunSummary]:
     return found
 
 
-def _config(run: RunView) -> RecordedConfig | None:
-    """None, with a warning, where config.toml does not tell any more."""
+def _config(run: Run) -> Mapping[str, Any] | None:
+    """None, with a warning, where config.toml was altered."""
     try:
-        return run.recorded_config()
+        return run.settings()
     except CorruptFileError as error:
         logger.warning("%s", error)
         return None
 
 
-def _drawn(config: RecordedConfig | None) -> dict[str, str]:
+def _base_model(config: Mapping[str, Any] | None) -> str:
+    if config is None:
+        return ""
+    return NEW_MODEL if "new" in config["model"] else config["model"]["name_or_path"]
+
+
+def _drawn(config: Mapping[str, Any] | None) -> dict[str, str]:
     if config is None:
         return {}
     return {
-        "training": drawn(config.temperature),
-        "held_out": drawn(config.eval_temperature),
+        "training": drawn(config["rollout"]["temperature"]),
+        "held_out": drawn(config["evaluation"]["temperature"]),
     }
 
 
@@ -236,7 +243,7 @@ def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
     return {"first": first, "last": last, "steps": num_steps}
 
 
-def _changed_rewards(run: RunView) -> list[Mapping[str, Any]]:
+def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
     try:
         history = find_history(run.store)
     except CorruptFileError as error:
@@ -248,14 +255,14 @@ def _changed_rewards(run: RunView) -> list[Mapping[str, Any]]:
     ]
 
 
-def _cost(run: RunView) -> dict[str, Any] | None:
+def _cost(run: Run) -> dict[str, Any] | None:
     costs = add_up(run.store.root)
     if costs is None:
         return None
     return {"total": costs.total, "by_kind": costs.by_kind, "by_stage": costs.by_stage}
 
 
-def _judge(run: RunView) -> dict[str, Any] | None:
+def _judge(run: Run) -> dict[str, Any] | None:
     spent = Spending(run.store.root).so_far()
     return asdict(spent) if spent.answers else None
 

@@ -6,7 +6,7 @@ import time
 
 from mortal_steps.report.units import duration
 from mortal_steps.runs.activity import Activity, Work, read_activity
-from mortal_steps.runs.view import RunView
+from mortal_steps.runs.run import Run
 
 WORTH_A_WORD_S = 2.0
 """Seconds after which the text says how long something has taken."""
@@ -19,7 +19,7 @@ AT_THE_START = {
 }
 
 
-def waits_for(run: RunView, status: str, volume: str | None = None) -> str:
+def waits_for(run: Run, status: str, volume: str | None = None) -> str:
     """What a run of this status waits for; empty where it has ended in order or tells nothing.
 
     `volume`: the Modal Volume that `run` is a copy from.

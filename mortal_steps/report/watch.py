@@ -9,10 +9,11 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.policy.library_warnings import gist
 from mortal_steps.report.watchers import WATCHERS
-from mortal_steps.report.watchers.base import Found, Seen, Watcher
+from mortal_steps.report.watchers.base import Found, Seen, Watched, Watcher
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.notices import Notice, new_notice, note
 from mortal_steps.runs.run import Run
+from mortal_steps.scores import reward_names
 from mortal_steps.types import StageTiming
 
 
@@ -90,8 +91,14 @@ def found_by(
 
 
 def watchers_of(config: RunConfig) -> list[Watcher]:
-    """Watchers that have seen nothing."""
-    return [make(config) for make in WATCHERS]
+    """Make watchers that have seen nothing."""
+    watched = Watched(
+        alerts=config.alerts,
+        functions=reward_names(config.rewards),
+        num_completions=config.training.rows,
+        max_cost=config.compute.modal.max_cost,
+    )
+    return [make(watched) for make in WATCHERS]
 
 
 def seen_before(run: Run) -> Iterator[Seen]:

@@ -44,10 +44,10 @@ class _Functions:
 
     def __init__(self, config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> None:
         self._config = config.rewards
-        self._names = reward_names(config)
+        self._names = reward_names(config.rewards)
         self._tracks = tracks_of(config, run_dir, before_start)
         self._scorer = Scorer(self._tracks, self._names, config.rewards)
-        self.weights = reward_weights(config)
+        self.weights = reward_weights(config.rewards)
 
     def start(self) -> None:
         """Import the rewards; raises `RewardError` if one cannot be imported."""

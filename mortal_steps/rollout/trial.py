@@ -78,7 +78,7 @@ class TrialWorker(RolloutWorker):
             start=0,
             stop=len(problems),
             num_generations=num_generations,
-            sampling=sampling_params(self._config),
+            sampling=sampling_params(self._config.rollout, self._config.max_tokens),
             weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
             output="unused",
         )

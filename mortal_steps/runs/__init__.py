@@ -2,18 +2,16 @@
 
     identity   what never changes: settings, problems, first model     run.json, config.toml, data/
     manifest   where it stands                                         manifest.json
-    logs       what its steps measured                                 metrics.jsonl, timings.jsonl
+    logs       what its steps measured, and what its driver logged     metrics.jsonl, logs/flow.log
     notices    what it has told of itself                              notices.jsonl
     lease      the one process that may drive it                       lock, lease.json
-    handover   waiting for that process to end
-    activity   what it does just now, as `doing` hears of it           activity.json
-    flow_log   what the process that drives it has logged              logs/flow.log
+    activity   what it does just now                                   activity.json
     costs      what it has cost                                        costs.jsonl
     starting_model   the model that it began with, where it lies now
-    view       all of these together, to look at: `view_run`, `RunView`
+    view       all of these together, to look at: `find_run`, `Run`
     run        the same to change: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
-    retention  which runs may go: rules over what `survey` knows of each
+    retention  which runs may go: rules over what is known of each
     objects    what scripts gave as objects, and whether runs name it      .objects/
     removal    the end of a run directory, or of its rollouts
 

@@ -18,7 +18,7 @@ PARTS = (
 
 
 def first_ids(info: RunInfo) -> Ids:
-    """The ids with which a run begins."""
+    """Return the ids with which a run begins."""
     parent, own = info.parent, info.fingerprint
     if parent is None:
         first = journal.first_state_id(own)
@@ -32,7 +32,7 @@ def first_ids(info: RunInfo) -> Ids:
 def broken_link(
     before: Ids, entry: JournalEntry | None, result: StepResult, fingerprint: str
 ) -> str | None:
-    """Why a step does not follow from the one before it: other batches, or other weights."""
+    """Return why a step does not follow from the one before it: other batches, or other weights."""
     state_id, history_id = before
     batch, trained = result.batch_sha256, result.weights_digest
     history = journal.next_state_id(history_id, batch, fingerprint)
@@ -45,7 +45,8 @@ def broken_link(
 
 
 def other_state(saved: CheckpointState, result: StepResult) -> str | None:
-    """Why a checkpoint does not follow from a step: it holds another state than the step left."""
+    """Return why a checkpoint does not follow from a step: it holds another state than the step
+    left."""
     if saved.state_id != result.state_id:
         return f"is of another state than step {result.step} led to"
     if saved.digests["weights"] != result.weights_digest:

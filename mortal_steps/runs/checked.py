@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -32,37 +32,28 @@ class Checked:
     """What the damage means for the run."""
 
 
-def checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:
-    """The result of checking a file."""
-    return Checked(
-        path=path,
-        num_bytes=path.stat().st_size if path.is_file() else 0,
-        damage=damage,
-        outcome=outcome if damage else None,
-    )
-
-
 class FileChecks:
-    """Checks of what lies in a `RunStore`'s folder."""
+    """Checks of what lies in a `RunStore`'s folder; `note` is called with the result of each."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, note: Callable[[Checked], None]) -> None:
         self._store = store
+        self._note = note
 
     def record(
         self, relative: str, kind: type[T], outcome: Outcome, optional: bool = False
-    ) -> Generator[Checked, None, T | None]:
-        """Returns the record, or None if it is damaged or missing."""
+    ) -> T | None:
+        """Read a record; None if it is damaged or missing."""
         path = self._store.path(relative)
         try:
             found = self._store.find_record(relative, kind)
         except CorruptFileError as error:
-            yield checked(path, _without_path(error, path), outcome)
+            self.file(path, _without_path(error, path), outcome)
             return None
         if found is None:
             if not optional:
-                yield checked(path, "is missing", outcome)
+                self.file(path, "is missing", outcome)
             return None
-        yield checked(path)
+        self.file(path)
         return found[1]
 
     def reference(
@@ -70,25 +61,34 @@ class FileChecks:
         ref: FileRef,
         outcome: Outcome,
         check: Callable[[RunStore, FileRef], None] = RunStore.check_record,
-    ) -> Iterator[Checked]:
-        """The file that a record refers to."""
+    ) -> None:
+        """Check the file that a record refers to."""
         path = self._store.path(ref.path)
         try:
             check(self._store, ref)
         except CorruptFileError as error:
-            yield checked(path, _without_path(error, path), outcome)
+            self.file(path, _without_path(error, path), outcome)
         else:
-            yield checked(path)
+            self.file(path)
 
-    def folder(
-        self, relative: str, sha256: str | None, outcome: Outcome
-    ) -> Generator[Checked, None, bool]:
-        """Every file of a committed folder; returns whether it is whole."""
+    def folder(self, relative: str, sha256: str | None, outcome: Outcome) -> bool:
+        """Check every file of a committed folder; returns whether it is whole."""
         whole = True
         for path, damage in self._store.check_folder(relative, sha256):
             whole = whole and damage is None
-            yield checked(path, damage, outcome)
+            self.file(path, damage, outcome)
         return whole
+
+    def file(self, path: Path, damage: str | None = None, outcome: Outcome | None = None) -> None:
+        """Note the result of a check."""
+        self._note(
+            Checked(
+                path=path,
+                num_bytes=path.stat().st_size if path.is_file() else 0,
+                damage=damage,
+                outcome=outcome if damage else None,
+            )
+        )
 
 
 def _without_path(error: CorruptFileError, path: Path) -> str:

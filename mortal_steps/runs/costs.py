@@ -26,7 +26,7 @@ class Costs:
 
 
 def read_costs(path: Path) -> list[dict[str, Any]]:
-    """Rows of costs.jsonl; empty if there is no such file."""
+    """Read the rows of costs.jsonl; empty if there is no such file."""
     return read_lines(path, needs=("step", "stage", "kind", "dollars"))
 
 
@@ -41,7 +41,7 @@ def merge_costs(one: bytes, other: bytes) -> bytes:
 
 
 def add_up(run_dir: Path) -> Costs | None:
-    """The costs of a run; None if it cost nothing."""
+    """Return the costs of a run; None if it cost nothing."""
     rows, judged = read_costs(run_dir / COSTS), Spending(run_dir).so_far()
     if not rows and not judged.dollars:
         return None

@@ -41,8 +41,8 @@ def places_of(config: RunConfig) -> dict[str, RoleConfig]:
 
 
 def python_of_samplers(config: RunConfig) -> str | None:
-    """The interpreter of its own that rollout workers on this machine have; None if they have
-    none."""
+    """Return the interpreter of its own that rollout workers on this machine have; None if they
+    have none."""
     local = config.compute.local.rollout.python
     return local if config.compute.backend == "local" else None
 
@@ -57,7 +57,7 @@ def check_problems(store: RunStore, info: RunInfo) -> None:
 
 
 def _has_secrets(config: RunConfig) -> bool:
-    """Whether it holds environment variables, which is where keys and tokens are."""
+    """Return whether it holds environment variables, which is where keys and tokens are."""
     local = config.compute.local
     return any(role.env for role in (local.actor, local.rollout, local.reward))
 

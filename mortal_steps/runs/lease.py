@@ -1,16 +1,15 @@
 """The one process that may drive a run holds a lease on its directory.
 
-    the directory, and `lock` in it
-                  file locks of the driver's, which its workers inherit: the kernel frees them when
+    lock          a file lock of the driver's, which its workers inherit: the kernel frees it when
                   the last of them is gone, so no old actor can write beside a new one
     lease.json    who holds it, renewed every few seconds: for file systems that machines share,
                   where file locks do not reach
 
-Each of them alone keeps a second driver out (locks.py says why there are two file locks). Whether
-the holder in lease.json still holds the lease depends on where it is:
+Each of them alone keeps a second driver out. Whether the holder in lease.json still holds the lease
+depends on where it is:
 
     a process that can be seen from here    it holds the lease while it lives
-    in another container of this machine    the file locks decide
+    in another container of this machine    the file lock decides
     on another machine                      it holds the lease until it has not renewed it for
                                             `LEASE_TTL_S`. Clocks may be wrong, so a lease whose
                                             time is over, or in the future, is watched for a while
@@ -18,14 +17,15 @@ the holder in lease.json still holds the lease depends on where it is:
 A driver that finds another one's token in the record has lost the run.
 
 One case is not covered: somebody deletes lease.json while a driver on another machine holds it,
-where locks do not reach. The driver writes it again within `RENEW_EVERY_S`; or it finds the token
-of a driver that has come meanwhile, and stops at its next write. If a machine's clock is ahead by
-less than `LEASE_TTL_S`, its lease lasts longer by that time.
+where file locks do not reach. The driver writes it again within `RENEW_EVERY_S`; or it finds the
+token of a driver that has come meanwhile, and stops at its next write. If a machine's clock is
+ahead by less than `LEASE_TTL_S`, its lease lasts longer by that time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import socket
@@ -36,8 +36,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
-from mortal_steps.runs.locks import Locks
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import lock_file, writing
 from mortal_steps.system.processes import boot_id, pid_namespace, start_of
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ ORPHANS_GO_S = 10.0
 them is in a system call that cannot be interrupted."""
 
 RECORD_FILE = "lease.json"
+LOCK_FILE = "lock"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +77,7 @@ class LeaseRecord:
 
     @classmethod
     def of_this_process(cls) -> LeaseRecord:
-        """A new record for this process, renewed now."""
+        """Make a record for this process, renewed now."""
         return cls(
             host=socket.gethostname(),
             boot=boot_id(),
@@ -88,38 +89,40 @@ class LeaseRecord:
         )
 
     def is_here(self) -> bool:
-        """Whether the holder is, or was, a process of this machine that can be seen from here."""
+        """Return whether the holder is, or was, a process of this machine that can be seen from
+        here."""
         return self.is_of_this_machine() and self.namespace in ("", pid_namespace())
 
     def is_of_this_machine(self) -> bool:
-        """Whether it is one of this machine, maybe in another container."""
+        """Return whether it is one of this machine, maybe in another container."""
         return (self.host, self.boot) == (socket.gethostname(), boot_id())
 
     def holds(self) -> bool:
-        """Whether the holder still drives the run, as far as can be told from here."""
+        """Return whether the holder still drives the run, as far as can be told from here."""
         if self.is_here():
             return self.started == start_of(self.pid)
         return abs(time.time() - self.renewed_at) < LEASE_TTL_S
 
     def age_s(self) -> float:
-        """Seconds since the lease was last renewed; 0 if its clock is ahead of ours."""
+        """Return the seconds since the lease was last renewed; 0 if its clock is ahead of ours."""
         return max(0.0, time.time() - self.renewed_at)
 
 
 class Lease:
     """A lease held by this process; `acquire` makes one."""
 
-    def __init__(self, store: RunStore, locks: Locks, record: LeaseRecord) -> None:
+    def __init__(self, store: RunStore, lock: int, record: LeaseRecord) -> None:
+        """`lock` is the descriptor of the locked file."""
         self._store = store
-        self._locks = locks
+        self._lock = lock
         self._record = record
         self._released = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._renewing.start()
 
     def filenos(self) -> tuple[int, ...]:
-        """Descriptors of the locks, for workers to inherit."""
-        return self._locks.descriptors
+        """Descriptor of the lock, for workers to inherit: one that has it still holds it."""
+        return (self._lock,)
 
     def check(self) -> None:
         """Raise `LeaseLostError` if another process has taken the run over."""
@@ -140,10 +143,10 @@ class Lease:
                 self.check()
                 self._store.path(RECORD_FILE).unlink(missing_ok=True)
         finally:
-            self._locks.close()
+            os.close(self._lock)
 
     def move_away(self, place: Path) -> None:
-        """Rename the run directory together with its lease, and release its locks: the run no
+        """Rename the run directory together with its lease, and release the lock: the run no
         longer exists.
 
         Raises `LeaseLostError`, and `OSError` if the directory cannot be renamed; the run is then
@@ -157,7 +160,7 @@ class Lease:
         except BaseException:
             self.release()
             raise
-        self._locks.close()
+        os.close(self._lock)
 
     def _renew(self) -> None:
         while not self._released.wait(RENEW_EVERY_S):
@@ -177,22 +180,20 @@ def acquire(store: RunStore) -> Lease:
     Raises `StoreError`, which names the other process if one drives the run already, or what cannot
     be written.
     """
-    locks = Locks(store)
+    lock = _open_lock(store)
     try:
-        _lock_or_refuse(store, locks)
-        if not locks.are_of(store):
-            raise StoreError(f"run {store.root.name} was removed from {store.root.parent} just now")
+        _lock_or_refuse(store, lock)
         _refuse_beside(store, read_lease(store))
         record = LeaseRecord.of_this_process()
         _write(store, record)
     except BaseException:
-        locks.close()
+        os.close(lock)
         raise
-    return Lease(store, locks, record)
+    return Lease(store, lock, record)
 
 
 def is_driven(store: RunStore) -> bool:
-    """Whether some process drives the run. This takes no lock, so it disturbs nobody."""
+    """Return whether some process drives the run. This takes no lock, so it disturbs nobody."""
     holder = read_lease(store)
     return holder is not None and holder.holds()
 
@@ -208,8 +209,8 @@ def refuse_if_driven(store: RunStore) -> None:
 
 
 def read_lease(store: RunStore) -> LeaseRecord | None:
-    """The record of the last holder that did not release the lease; a damaged record counts as
-    none."""
+    """Return the record of the last holder that did not release the lease; a damaged record counts
+    as none."""
     try:
         found = store.find_record(RECORD_FILE, LeaseRecord)
     except CorruptFileError:
@@ -217,21 +218,30 @@ def read_lease(store: RunStore) -> LeaseRecord | None:
     return found[1] if found else None
 
 
-def _lock_or_refuse(store: RunStore, locks: Locks) -> None:
-    """Take the locks; wait a little for what a dead holder left behind, or for a new holder's
+def _open_lock(store: RunStore) -> int:
+    path = store.path(LOCK_FILE)
+    with writing(path):
+        store.root.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+
+def _lock_or_refuse(store: RunStore, lock: int) -> None:
+    """Take the lock; wait a little for what a dead holder left behind, or for a new holder's
     record."""
-    deadline = time.monotonic() + ORPHANS_GO_S
-    while not locks.take():
+    path, deadline = store.path(LOCK_FILE), time.monotonic() + ORPHANS_GO_S
+    while not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
         refuse_if_driven(store)
         if time.monotonic() > deadline:
             raise StoreError(_held(store, read_lease(store)))
         time.sleep(0.05)
+    if not path.exists() or not os.path.samestat(os.fstat(lock), path.stat()):
+        raise StoreError(f"run {store.root.name} was removed from {store.root.parent} just now")
 
 
 def _refuse_beside(store: RunStore, holder: LeaseRecord | None) -> None:
-    """Raise `StoreError` if the holder drives the run, whatever became of its locks."""
+    """Raise `StoreError` if the holder drives the run, whatever became of its lock."""
     if holder is None or (holder.is_of_this_machine() and not holder.is_here()):
-        return  # what another container of this machine left: its locks tell
+        return  # what another container of this machine left: its lock tells
     if holder.holds():
         raise StoreError(_in_use(store, holder))
     if not holder.is_here() and _is_renewed(store, holder):
@@ -266,15 +276,16 @@ def _in_use(store: RunStore, holder: LeaseRecord) -> str:
 
 
 def _held(store: RunStore, holder: LeaseRecord | None) -> str:
-    named = f"`fuser -v {store.root}` names"
+    path = store.path(LOCK_FILE)
+    named = f"`fuser -v {path}` names"
     if holder is None:
         return (
-            f"run {store.root.name} is in use: some process holds {store.root}, and "
-            f"{RECORD_FILE}, which would name it, is gone; {named} it"
+            f"run {store.root.name} is in use: some process holds {path}, and {RECORD_FILE}, which "
+            f"would name it, is gone; {named} it"
         )
     return (
         f"run {store.root.name} was driven by process {holder.pid} on {holder.host}, which is "
-        f"gone, but processes that it started still hold {store.root}; end them ({named} them)"
+        f"gone, but processes that it started still hold {path}; end them ({named} them)"
     )
 
 

@@ -15,12 +15,12 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.store.files import failed_write, write_atomically
+from mortal_steps.store.files import failed_write, write_atomically, writing
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ TIMINGS = "timings.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 QUARANTINE = "quarantine.jsonl"
 LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE)
+FLOW_LOG = "flow.log"
+FLOW_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+"""As the workers' own."""
 BLOCK = 64 * 1024
 """Bytes of a log's end that are read at a time."""
 
@@ -70,7 +73,7 @@ class RunLogs:
         self._written[name] = (length + len(content), running)
 
     def marks(self) -> dict[str, LogMark]:
-        """The present length and digest of every log."""
+        """Return the present length and digest of every log."""
         return {name: self._mark(name) for name in LOGS}
 
     def changed(self) -> list[str]:
@@ -92,8 +95,8 @@ class RunLogs:
         return damaged
 
     def damaged(self, marks: Mapping[str, LogMark]) -> list[str]:
-        """The names of logs that do not begin with the content that their mark describes, or have
-        no mark."""
+        """Return the names of logs that do not begin with the content that their mark describes, or
+        have no mark."""
         found = ((name, marks.get(name), self._root / name) for name in LOGS)
         return [
             name
@@ -115,7 +118,7 @@ class RunLogs:
                 self.replace(name, kept)
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """The lines that can be read; see `read_lines`."""
+        """Read the lines that can be read; see `read_lines`."""
         return read_lines(self._root / name, needs=("step",))
 
     def _mark(self, name: str) -> LogMark:
@@ -137,7 +140,7 @@ class RunLogs:
 
 
 def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The JSON objects of a log that hold the keys `needs`.
+    """Read the JSON objects of a log that hold the keys `needs`.
 
     A last line cut short by a crash is left out; any other line that cannot be read is, too, with a
     warning.
@@ -149,7 +152,8 @@ def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any
 
 
 def last_lines(path: Path, count: int, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
-    """As `read_lines`, of the last `count` lines alone: a long log costs no more than a short one.
+    """Read as `read_lines` does, of the last `count` lines alone: a long log costs no more than a
+    short one.
 
     Where one is damaged, the number that is warned of counts from the first line that was read.
     """
@@ -195,3 +199,29 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@contextlib.contextmanager
+def flow_log(folder: Path) -> Iterator[None]:
+    """Append what this process logs to `logs/flow.log`, for the time of the block.
+
+    Raises `StoreError` where the file cannot be opened.
+    """
+    path = folder / FLOW_LOG
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        handler = _FlowLog(path, encoding="utf-8", errors="backslashreplace")
+    handler.setFormatter(logging.Formatter(FLOW_FORMAT))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        with contextlib.suppress(OSError):  # what a full disk has not taken yet is lost as well
+            handler.close()
+
+
+class _FlowLog(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Lose a line that a full disk takes; whatever the run itself cannot write ends it and is
+        told."""

@@ -52,7 +52,7 @@ class RunManifest:
 
 
 def read_manifest(store: RunStore, *, num_eval_problems: int) -> RunManifest:
-    """The run's manifest; a missing or damaged one is made again, in memory."""
+    """Return the run's manifest; a missing or damaged one is made again, in memory."""
     try:
         found = store.find_record(MANIFEST_FILE, RunManifest)
     except CorruptFileError as error:
@@ -63,7 +63,8 @@ def read_manifest(store: RunStore, *, num_eval_problems: int) -> RunManifest:
 
 
 def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
-    """The manifest of a run that stands at its newest whole checkpoint, or at its beginning."""
+    """Return the manifest of a run that stands at its newest whole checkpoint, or at its
+    beginning."""
     whole = [checkpoints.find(store, step) for step in checkpoints.saved_steps(store)]
     known = tuple(checkpoint for checkpoint in whole if checkpoint is not None)
     step = known[-1].step if known else 0
@@ -79,7 +80,7 @@ def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
 
 
 def last_evaluation(store: RunStore, step: int, num_problems: int) -> Evaluation | None:
-    """The last evaluation up to `step`, from the log of evaluations."""
+    """Return the last evaluation up to `step`, from the log of evaluations."""
     rows = [
         row for row in read_lines(store.path(EVALUATIONS), needs=("step",)) if row["step"] <= step
     ]

@@ -77,7 +77,7 @@ def new_notice(
     advice: str = "",
     which: object = "",
 ) -> Notice:
-    """A notice of this run; `which` distinguishes it from others of the same event."""
+    """Make a notice of this run; `which` distinguishes it from others of the same event."""
     name = f"{run.info.uid}/{event}/{which}"
     return Notice(
         id=str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
@@ -92,7 +92,8 @@ def new_notice(
 
 
 def read_notices(store: RunStore) -> list[Notice]:
-    """All that were noted, in order; a line that cannot be read is warned of and left out."""
+    """Return all that were noted, in order; a line that cannot be read is warned of and left
+    out."""
     rows = read_lines(store.path(NOTICES), needs=("id",))
     return [Notice(**{name: row[name] for name in FIELDS}) for row in rows if row.keys() >= FIELDS]
 

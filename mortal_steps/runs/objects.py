@@ -68,7 +68,7 @@ def remove_object(path: Path) -> None:
 
 
 def object_bytes(path: Path) -> int:
-    """Bytes that an object takes on the disk."""
+    """Return the bytes that an object takes on the disk."""
     taken = 0
     for file in [path, *path.rglob("*")]:
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile

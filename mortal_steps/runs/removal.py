@@ -17,8 +17,8 @@ from pathlib import Path
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk import rollout_files
 from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.retention import last_written
 from mortal_steps.runs.run import Run
-from mortal_steps.runs.survey import last_written
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 
 TRASH = "trash"
@@ -59,8 +59,8 @@ def prune_run(run: Run, keep_rollouts: int) -> None:
 
 
 def prunable_before(run: Run, keep_rollouts: int) -> int:
-    """The step up to which a complete run does not need its rollouts. If its final model has to be
-    made again, this begins at the newest checkpoint."""
+    """Return the step up to which a complete run does not need its rollouts. If its final model has
+    to be made again, this begins at the newest checkpoint."""
     saved = run.manifest.checkpoints
     return min(run.manifest.step - keep_rollouts, saved[-1].step if saved else 0)
 
@@ -95,7 +95,7 @@ class FreedSpace:
         self._links: Counter[tuple[int, int]] = Counter()
 
     def without(self, folder: Path) -> int:
-        """Bytes that are free once this folder is removed as well."""
+        """Return the bytes that are free once this folder is removed as well."""
         freed = 0
         for parent, _, names in os.walk(folder):
             for name in names:

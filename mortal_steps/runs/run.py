@@ -1,4 +1,4 @@
-"""A run on disk that one process may change: the one that drives it."""
+"""A run on disk: read by whoever looks at it, changed by the one process that drives it."""
 
 from __future__ import annotations
 
@@ -13,31 +13,42 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_stored_config
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.config.loader import load_stored_config, read_toml
+from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
-from mortal_steps.runs.lease import Lease, acquire
-from mortal_steps.runs.logs import LogMark
-from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
-from mortal_steps.runs.view import RunView, every, opened
+from mortal_steps.runs.lease import Lease, acquire, is_driven
+from mortal_steps.runs.logs import METRICS, TIMINGS, LogMark, RunLogs, read_lines
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, read_manifest
 from mortal_steps.store import RunStore
-from mortal_steps.store.identity import CONFIG_FILE, check_config
+from mortal_steps.store.identity import (
+    CONFIG_FILE,
+    IDENTITY_FILE,
+    NO_OTHER_COPY,
+    check_config,
+    read_identity,
+)
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import Checkpoint, Evaluation
 from mortal_steps.types.identity import RunInfo
 
 logger = logging.getLogger(__name__)
 
+MOST_NAMED = 20
+"""Runs that an error names."""
 
-class Run(RunView):
-    """A run directory that one process may drive.
+
+class Run:
+    """A run directory with its identity, its manifest and its logs.
 
     Without a `config`, the run's own configuration is read when it is needed.
     """
 
     def __init__(self, store: RunStore, config: RunConfig | None, info: RunInfo) -> None:
-        super().__init__(store, info)
+        self.store = store
+        self.info = info
+        self.manifest = self._read_manifest()
+        self.logs = RunLogs(store.root)
         self._config = config
         self._lease: Lease | None = None
         self._committing = threading.Lock()
@@ -49,6 +60,34 @@ class Run(RunView):
             check_config(self.store, self.info)
             self._config = load_stored_config(self.store.path(CONFIG_FILE))
         return self._config
+
+    def settings(self) -> Mapping[str, Any]:
+        """Read config.toml as plain values, all of which it holds: to look at a run imports no code
+        that its configuration names. Raises `CorruptFileError` if it was altered."""
+        check_config(self.store, self.info)
+        return read_toml(self.store.path(CONFIG_FILE))
+
+    def status(self) -> str:
+        """Return the manifest's status, or `interrupted` for a running one that no process
+        drives."""
+        if self.manifest.status == "running" and not is_driven(self.store):
+            return "interrupted"
+        return self.manifest.status
+
+    def read_again(self) -> None:
+        """Read the manifest again: it may have been written since the run was opened."""
+        self.manifest = self._read_manifest()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Read the rows of metrics.jsonl."""
+        return read_lines(self.store.path(METRICS), needs=("step", "reward"))
+
+    def timings(self) -> list[dict[str, Any]]:
+        """Read the rows of timings.jsonl."""
+        return read_lines(self.store.path(TIMINGS), needs=("step", "stage", "busy_s", "wait_s"))
+
+    def _read_manifest(self) -> RunManifest:
+        return read_manifest(self.store, num_eval_problems=self.info.num_eval_problems)
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the manifest and commit it. A new step also commits how long the logs
@@ -88,7 +127,7 @@ class Run(RunView):
         self.logs.append(log, *rows)
 
     def is_complete(self) -> bool:
-        """Whether the run has ended and its final model is there, whole."""
+        """Return whether the run has ended and its final model is there, whole."""
         final = self.manifest.final
         if self.manifest.status != "completed" or final is None:
             return False
@@ -124,8 +163,8 @@ class Run(RunView):
         self.update(step=step)
 
     def score(self, done: int) -> float:
-        """The score of the checkpoint after `done` steps: the reward of its evaluation if there is
-        one, else the mean training reward since the last checkpoint."""
+        """Return the score of the checkpoint after `done` steps: the reward of its evaluation if
+        there is one, else the mean training reward since the last checkpoint."""
         evaluation = self.manifest.evaluation
         if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
             return evaluation.metrics["reward"]
@@ -134,7 +173,7 @@ class Run(RunView):
         return float(sum(scored)) / max(1, len(scored))
 
     def is_best(self, score: float) -> bool:
-        """Whether a checkpoint with this score is the best so far."""
+        """Return whether a checkpoint with this score is the best so far."""
         return self.manifest.best_reward is None or score > self.manifest.best_reward
 
     def note_evaluation(self, evaluation: Evaluation) -> None:
@@ -158,8 +197,8 @@ class Run(RunView):
         prune_rollouts(self.store, done=saved.step, keep=keep.keep_rollouts, checkpoints=steps)
 
     def working_dir(self) -> Path:
-        """Where relative paths of the configuration start: the folder in which the run began, or
-        the current one on a machine that has no such folder."""
+        """Return where relative paths of the configuration start: the folder in which the run
+        began, or the current one on a machine that has no such folder."""
         began = Path(self.info.working_dir)
         return began if began.is_dir() else Path.cwd()
 
@@ -185,16 +224,48 @@ class Run(RunView):
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """An existing run; raises as `view.opened` does."""
-    return opened(runs_dir, run_id, lambda store, info: Run(store, None, info))
+    """Open an existing run.
+
+    Raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and `StoreError` if it
+    cannot be read at all.
+    """
+    store = RunStore(runs_dir / run_id)
+    try:
+        info = read_identity(store)
+        if info is not None:
+            # A folder that was renamed or copied is found by its name from then on.
+            return Run(store, None, dataclasses.replace(info, run_id=store.root.name))
+    except OSError as error:  # somebody else's, in a folder that several people share
+        raise StoreError(
+            f"run {run_id} in {runs_dir} cannot be read: {error.filename}: {error.strerror}"
+        ) from error
+    check_never_begun(store.root)
+    known = [run.info.run_id for run in list_runs(runs_dir)]
+    left_out = f"{len(known) - MOST_NAMED} older ones, " if len(known) > MOST_NAMED else ""
+    there = left_out + ", ".join(known[-MOST_NAMED:]) or "none"
+    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {there})")
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
-    """Every run below `runs_dir`; see `view.every`."""
-    return every(runs_dir, find_run)
+    """Open every run below `runs_dir`, oldest first. One whose run.json is damaged or unreadable is
+    skipped with a warning."""
+    found = []
+    for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
+        try:
+            found.append(find_run(runs_dir, path.parent.name))
+        except StoreError as error:
+            logger.warning("%s", error)
+    return sorted(found, key=lambda run: run.info.created_at)
+
+
+def check_never_begun(root: Path) -> None:
+    """Raise `CorruptFileError` for a run that has lost its identity: another run must not continue
+    from its steps."""
+    if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
+        raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
 
 
 def new_run_id(config: RunConfig) -> str:
-    """A fresh id such as `demo-20260131-235959-3fa2`. The random end keeps ids apart when a script
-    begins several runs within one second."""
+    """Make a fresh id such as `demo-20260131-235959-3fa2`. The random end keeps ids apart when a
+    script begins several runs within one second."""
     return f"{config.id_prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"

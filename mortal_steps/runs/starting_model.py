@@ -17,7 +17,8 @@ it."""
 
 
 def base_folder(run: Run) -> Path:
-    """Folder of the model that the run's adapter belongs to; a model from the hub is downloaded.
+    """Return the folder of the model that the run's adapter belongs to; a model from the hub is
+    downloaded.
 
     Raises `ModelError` if the model is not available, or is not the one that the run began with.
     """
@@ -51,7 +52,7 @@ def tokenizer_files(run: Run) -> list[Path]:
 
 
 def _made_folder(run: Run) -> Path | None:
-    """Folder of the model that was built for the run, beside the runs."""
+    """Return the folder of the model that was built for the run, beside the runs."""
     model = run.config.model
     if model.new is None and model.warm_start is None:
         return None

@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import Iterator
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
 from mortal_steps.runs.identity import places_of
 from mortal_steps.runs.run import Run
@@ -19,7 +18,7 @@ def check_trusted(run: Run) -> None:
 
     This does not prove who wrote it. Reward functions and models are code, too (SECURITY.md).
     """
-    origin, named = _origin(run), list(_programs(run.config))
+    origin, named = _origin(run), list(_programs(run))
     if origin is not None and named:
         raise StoreError(
             f"run {run.info.run_id} in {run.store.root} {origin}, and its config.toml decides what "
@@ -36,13 +35,13 @@ def _origin(run: Run) -> str | None:
     return None
 
 
-def _programs(config: RunConfig) -> Iterator[str]:
-    for name, role in places_of(config).items():
+def _programs(run: Run) -> Iterator[str]:
+    for name, role in places_of(run.config).items():
         if role.python is not None:
             yield f"compute.local.{name}.python = {role.python!r}"
         if role.env:
             yield f"compute.local.{name}.env with {', '.join(sorted(role.env))}"
-    for term in config.rewards.all_terms:
+    for term in run.config.rewards.all_terms:
         if term.sends is not None:
             yield f"rewards.terms with {term.sends}"
         yield from (f"rewards.terms with the pickle {file}, which is code" for file in term.files)

@@ -8,7 +8,8 @@ of the reward and what workers printed have no digest: nothing reads them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mortal_steps.data.kept import check_problem_file
@@ -29,7 +30,6 @@ from mortal_steps.runs.checked import (
     Checked,
     FileChecks,
     Outcome,
-    checked,
 )
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
@@ -44,20 +44,27 @@ from mortal_steps.types import Problem, StepResult
 from mortal_steps.types.identity import RunInfo
 
 
+@dataclass(kw_only=True, slots=True)
 class RunCheck:
-    """One check of a run directory, which changes nothing.
+    """The result of checking a run directory."""
 
-    A run that is being driven can be checked, too; files that are replaced meanwhile may look
-    damaged.
-    """
+    files: list[Checked] = field(default_factory=list)
+    num_steps: int = 0
+    """Steps done, as the manifest says."""
+    num_linked: int = 0
+    """Steps whose state id follows from the one before."""
+    is_driven: bool = False
+    """Whether a process drives the run: files that it replaces meanwhile may look damaged."""
 
-    def __init__(self, root: Path) -> None:
+
+class _Checking:
+    """One check of a run directory, which changes nothing."""
+
+    def __init__(self, root: Path, note: Callable[[Checked], None]) -> None:
+        self.result = RunCheck()
+        self._note = note
         self._store = RunStore(root)
-        self._files = FileChecks(self._store)
-        self.num_steps = 0
-        """Steps done, as the manifest says."""
-        self.num_linked = 0
-        """Steps whose state id follows from the one before."""
+        self._files = FileChecks(self._store, note)
         self._checkpoint = 0
         """Step of the newest whole checkpoint."""
         self._saved: dict[int, CheckpointState] = {}
@@ -66,49 +73,45 @@ class RunCheck:
         """What becomes of a file that a run makes again while it trains. A run that is complete
         trains no more, and needs none of them."""
 
-    def is_driven(self) -> bool:
-        """Whether a process drives the run at this moment."""
-        return is_driven(self._store)
-
-    def files(self) -> Iterator[Checked]:
+    def run(self) -> None:
         """Check one file after the other."""
-        info = yield from self._files.record(IDENTITY_FILE, RunInfo, LOST)
-        manifest = yield from self._files.record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
-        if manifest is not None and (yield from self._final(manifest)):
+        info = self._files.record(IDENTITY_FILE, RunInfo, LOST)
+        manifest = self._files.record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
+        if manifest is not None and self._final(manifest):
             self._again = PASSED_OVER
-        yield from self._files.record(RECORD_FILE, LeaseRecord, self._again, optional=True)
+        self._files.record(RECORD_FILE, LeaseRecord, self._again, optional=True)
         if info is not None:
-            yield from self._config(info)
+            self._config(info)
             for problems in (info.train_problems, info.eval_problems):
-                yield from self._files.reference(problems, LOST, check_problem_file)
-        yield from self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
-        yield from self._base_model()
-        yield from self._checkpoints(info, manifest)
+                self._files.reference(problems, LOST, check_problem_file)
+        self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
+        self._base_model()
+        self._checkpoints(info, manifest)
         if manifest is None:
             manifest = RunManifest(status="created", step=self._checkpoint)
         else:
-            yield from self._logs(manifest)
-        self.num_steps = manifest.step
-        yield from self._steps(info, manifest.step)
-        yield from self._evaluations()
-        yield from self._weights(info)
+            self._logs(manifest)
+        self.result.num_steps = manifest.step
+        self._steps(info, manifest.step)
+        self._evaluations()
+        self._weights(info)
 
     # parts of the run
 
-    def _config(self, info: RunInfo) -> Iterator[Checked]:
+    def _config(self, info: RunInfo) -> None:
         path = self._store.path(CONFIG_FILE)
         whole = path.exists() and digest_file(path) == info.config_sha256
-        yield checked(path, None if whole else "is missing or was altered", LOST)
+        self._files.file(path, None if whole else "is missing or was altered", LOST)
 
-    def _base_model(self) -> Iterator[Checked]:
-        made = yield from self._files.record(
+    def _base_model(self) -> None:
+        made = self._files.record(
             base_model.RECORD_FILE, base_model.StartingModel, self._again, optional=True
         )
         if made is not None:
             cache = RunStore(base_model.model_cache(self._store.root.parent))
-            yield from FileChecks(cache).folder(made.key, made.sha256, self._again)
+            FileChecks(cache, self._note).folder(made.key, made.sha256, self._again)
 
-    def _checkpoints(self, info: RunInfo | None, manifest: RunManifest | None) -> Iterator[Checked]:
+    def _checkpoints(self, info: RunInfo | None, manifest: RunManifest | None) -> None:
         known = {saved.step: saved.sha256 for saved in manifest.checkpoints} if manifest else {}
         steps = sorted({*checkpoints.saved_steps(self._store), *known})
         for step in steps:
@@ -116,27 +119,25 @@ class RunCheck:
             # A fork has nothing before its first checkpoint.
             only = info is not None and info.parent is not None and steps == [info.parent.step]
             outcome = LOST if only else PASSED_OVER
-            if (yield from self._files.folder(path, known.get(step), outcome)):
+            if self._files.folder(path, known.get(step), outcome):
                 self._checkpoint = step
                 self._saved[step] = checkpoints.read_state(self._store, path)
-        yield from self._files.record(
-            checkpoints.BEST_FILE, BestCheckpoint, self._again, optional=True
-        )
+        self._files.record(checkpoints.BEST_FILE, BestCheckpoint, self._again, optional=True)
 
-    def _logs(self, manifest: RunManifest) -> Iterator[Checked]:
+    def _logs(self, manifest: RunManifest) -> None:
         for name in LOGS:
             mark = manifest.logs.get(name)
             path = self._store.path(name)
             if mark is not None and (path.exists() or mark.length):
                 whole = prefix_digest(path, mark.length) == mark.sha256
-                yield checked(path, None if whole else "is not what was logged", AGAIN)
+                self._files.file(path, None if whole else "is not what was logged", AGAIN)
 
-    def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
+    def _steps(self, info: RunInfo | None, done: int) -> None:
         """Check the steps. Those before the newest whole checkpoint are history; those after it can
         be done again."""
         before = chain.first_ids(info) if info else None
         pruned = pruned_before(self._store)
-        yield from self._files.record(rollout_files.RECORD_FILE, Pruned, self._again, optional=True)
+        self._files.record(rollout_files.RECORD_FILE, Pruned, self._again, optional=True)
         for step in range(info.first_step if info else 0, self._last_step(done)):
             outcome = PASSED_OVER if step < self._checkpoint else self._again
             folder = f"steps/{step:06d}"
@@ -144,19 +145,17 @@ class RunCheck:
             gone = step < pruned
             if not gone:
                 batch = f"{folder}/batch.json"
-                yield from self._files.record(batch, list[Problem], outcome, not required)
-            entry = yield from self._files.record(
+                self._files.record(batch, list[Problem], outcome, not required)
+            entry = self._files.record(
                 f"{folder}/journal.json", JournalEntry, outcome, not required
             )
-            result = yield from self._files.record(
-                f"{folder}/result.json", StepResult, outcome, not required
-            )
+            result = self._files.record(f"{folder}/result.json", StepResult, outcome, not required)
             if not gone:
-                yield from self._shards(folder, entry, outcome)
+                self._shards(folder, entry, outcome)
             if required and info is not None and result is not None:
                 if before is not None:
-                    yield from self._link(before, entry, result, info.fingerprint)
-                yield from self._saved_after(result)
+                    self._link(before, entry, result, info.fingerprint)
+                self._saved_after(result)
                 before = (result.state_id, result.history_id)
             elif before is not None and info is not None and entry is not None:
                 # What weights it left, only the result says.
@@ -165,56 +164,54 @@ class RunCheck:
             else:
                 before = None
 
-    def _shards(
-        self, folder: str, entry: JournalEntry | None, outcome: Outcome
-    ) -> Iterator[Checked]:
+    def _shards(self, folder: str, entry: JournalEntry | None, outcome: Outcome) -> None:
         """Check the shards that the step was taken with; if it was not taken yet, those that
         exist."""
         if entry is not None:
             for file in entry.request.batch.files():
-                yield from self._files.reference(file, outcome)
+                self._files.reference(file, outcome)
             return
         for path, content in shard_files(self._store.path(folder)):
-            yield from self._files.record(f"{folder}/{path.name}", KINDS[content], outcome)
+            self._files.record(f"{folder}/{path.name}", KINDS[content], outcome)
 
     def _link(
         self, before: Ids, entry: JournalEntry | None, result: StepResult, fingerprint: str
-    ) -> Iterator[Checked]:
+    ) -> None:
         damage = chain.broken_link(before, entry, result, fingerprint)
         if damage is None:
-            self.num_linked += 1
+            self.result.num_linked += 1
         else:
             path = self._store.path(f"steps/{result.step:06d}/result.json")
-            yield checked(path, damage, LOST)
+            self._files.file(path, damage, LOST)
 
-    def _saved_after(self, result: StepResult) -> Iterator[Checked]:
-        """Whether the checkpoint of a step holds what the step left."""
+    def _saved_after(self, result: StepResult) -> None:
+        """Check that the checkpoint of a step holds what the step left."""
         saved = self._saved.get(result.step + 1)
         if saved is not None:
             damage = chain.other_state(saved, result)
             folder = self._store.path(checkpoints.path_of(saved.step))
-            yield checked(folder / checkpoints.STATE_FILE, damage, LOST)
+            self._files.file(folder / checkpoints.STATE_FILE, damage, LOST)
 
-    def _evaluations(self) -> Iterator[Checked]:
+    def _evaluations(self) -> None:
         for folder in sorted(self._store.path("evaluations").glob("*")):
             for path, content in shard_files(folder):
                 relative = str(path.relative_to(self._store.root))
-                yield from self._files.record(relative, KINDS[content], PASSED_OVER)
+                self._files.record(relative, KINDS[content], PASSED_OVER)
 
-    def _weights(self, info: RunInfo | None) -> Iterator[Checked]:
+    def _weights(self, info: RunInfo | None) -> None:
         first = info.first_step if info else 0
         for version in weights.published_versions(self._store):
             outcome = self._again
             if version < first:  # of a fork's parent; only its first steps are sampled with them
                 outcome = LOST if self._checkpoint == first else PASSED_OVER
             path, sha256 = weights.path_of(version), self._published_as(version)
-            yield from self._files.folder(path, sha256, outcome)
+            self._files.folder(path, sha256, outcome)
 
-    def _final(self, manifest: RunManifest) -> Generator[Checked, None, bool]:
+    def _final(self, manifest: RunManifest) -> bool:
         """Check the final model; returns whether the run is complete."""
         whole = manifest.status == "completed" and manifest.final is not None
         for path, sha256 in manifest.final.folders() if manifest.final else ():
-            whole = (yield from self._files.folder(path, sha256, AGAIN)) and whole
+            whole = self._files.folder(path, sha256, AGAIN) and whole
         return whole
 
     # what is where
@@ -223,35 +220,18 @@ class RunCheck:
         return max([done, *(number + 1 for number, _ in self._store.numbered("steps"))])
 
     def _published_as(self, version: int) -> str | None:
-        """The digest that the step before recorded, if it is known."""
+        """Return the digest that the step before recorded, if it is known."""
         result = journal.find_result(self._store, version - 1) if version else None
         return result.weights.sha256 if result and result.weights else None
 
 
-class FinishedCheck:
-    """The results of a `RunCheck`, which can be sent to another machine."""
-
-    def __init__(self, check: RunCheck, *, driven: bool) -> None:
-        self._files = list(check.files())
-        self._driven = driven
-        self.num_steps = check.num_steps
-        self.num_linked = check.num_linked
-
-    def is_driven(self) -> bool:
-        """See `RunCheck.is_driven`."""
-        return self._driven
-
-    def files(self) -> Iterator[Checked]:
-        """See `RunCheck.files`."""
-        return iter(self._files)
-
-
-def check_here(runs_dir: Path, run_id: str) -> RunCheck:
+def check_here(
+    runs_dir: Path, run_id: str, note: Callable[[Checked], None] | None = None
+) -> RunCheck:
     """`check_run`, of a directory on the machine that the flow runs on.
 
     Raises `StoreError` where most of the run is on a Volume alone.
     """
-    check = check_run(runs_dir, run_id)
     with contextlib.suppress(CorruptFileError, RunNotFoundError):
         run = find_run(runs_dir, run_id)
         modal, last = run.config.compute.modal, run.manifest.step - 1
@@ -263,14 +243,27 @@ def check_here(runs_dir: Path, run_id: str) -> RunCheck:
                 f"`mortal verify {run_id} --volume {modal.volume}` checks them there, `mortal "
                 f"fetch {run_id} --volume {modal.volume} --all` downloads them"
             )
-    return check
+    return check_run(runs_dir, run_id, note)
 
 
-def check_run(runs_dir: Path, run_id: str) -> RunCheck:
-    """The check of a run; raises `RunNotFoundError`. A damaged run.json is reported as one of its
-    findings."""
+def check_run(
+    runs_dir: Path, run_id: str, note: Callable[[Checked], None] | None = None
+) -> RunCheck:
+    """Check every file of a run; `note` is called with the result of each as it is known.
+
+    Raises `RunNotFoundError`. A damaged run.json is one of the results.
+    """
     root = runs_dir / run_id
     if not (root / MANIFEST_FILE).exists():
         with contextlib.suppress(CorruptFileError):
             find_run(runs_dir, run_id)
-    return RunCheck(root)
+    files: list[Checked] = []
+
+    def noted(file: Checked) -> None:
+        files.append(file)
+        if note is not None:
+            note(file)
+
+    checking = _Checking(root, noted)
+    checking.run()
+    return replace(checking.result, files=files, is_driven=is_driven(RunStore(root)))

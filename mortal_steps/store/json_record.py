@@ -1,6 +1,7 @@
 """A record in JSON, two lines: the sha256 of its body and the format, then the body.
 
-pydantic writes the body, and is imported for that alone.
+pydantic writes and reads the body: a dataclass, or a list or mapping of some. What a dataclass does
+not know is passed over, since newer code may have written it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.store.decoding import decode
 from mortal_steps.store.formats import FORMAT, check_format
 
 T = TypeVar("T")
@@ -20,8 +22,7 @@ T = TypeVar("T")
 
 def pack(body: T, kind: type[T]) -> tuple[str, bytes]:
     """Digest of the body, and the file."""
-    wanted: Any = kind
-    payload: bytes = _writer(wanted).dump_json(body)
+    payload = adapter(kind).dump_json(body)
     digest = hashlib.sha256(payload).hexdigest()
     head = json.dumps({"sha256": digest, "format": FORMAT})
     return digest, b"%s\n%s\n" % (head.encode(), payload)
@@ -45,19 +46,26 @@ def check(path: Path, content: bytes) -> tuple[str, bytes]:
 
 
 def unpack(path: Path, payload: bytes, kind: type[T]) -> T:
-    """What a body says; raises `CorruptFileError` for one of another kind."""
+    """Read a body; raises `CorruptFileError` for one of another kind."""
     try:
-        return decode(json.loads(payload), kind)
-    except (ValueError, RecursionError) as error:
+        return adapter(kind).validate_json(payload)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
         name = getattr(kind, "__name__", kind)
-        raise CorruptFileError(f"{path} is no {name}: {error}") from None
+        raise CorruptFileError(f"{path} is no {name}: {where}: {first['msg']}") from None
+
+
+def adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Return pydantic's reader and writer of a type."""
+    wanted: Any = kind  # mypy takes no `type[T]` for hashable
+    found: TypeAdapter[T] = _adapter(wanted)
+    return found
 
 
 @functools.cache
-def _writer(kind: Any) -> Any:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     """Kept: building one takes milliseconds, and a step writes a dozen records."""
-    from pydantic import TypeAdapter
-
     return TypeAdapter(kind)
 
 

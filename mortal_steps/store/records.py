@@ -67,7 +67,7 @@ class RecordStore:
         """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
         path, content = self.path(ref.path), self._content(ref.path)
         if ref.path.endswith(COLUMNS):
-            found = check_seal(path, content).sha256
+            found = check_seal(path, content)
         else:
             found, _ = json_record.check(path, content)
         _check_digest(path, found, ref.sha256)
@@ -77,8 +77,8 @@ class RecordStore:
         if relative.endswith(COLUMNS):
             from mortal_steps.store.shard_columns import unpack
 
-            seal = check_seal(path, content)
-            return FileRef(path=relative, sha256=seal.sha256), unpack(path, content, seal, kind)
+            digest = check_seal(path, content)
+            return FileRef(path=relative, sha256=digest), unpack(path, content, kind)
         digest, payload = json_record.check(path, content)
         return FileRef(path=relative, sha256=digest), json_record.unpack(path, payload, kind)
 

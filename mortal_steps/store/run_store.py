@@ -27,7 +27,7 @@ taken for a whole one. A *record* (records.py) is one value of a known type with
 format: JSON (json_record.py), or, where its name ends in `.parquet`, columns (shard_columns.py,
 seal.py). A *folder* carries a `manifest.json` with the digest of each of its files (digests.py).
 Reading verifies both; what a process has hashed and nobody has changed since it does not hash again
-(verified.py).
+(folders.py).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from mortal_steps.store.files import (
 )
 from mortal_steps.store.folders import (
     FOLDER_MANIFEST,
+    VerifiedFiles,
     files_below,
     listed_files,
     manifest_of,
@@ -62,7 +63,6 @@ from mortal_steps.store.folders import (
 )
 from mortal_steps.store.records import RecordStore
 from mortal_steps.store.syncing import BackgroundSync
-from mortal_steps.store.verified import VerifiedFiles
 
 
 class RunStore(RecordStore):

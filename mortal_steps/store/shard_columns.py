@@ -1,49 +1,44 @@
-"""Shards as columns: a row per completion, and one for a group without any.
+"""Shards as columns of a Parquet file that proves itself (seal.py): a row per completion.
 
     generations-<shard>.parquet                      rewards-<shard>.parquet
 
     step shard group generation                      step shard group generation
     problem_id prompt prompt_messages* columns*      rewards/<function>, one column each
-    prompt_ids own_prompt_ids                        extra/<column>, what functions logged
-    completion token_ids logprobs turns
-    finish_reason seed policy_version
-    message* messages*                               * JSON; of a chat, prompt_messages
+    prompt_ids                                       extra/<column>, what functions logged
+    a column for each field of `Completion`          * JSON; of a chat, prompt_messages
 
-The rows of both files belong together by step, shard, group and generation.
+The rows of both files belong together by step, shard, group and generation. What belongs to the
+whole shard is the file's header (columns.py).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import struct
+import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pyarrow
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.store import columns
-from mortal_steps.store.arrays import array_of
 from mortal_steps.store.columns import (
-    LOGPROBS,
-    TOKEN_IDS,
-    dump_json,
-    json_column,
-    json_values,
-    lists_column,
-    lists_of,
+    FLOATS,
+    INTEGERS,
+    column,
     plain_column,
-    plain_values,
+    read_columns,
+    values_of,
+    write_columns,
 )
-from mortal_steps.store.seal import Seal
+from mortal_steps.store.formats import FORMAT, check_format
+from mortal_steps.store.seal import close
 from mortal_steps.types import (
     Completion,
     GeneratedGroup,
     GeneratedShard,
     Problem,
-    Prompt,
     RewardedShard,
     RewardFailure,
     Turn,
@@ -52,236 +47,212 @@ from mortal_steps.types import (
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-Table = Mapping[str, pyarrow.Array]
-
-OWN_PROMPT_IDS = pyarrow.list_(pyarrow.int32())
-"""Null where the prompt is the group's."""
-TURNS = pyarrow.list_(
-    pyarrow.struct(
-        [
-            ("start", pyarrow.int32()),
-            ("stop", pyarrow.int32()),
-            ("seed", pyarrow.int64()),
-            ("finish_reason", pyarrow.string()),
-            ("round", pyarrow.int32()),
-        ]
-    )
-)
-PLACES = ("step", "shard", "group", "generation")
-OF_GROUPS = ("problem_id", "prompt", "prompt_messages", "columns")
-"""Columns that have the same value in each row of a group."""
+RENAMED = {"text": "completion", "prompt_ids": "own_prompt_ids"}
+"""Columns of `Completion` that have another name than their field."""
 REWARDS, EXTRA = "rewards/", "extra/"
 """What the columns of scores and of logged values begin with."""
 
 
 def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
-    """Digest of the content, and the file to write there; raises `StoreError` for what columns
+    """Return the digest and the content of the file to write; raises `StoreError` for what columns
     cannot hold."""
     to_columns, _ = _FORMS[kind]
     try:
-        return columns.encode(kind.__name__, *to_columns(body))
-    except (ValueError, TypeError, OverflowError, struct.error) as error:
+        header, columns = to_columns(body)
+        said = {"format": FORMAT, "kind": kind.__name__, **header}
+        content = write_columns(said, pyarrow.table(columns))
+    except (ValueError, TypeError, OverflowError) as error:
         raise StoreError(f"{path} cannot hold this {kind.__name__}: {error}") from error
+    return close(content), content
 
 
-def unpack(path: Path, content: bytes, seal: Seal, kind: type[T]) -> T:
-    """The content of a file; raises `CorruptFileError` if it is of another kind."""
-    if seal.kind != kind.__name__:
-        raise CorruptFileError(f"{path} is no {kind.__name__} but a {seal.kind}")
+def unpack(path: Path, content: bytes, kind: type[T]) -> T:
+    """Return the content of a file whose seal was checked; raises `CorruptFileError` if it is of
+    another kind, or this version of pyarrow cannot read it."""
+    header, table = read_columns(path, content)
+    check_format(path, header.pop("format"))
+    found = header.pop("kind")
+    if found != kind.__name__:
+        raise CorruptFileError(f"{path} is no {kind.__name__} but a {found}")
     _, from_columns = _FORMS[kind]
-    table = columns.Columns(path, content)
-    body: T = from_columns(table.header, table)
+    body: T = from_columns(header, table)
     return body
 
 
 # generations
 
 
-def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
-    rows = _rows([group.completions for group in shard.groups])
-    made: list[Completion | None] = [completion for _, _, completion in rows]
-
-    def of_groups(value: Callable[[GeneratedGroup], Any]) -> list[Any]:
-        values = [value(group) for group in shard.groups]
-        return [values[group] for group, _, _ in rows]
-
-    text = pyarrow.string()
-    table = _places(shard, rows) | {
-        "problem_id": array_of(of_groups(lambda group: group.problem.id), text),
-        "prompt": array_of(of_groups(lambda group: _as_text(group.problem.prompt)), text),
-        "prompt_messages": array_of(of_groups(lambda g: _as_messages(g.problem.prompt)), text),
-        "columns": array_of(of_groups(lambda g: dump_json(dict(g.problem.columns))), text),
-        "prompt_ids": lists_column(of_groups(lambda group: group.prompt_ids), TOKEN_IDS),
-        "own_prompt_ids": pyarrow.array([c and c.prompt_ids for c in made], OWN_PROMPT_IDS),
-        "completion": array_of([c and c.text for c in made], text),
-        "token_ids": lists_column([c.token_ids if c else () for c in made], TOKEN_IDS),
-        "logprobs": lists_column([c.logprobs if c else () for c in made], LOGPROBS),
-        "turns": pyarrow.array([_as_plain(c.turns) if c else [] for c in made], TURNS),
-        "finish_reason": array_of([c and c.finish_reason for c in made], text),
-        "seed": array_of([c and c.seed for c in made], pyarrow.int64()),
-        "policy_version": array_of([c and c.policy_version for c in made], pyarrow.int64()),
-        "message": json_column([c and c.message and dict(c.message) for c in made]),
-        "messages": json_column([c and ([dict(m) for m in c.messages] or None) for c in made]),
+def _from_generated(shard: GeneratedShard) -> tuple[Any, dict[str, pyarrow.Array]]:
+    rows = _rows([[(group, made) for made in group.completions] for group in shard.groups])
+    groups, completions = [group for _, _, (group, _) in rows], [made for _, _, (_, made) in rows]
+    prompts = [group.problem.prompt for group in groups]
+    texts = [prompt if isinstance(prompt, str) else None for prompt in prompts]
+    messages = [None if isinstance(prompt, str) else prompt for prompt in prompts]
+    columns = _places(shard, rows) | {
+        "problem_id": pyarrow.array([group.problem.id for group in groups], pyarrow.string()),
+        "prompt": pyarrow.array(texts, pyarrow.string()),
+        "prompt_messages": column(messages, None),
+        "columns": column([group.problem.columns for group in groups], None),
+        "prompt_ids": column([group.prompt_ids for group in groups], INTEGERS),
     }
-    return {"policy_version": shard.policy_version, **_place(shard)}, table
+    for field in dataclasses.fields(Completion):
+        values = [getattr(made, field.name) for made in completions]
+        some = [None if value == field.default else value for value in values]
+        name = RENAMED.get(field.name, field.name)
+        columns[name] = column(some, _arrow_type(HINTS[field.name]))
+    return _header(shard, "groups"), columns
 
 
-def _to_generated(header: Any, table: Table) -> GeneratedShard:
-    grouped = _grouped(table)
-    firsts = [first for first, _ in grouped]
-    places = array_of(firsts, pyarrow.int64())
-    said = {name: table[name].take(places).to_pylist() for name in OF_GROUPS}
-    prompts_ids = lists_of(table["prompt_ids"], firsts)
-    made = _completions(table)
+def _to_generated(header: Any, table: pyarrow.Table) -> GeneratedShard:
+    columns = {name: values_of(table[name]) for name in table.column_names}
     groups = []
-    for group, (_, rows) in enumerate(grouped):
-        text, messages = said["prompt"][group], said["prompt_messages"][group]
+    for rows in _grouped(columns["generation"]):
+        first = rows[0]
+        text, messages = columns["prompt"][first], columns["prompt_messages"][first]
         problem = Problem(
-            id=said["problem_id"][group],
+            id=columns["problem_id"][first],
             prompt=json.loads(messages) if text is None else text,
-            columns=json.loads(said["columns"][group]),
+            columns=json.loads(columns["columns"][first]),
         )
         groups.append(
             GeneratedGroup(
                 problem=problem,
-                prompt_ids=prompts_ids[group],
-                completions=[_completion(made, row) for row in rows],
+                prompt_ids=columns["prompt_ids"][first],
+                completions=[_completion(columns, row) for row in rows],
             )
         )
     return GeneratedShard(groups=groups, **header)
 
 
-def _completions(table: Table) -> dict[str, Sequence[Any]]:
-    """The columns about completions, one row each."""
-    values: dict[str, Sequence[Any]] = {}
-    for name in table.keys() - {*PLACES, *OF_GROUPS, "prompt_ids"}:
-        if name in ("token_ids", "logprobs"):
-            values[name] = lists_of(table[name])
-        elif name in ("message", "messages"):
-            values[name] = json_values(table[name])
-        else:
-            values[name] = table[name].to_pylist()
-    return values
+def _completion(columns: Mapping[str, Sequence[Any]], row: int) -> Completion:
+    """Return the completion of a row; a null stands for the default."""
+    fields = {}
+    for name, hint in HINTS.items():
+        value = columns[RENAMED.get(name, name)][row]
+        if value is not None:
+            is_json = _arrow_type(hint) is None
+            fields[name] = READERS.get(name, _itself)(json.loads(value)) if is_json else value
+    return Completion(**fields)
 
 
-def _completion(values: Mapping[str, Sequence[Any]], row: int) -> Completion:
-    return Completion(
-        token_ids=values["token_ids"][row],
-        logprobs=values["logprobs"][row],
-        text=values["completion"][row],
-        finish_reason=values["finish_reason"][row],
-        seed=values["seed"][row],
-        policy_version=values["policy_version"][row],
-        message=values["message"][row],
-        turns=tuple([Turn(**turn) for turn in values["turns"][row]]),
-        messages=tuple(values["messages"][row] or ()),
-        prompt_ids=values["own_prompt_ids"][row],
-    )
+def _itself(value: Any) -> Any:
+    return value
 
 
-def _as_text(prompt: Prompt) -> str | None:
-    return prompt if isinstance(prompt, str) else None
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "turns": lambda turns: tuple(Turn(**turn) for turn in turns),
+    "messages": tuple,
+}
+"""Make of JSON what a field of `Completion` has, where that is something else."""
+
+HINTS: Mapping[str, Any] = get_type_hints(Completion)
 
 
-def _as_messages(prompt: Prompt) -> str | None:
-    return None if isinstance(prompt, str) else dump_json(prompt)
+def _arrow_type(hint: Any) -> pyarrow.DataType | None:
+    """Return the type of the column for a field of this type; None: it holds JSON."""
+    if get_origin(hint) in (Union, types.UnionType):
+        (hint,) = (part for part in get_args(hint) if part is not type(None))
+    if get_origin(hint) is Literal:
+        return pyarrow.string()
+    if isinstance(hint, NewType):
+        hint = hint.__supertype__
+    return COLUMN_TYPES.get(hint)
 
 
-def _as_plain(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    return [asdict(turn) for turn in turns]
+COLUMN_TYPES: Mapping[Any, pyarrow.DataType] = {
+    str: pyarrow.string(),
+    int: pyarrow.int64(),
+    float: pyarrow.float64(),
+    Sequence[int]: INTEGERS,
+    Sequence[float]: FLOATS,
+}
 
 
 # scores
 
 
-def _from_rewarded(shard: RewardedShard) -> tuple[Any, Table]:
+def _from_rewarded(shard: RewardedShard) -> tuple[Any, dict[str, pyarrow.Array]]:
     rows = _rows(shard.rewards)
-    scores = [scored for _, _, scored in rows if scored is not None]
+    scores = [scored for _, _, scored in rows]
     names = list(scores[0]) if scores else []
     if any(scored.keys() != set(names) for scored in scores):
         raise ValueError("not every completion is scored by the same functions")
-    table = _places(shard, rows)
+    columns = _places(shard, rows)
     for name in names:
-        values = [None if scored is None else scored[name] for _, _, scored in rows]
-        table[REWARDS + name] = array_of(values, pyarrow.float64())
-    kinds = {}
+        columns[REWARDS + name] = pyarrow.array([each[name] for each in scores], pyarrow.float64())
+    in_json = []
     for name, logged in shard.extra.items():
         if len(logged) != len(scores):
             raise ValueError(f"{name!r} has {len(logged)} values for {len(scores)} completions")
-        of_each = iter(logged)
-        values = [None if scored is None else next(of_each) for _, _, scored in rows]
-        table[EXTRA + name], kinds[name] = plain_column(values)
-    header = {
-        **_place(shard),
-        "generation_sha256": shard.generation_sha256,
-        "metrics": dict(shard.metrics),
-        "failures": [asdict(failure) for failure in shard.failures],
-        "failed_calls": dict(shard.failed_calls),
-        "extra": kinds,
-    }
-    return header, table
+        own = plain_column(logged)
+        if own is None:
+            in_json.append(name)
+        columns[EXTRA + name] = column(logged, None) if own is None else own
+    return {**_header(shard, "rewards", "extra"), "in_json": in_json}, columns
 
 
-def _to_rewarded(header: Any, table: Table) -> RewardedShard:
-    grouped = _grouped(table)
-    scores = {
-        name.removeprefix(REWARDS): table[name].to_pylist()
-        for name in table
-        if name.startswith(REWARDS)
-    }
-    extra = {}
-    for name, kind in header.pop("extra").items():
-        values = plain_values(table[EXTRA + name], kind)
-        extra[name] = [values[row] for _, rows in grouped for row in rows]
-    failures = tuple(RewardFailure(**failure) for failure in header.pop("failures"))
+def _to_rewarded(header: Any, table: pyarrow.Table) -> RewardedShard:
+    in_json = header.pop("in_json")
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+
+    def beginning_with(prefix: str) -> dict[str, list[Any]]:
+        return {n.removeprefix(prefix): v for n, v in columns.items() if n.startswith(prefix)}
+
+    scores, extra = beginning_with(REWARDS), beginning_with(EXTRA)
+    for name in in_json:
+        extra[name] = [None if text is None else json.loads(text) for text in extra[name]]
     rewards = [
         [{name: values[row] for name, values in scores.items()} for row in rows]
-        for _, rows in grouped
+        for rows in _grouped(columns["generation"])
     ]
+    failures = tuple(RewardFailure(**failure) for failure in header.pop("failures"))
     return RewardedShard(rewards=rewards, extra=extra, failures=failures, **header)
 
 
-# rows
+# rows and columns
 
 
-def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int | None, Item | None]]:
-    """Group, generation and item of each row; a group without items has one row."""
-    rows: list[tuple[int, int | None, Item | None]] = []
-    for group, items in enumerate(groups):
-        rows.extend((group, generation, item) for generation, item in enumerate(items))
-        if not items:
-            rows.append((group, None, None))
-    return rows
+def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int, Item]]:
+    """Return group, generation and item of each row."""
+    if not all(groups):
+        raise ValueError("a group has no completions")
+    return [
+        (group, generation, item)
+        for group, items in enumerate(groups)
+        for generation, item in enumerate(items)
+    ]
 
 
-def _place(shard: GeneratedShard | RewardedShard) -> dict[str, int]:
-    return {"step": shard.step, "shard": shard.shard}
+def _grouped(generations: Sequence[int]) -> list[list[int]]:
+    """Return the rows of each group."""
+    groups: list[list[int]] = []
+    for row, generation in enumerate(generations):
+        if generation == 0:
+            groups.append([])
+        groups[-1].append(row)
+    return groups
 
 
 def _places(
-    shard: GeneratedShard | RewardedShard, rows: Sequence[tuple[int, int | None, Any]]
+    shard: GeneratedShard | RewardedShard, rows: Sequence[tuple[int, int, Any]]
 ) -> dict[str, pyarrow.Array]:
-    """The columns with which both files begin."""
+    """Return the columns with which both files begin."""
     return {
-        "step": array_of([shard.step] * len(rows), pyarrow.int64()),
-        "shard": array_of([shard.shard] * len(rows), pyarrow.int32()),
-        "group": array_of([group for group, _, _ in rows], pyarrow.int32()),
-        "generation": array_of([generation for _, generation, _ in rows], pyarrow.int32()),
+        "step": pyarrow.array([shard.step] * len(rows), pyarrow.int64()),
+        "shard": pyarrow.array([shard.shard] * len(rows), pyarrow.int32()),
+        "group": pyarrow.array([group for group, _, _ in rows], pyarrow.int32()),
+        "generation": pyarrow.array([generation for _, generation, _ in rows], pyarrow.int32()),
     }
 
 
-def _grouped(table: Table) -> list[tuple[int, list[int]]]:
-    """Of each group, its first row, and the rows that are completions."""
-    generations = table["generation"].to_pylist()
-    grouped: dict[int, tuple[int, list[int]]] = {}
-    for row, group in enumerate(table["group"].to_pylist()):
-        _, completions = grouped.setdefault(group, (row, []))
-        if generations[row] is not None:
-            completions.append(row)
-    return list(grouped.values())
+def _header(shard: GeneratedShard | RewardedShard, *but: str) -> dict[str, Any]:
+    names = [field.name for field in dataclasses.fields(shard) if field.name not in but]
+    return {name: getattr(shard, name) for name in names}
 
 
-_FORMS: Mapping[Any, tuple[Callable[[Any], tuple[Any, Table]], Callable[[Any, Table], Any]]] = {
+Writer = Callable[[Any], tuple[Any, dict[str, pyarrow.Array]]]
+Reader = Callable[[Any, pyarrow.Table], Any]
+_FORMS: Mapping[Any, tuple[Writer, Reader]] = {
     GeneratedShard: (_from_generated, _to_generated),
     RewardedShard: (_from_rewarded, _to_rewarded),
 }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import resource
-import sys
-from pathlib import Path
 
 REMEDIES = {
     errno.EMFILE: "raise the limit of open files, `ulimit -n 4096`",
@@ -33,16 +31,3 @@ def address_space_warning() -> str | None:
         f"processes may take {limit / 2**30:.1f} GB of address space (`ulimit -v`), and PyTorch "
         "needs more: workers may end, or wait for ever. Remove the limit, `ulimit -v unlimited`"
     )
-
-
-def limit_memory(further: int) -> None:
-    """Let this process and those forked from it have `further` bytes of address space more than
-    now; what they allocate beyond that fails. A lower limit that is set already stays. Elsewhere
-    than on Linux there is no limit."""
-    if sys.platform == "linux":
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + further
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        if hard != resource.RLIM_INFINITY:
-            limit = min(limit, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated
 
-from mortal_steps.types.marks import Checked
+from pydantic import AfterValidator
 
 
 def check_below(name: str) -> str:
@@ -16,5 +16,5 @@ def check_below(name: str) -> str:
     return name
 
 
-Below = Annotated[str, Checked(check_below)]
+Below = Annotated[str, AfterValidator(check_below)]
 """Path of something in a run directory, relative to it; of a file of a folder, to the folder."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from mortal_steps.types.marks import LeftOut, Terse
 from mortal_steps.types.paths import Below
 from mortal_steps.types.rollouts import PolicyVersion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
-class StageTiming(Terse):
+class StageTiming:
     """Where the time of one stage call went, in seconds."""
 
     stage: str
@@ -28,20 +26,16 @@ class StageTiming(Terse):
     """Inside the worker's method."""
     wait_s: float = 0.0
     """Waiting for a free worker and for the answer's way back."""
-    functions: Annotated[Mapping[str, float], LeftOut(lambda value: not value)] = field(
-        default_factory=dict, hash=False
-    )
+    functions: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Of a reward: seconds in the calls of each function, retries included. Where scores are there
     already, none."""
-    num_bytes: Annotated[int, LeftOut(lambda value: not value)] = 0
+    num_bytes: int = 0
     """Of a sync of weights or a checkpoint: bytes of its folder, those linked there included."""
-    sync_s: Annotated[float, LeftOut(lambda value: not value)] = 0.0
+    sync_s: float = 0.0
     """Of a shard: how much of `busy_s` the worker first took to load and verify the weights; their
     bytes are `num_bytes` then."""
 
-    background: Annotated[Mapping[str, float], LeftOut(lambda value: not value)] = field(
-        default_factory=dict, hash=False
-    )
+    background: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Seconds of work that threads did beside the stages, and so no part of `busy_s`, by what it
     was: of a checkpoint `write`, of a train step what has ended since the one before."""
 
@@ -68,7 +62,7 @@ class BatchRef:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
-class WeightsRef(Terse):
+class WeightsRef:
     """A published, immutable policy version."""
 
     version: PolicyVersion

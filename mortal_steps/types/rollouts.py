@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NewType
-
-from mortal_steps.types.marks import LeftOut, Terse
+from typing import Any, Literal, NewType
 
 PolicyVersion = NewType("PolicyVersion", int)
 """How many train steps made these weights: version 0 is the model the run starts from.
@@ -50,13 +48,8 @@ class Turn:
     """Which of the shard's sampled batches the turn was part of, counted from 0."""
 
 
-UNLESS_SAID = LeftOut(lambda value: value is None or value == ())
-"""A field that the records of the first format do not know: left out where it says nothing, so that
-a record of those made again is the same one."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Completion(Terse):
+class Completion:
     """One continuation of a prompt: sampled, or sampled in turns with an environment's tokens in
     between.
 
@@ -84,14 +77,14 @@ class Completion(Terse):
     `rollout.seeds = "engine"`, one of those that the shard's only stream is seeded with."""
     policy_version: PolicyVersion
     """Version of the weights that sampled it."""
-    message: Annotated[Mapping[str, Any] | None, UNLESS_SAID] = None
+    message: Mapping[str, Any] | None = None
     """Of a chat, what the tokenizer makes of it (content, reasoning, tool calls), where it has a
     response template."""
-    turns: Annotated[Sequence[Turn], UNLESS_SAID] = ()
+    turns: tuple[Turn, ...] = ()
     """What was sampled, in the order of the tokens; empty where all of it was, in one turn."""
-    messages: Annotated[Sequence[Mapping[str, Any]], UNLESS_SAID] = ()
+    messages: tuple[Mapping[str, Any], ...] = ()
     """What was said in the turns and in between, for reading and for reward functions."""
-    prompt_ids: Annotated[Sequence[int] | None, UNLESS_SAID] = None
+    prompt_ids: Sequence[int] | None = None
     """Token ids of its own prompt, where that is not the group's."""
 
     @property

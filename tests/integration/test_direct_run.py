@@ -61,7 +61,7 @@ def _actor(store):
 
 async def drive(run, stages):
     async with driver.open_session(run) as session:
-        source, recorder = batch_source(run.config), Recorder(run)
+        source, recorder = batch_source(run.config.rollout.source), Recorder(run)
         await Training(session, stages, source, LogReporter(), Stop(), recorder).run()
 
 

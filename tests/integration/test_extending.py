@@ -78,7 +78,7 @@ def test_a_run_that_is_fed_by_another_ends_with_its_bits(runs, project):
     first, fed = runs["first"], runs["fed"]
     assert fed.manifest.final.weights_sha256 == first.manifest.final.weights_sha256
     report = check_run(project / "runs", "fed")
-    assert [file for file in report.files() if file.damage] == []
+    assert [file for file in report.files if file.damage] == []
     for step in range(STEPS):
         again = batches.recorded(Session(fed, None), step)
         assert again.batch == find_entry(fed.store, step).request.batch
@@ -128,7 +128,7 @@ def test_an_algorithm_that_trains_on_rows_is_resumed_to_the_same_bits(project):
     losses = [row["loss"] for row in whole.metrics()]
     assert [row["loss"] for row in killed.metrics()] == losses
     assert losses[-1] < losses[0]
-    assert [file for file in check_run(project / "runs", "killed").files() if file.damage] == []
+    assert [file for file in check_run(project / "runs", "killed").files if file.damage] == []
 
 
 def test_a_source_and_an_algorithm_have_to_fit(project):

@@ -51,9 +51,14 @@ def configured(folder, heading, run_id, **changes):
 
 def test_a_reward_kind_of_a_users_own_scores_a_run(project):
     config = configured(project, "A reward kind", "scored")
-    assert reward_weights(config) == {"LengthReward": 0.5, "matches": 1.0}
+    assert reward_weights(config.rewards) == {"LengthReward": 0.5, "matches": 1.0}
     run = go_on(config)
-    batch = journal.read_batch(run.store, run.config, find_entry(run.store, 1).request)
+    expected = journal.Expected(
+        rollout=run.config.rollout,
+        training=run.config.training,
+        weights=reward_weights(run.config.rewards),
+    )
+    batch = journal.read_batch(run.store, expected, find_entry(run.store, 1).request)
     for group in batch.groups:
         for rollout in group.rollouts:
             length = abs(len(rollout.completion.text) - 3)

@@ -12,9 +12,8 @@ from mortal.server.files import out_of_room
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import StoreError
-from mortal_steps.runs.flow_log import FLOW_LOG, flow_log
 from mortal_steps.runs.lease import acquire
-from mortal_steps.runs.logs import METRICS, RunLogs
+from mortal_steps.runs.logs import FLOW_LOG, METRICS, RunLogs, flow_log
 from mortal_steps.store import RunStore
 from tests.support.savers import SAVERS, SIZE, commit
 from tests.support.workers import TESTS_IMPORTABLE

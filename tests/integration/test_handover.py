@@ -13,7 +13,6 @@ from prefect.settings import PREFECT_UI_URL, temporary_settings
 from mortal_flows import takeover
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.runs import handover
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE
@@ -37,7 +36,7 @@ THEIRS = "00000000-0000-0000-0000-000000000002"
 def config(tmp_path, monkeypatch):
     """Of a run that another process drives for the flow run `OURS`."""
     monkeypatch.setattr(takeover, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(handover, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(takeover, "LOOK_EVERY_S", 0.02)
     store = RunStore(tmp_path / "run")
     store.write_record(IDENTITY_FILE, run_info(tmp_path), RunInfo)
     run = Run(store, RunConfig(), run_info(tmp_path))

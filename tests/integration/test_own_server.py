@@ -16,7 +16,7 @@ import httpx
 import pytest
 import websockets
 
-from mortal.beside import PrefectBeside
+from mortal.driver import PrefectStart
 from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
 from mortal.server.own import begun_server, keep_no_longer, own_server
 from mortal_steps.errors import ConfigError, ServerError
@@ -287,7 +287,7 @@ def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, mon
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with (
         contextlib.suppress(ConfigError),
-        PrefectBeside(port=0, keep=False) as prefect,
+        PrefectStart(port=0, keep=False) as prefect,
     ):
         prefect.begin()
         begun = living_server(server_home())

@@ -56,7 +56,7 @@ GROUPS = st.builds(
         Problem, id=TEXT, prompt=TEXT | st.lists(OBJECTS, max_size=2), columns=OBJECTS
     ),
     prompt_ids=st.lists(SMALL, max_size=3),
-    completions=st.lists(completions(), max_size=3),
+    completions=st.lists(completions(), min_size=1, max_size=3),
 )
 GENERATED = st.builds(
     GeneratedShard,
@@ -71,7 +71,7 @@ GENERATED = st.builds(
 def rewarded(draw):
     names = draw(st.lists(TEXT, max_size=2, unique=True))
     scores = st.fixed_dictionaries({name: st.none() | FLOATS for name in names})
-    rewards = draw(st.lists(st.lists(scores, max_size=3), max_size=3))
+    rewards = draw(st.lists(st.lists(scores, min_size=1, max_size=3), max_size=3))
     size = sum(map(len, rewards))
     plain = st.sampled_from([st.none() | ANY_TEXT, st.booleans(), st.integers(), FLOATS, JSON])
     logged = st.lists(draw(plain), min_size=size, max_size=size)

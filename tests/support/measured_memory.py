@@ -14,7 +14,7 @@ from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup
 
-REWARD = "mortal_steps.rewards.functions:exact_match"
+REWARD = "mortal.rewards.functions:exact_match"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

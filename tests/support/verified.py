@@ -8,7 +8,7 @@ def damaged_files(root):
     """What `mortal verify` finds."""
     return {
         file.path.resolve(): file.outcome
-        for file in check_run(root.parent, root.name).files()
+        for file in check_run(root.parent, root.name).files
         if file.damage
     }
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.config import RunConfig, TrainingConfig
+from mortal_steps.orchestration.settling import with_own_seed
 from mortal_steps.schedule import (
     RunSchedule,
     completion_seed,
@@ -15,7 +16,6 @@ from mortal_steps.schedule import (
     problem_indices,
     shard_bounds,
     train_seed,
-    with_own_seed,
 )
 
 
@@ -108,7 +108,13 @@ def test_number_of_steps():
 )
 def test_held_out_problems_are_evaluated_unless_told_otherwise(held_out, evaluation, expected):
     config = RunConfig(data={"source": "x", **held_out}, evaluation=evaluation)
-    schedule = RunSchedule(config=config, num_steps=5)
+    schedule = RunSchedule(
+        rollout=config.rollout,
+        evaluation=config.evaluation,
+        save_steps=100,
+        num_steps=5,
+        holds_evaluations=config.evaluates,
+    )
     assert [step for step in range(6) if schedule.evaluates(step)] == expected
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mortal.rewards import functions
 from mortal.trainer.objects.environments import kind_of
 from mortal.trainer.objects.models import saved, tokenizer_of
 from mortal.trainer.objects.place import place_of
@@ -113,6 +114,9 @@ def spec_of(reward: Any) -> str | None:
     None also for a function in a package beside the script: the files of such a package import each
     other, so one of them cannot be loaded alone.
     """
+    name = getattr(reward, "__name__", "")
+    if name in functions.__all__ and getattr(functions, name) is reward:
+        return f"{functions.__name__}:{name}"
     module = is_imported(reward)
     if module is None or not inspect.isfunction(reward) or "." in reward.__qualname__:
         return None

@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.store.files import digest_file, writing_beside
 
 logger = logging.getLogger(__name__)
@@ -72,14 +72,13 @@ class Compiled:
         return True
 
 
-def compiled_for(config: RunConfig, hub: Path) -> Compiled | None:
-    """Where the run's engines keep what they compile; None where nothing is compiled for a GPU, or
-    the user has chosen a place."""
+def compiled_for(rollout: RolloutConfig, model: ModelConfig, hub: Path) -> Compiled | None:
+    """Return where engines with these settings keep what they compile for the model as it is
+    sampled; None where nothing is compiled for a GPU, or the user has chosen a folder."""
     pins, gpu = os.environ.get(PINS), _gpu()
-    if config.rollout.engine != "vllm" or not pins or not gpu or set(CACHES) & set(os.environ):
+    if rollout.engine != "vllm" or not pins or not gpu or set(CACHES) & set(os.environ):
         return None
-    options = config.with_room_for_adapters().rollout.engine_options
-    told = [pins, gpu, config.sampled_model.model_dump(mode="json"), options]
+    told = [pins, gpu, model.model_dump(mode="json"), rollout.engine_options]
     key = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return Compiled(hub / "compiled" / key, HERE / key)
 

@@ -14,8 +14,9 @@ from mortal_steps.compute.modal.models import fetch_folder, folder_there, share_
 from mortal_steps.compute.modal.orders import Settings
 from mortal_steps.compute.modal.project import digest_of, project_files, share_project
 from mortal_steps.compute.modal.retry import call_with_retries
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease, in_use
-from mortal_steps.compute.modal.volume_runs import bring_here, runs_volume
+from mortal_steps.compute.modal.volume_runs import bring_here
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.sources.record import folders_of_models
@@ -76,7 +77,7 @@ async def hand_over(run: Run) -> None:
 
     Raises `StoreError` if a process drives the run already.
     """
-    volume = runs_volume(run.config)
+    volume = RunsVolume(run.config.compute.modal.volume)
     holder = await find_lease(volume, run.info.run_id)
     if holder is not None and holder.holds():
         raise in_use(run.info.run_id, holder)
@@ -92,7 +93,7 @@ async def fetch_reward_models(config: RunConfig, root: Path) -> None:
     the run; `root` is its run directory."""
     if not config.reward_folders or config.compute.scores_in_a_container:
         return
-    volume = runs_volume(config)
+    volume = RunsVolume(config.compute.modal.volume)
     await bring_here(volume, RunStore(root))
     for folder, where in reward_models(find_run(root.parent, root.name)).items():
         await fetch_folder(volume, Path(folder), where)

@@ -234,7 +234,11 @@ class WorkerHost:
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
         if self._hub is not None and (self._node or order.role == "rollout"):
-            self._compiled = compiled_for(config, Path(os.environ["HF_HOME"]))
+            self._compiled = compiled_for(
+                config.with_room_for_adapters().rollout,
+                config.sampled_model,
+                Path(os.environ["HF_HOME"]),
+            )
             if self._compiled is not None:
                 self._compiled.unpack()
         specs = worker_specs(

@@ -20,7 +20,7 @@ from mortal_steps.compute.modal.mirror import IDENTITY, NOT_SHARED, PROGRESS, pu
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease
-from mortal_steps.config import ModalConfig, RunConfig
+from mortal_steps.config import ModalConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.policy.starting_model import base_model
@@ -183,11 +183,6 @@ async def check_there(volume: RunsVolume, run_id: str) -> Any:
     check_volume(await ask_about(options), options)
     verify = modal.Function.from_name(app, "verify")
     return await call_with_retries(run_id, lambda: verify.remote.aio(run_id))
-
-
-def runs_volume(config: RunConfig) -> RunsVolume:
-    """The Volume of the run's configuration."""
-    return RunsVolume(config.compute.modal.volume)
 
 
 def _take_over(there: RunStore, store: RunStore) -> None:

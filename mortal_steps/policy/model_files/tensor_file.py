@@ -21,8 +21,7 @@ import torch
 from blake3 import blake3
 
 from mortal_steps.policy.model_files.staging import pieces_of
-from mortal_steps.store.digests import BLAKE3, num_threads
-from mortal_steps.store.hashing_file import HashingFile
+from mortal_steps.store.digests import BLAKE3, HashingFile, num_threads
 
 TYPE_NAMES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints, weights
@@ -16,17 +16,17 @@ from mortal_steps.types import PolicyVersion
 logger = logging.getLogger(__name__)
 
 
-def sampling_versions(config: RunConfig, step: int) -> list[PolicyVersion]:
+def sampling_versions(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
     """The versions that sample `step` and, with staleness, the steps generated beside it; oldest
     first."""
-    ahead = range(config.rollout.staleness + 1)
-    return sorted({sampling_version(config.rollout, step + steps) for steps in ahead})
+    ahead = range(rollout.staleness + 1)
+    return sorted({sampling_version(rollout, step + steps) for steps in ahead})
 
 
-def versions_before(config: RunConfig, step: int) -> list[PolicyVersion]:
+def versions_before(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
     """The versions older than the state after `step` train steps that later steps are still sampled
     with."""
-    return [version for version in sampling_versions(config, step) if version < step]
+    return [version for version in sampling_versions(rollout, step) if version < step]
 
 
 def check_begins_here(store: RunStore, step: int) -> None:
@@ -46,7 +46,7 @@ def check_begins_here(store: RunStore, step: int) -> None:
     )
 
 
-def furthest(store: RunStore, config: RunConfig, step: int) -> int:
+def furthest(store: RunStore, rollout: RolloutConfig, step: int) -> int:
     """The last step up to `step` whose state can be reached, and the versions that sample the steps
     from there on.
 
@@ -54,12 +54,12 @@ def furthest(store: RunStore, config: RunConfig, step: int) -> int:
     the newer state has a checkpoint.
     """
     reached = _replayable(store, step)
-    for version in sampling_versions(config, reached):
+    for version in sampling_versions(rollout, reached):
         if version == reached or weights.find(store, version):
             continue
         earlier = _replayable(store, version)
         if earlier < version:
-            return furthest(store, config, earlier)
+            return furthest(store, rollout, earlier)
     return reached
 
 

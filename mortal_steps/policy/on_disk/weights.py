@@ -24,7 +24,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import find_train_problems
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import tokenize_prompts
@@ -153,16 +152,18 @@ def digest_of(digests: Sequence[str]) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def probe_tokens(store: RunStore, config: RunConfig, tokenizer: Any) -> list[int]:
+def probe_tokens(
+    store: RunStore, tokenizer: Any, template_options: Mapping[str, Any], max_model_len: int
+) -> list[int]:
     """The run's probe: the first training prompt as 8 to 64 tokens, repeated where it is shorter.
 
     Raises `StoreError` if the run has no problems.
     """
     first = find_train_problems(store)[0]
-    ids = tokenize_prompts([first], tokenizer, config.training.template_options)[0]
+    ids = tokenize_prompts([first], tokenizer, template_options)[0]
     repeated = ids * -(-SHORTEST_PROBE // len(ids))
     # One position stays free: an engine scores a prompt only together with a token after it.
-    return repeated[: min(LONGEST_PROBE, config.model.max_model_len - 1)]
+    return repeated[: min(LONGEST_PROBE, max_model_len - 1)]
 
 
 def path_of(version: int) -> str:

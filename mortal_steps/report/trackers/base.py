@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.logging import TRACKERS
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.runs.run import Run
@@ -89,13 +88,12 @@ def tracked_run(run: Run) -> TrackedRun:
         group=settings.group,
         tags=settings.tags,
         folder=run.store.path(FOLDER).absolute(),
-        config=tracked_config(run.config),
+        config=tracked_config(run.config.model_dump(mode="json")),
     )
 
 
-def tracked_config(config: RunConfig) -> dict[str, Any]:
+def tracked_config(values: dict[str, Any]) -> dict[str, Any]:
     """The configuration as trackers get it; what `env` of a worker holds may be secret."""
-    values = config.model_dump(mode="json")
     for role in values["compute"]["local"].values():
         del role["env"]
     return values

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mortal_steps.config import RunConfig
-from mortal_steps.report.watchers.base import Watcher
+from mortal_steps.report.watchers.base import Watched, Watcher
 from mortal_steps.report.watchers.budget import Budget
 from mortal_steps.report.watchers.evaluation_regressed import EvaluationRegressed
 from mortal_steps.report.watchers.reward_collapsed import RewardCollapsed
@@ -14,7 +13,7 @@ from mortal_steps.report.watchers.reward_masked import RewardMasked
 from mortal_steps.report.watchers.reward_missing import RewardMissing
 from mortal_steps.report.watchers.step_slow import StepSlow
 
-WATCHERS: tuple[Callable[[RunConfig], Watcher], ...] = (
+WATCHERS: tuple[Callable[[Watched], Watcher], ...] = (
     RewardCollapsed,
     EvaluationRegressed,
     RewardMasked,

@@ -6,11 +6,25 @@ the run's logs, after which it is in the same state as the watcher before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mortal_steps.config import AlertsConfig
 from mortal_steps.runs.notices import Level
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """What watchers need to know of a run."""
+
+    alerts: AlertsConfig
+    functions: Sequence[str]
+    """Names of its rewards."""
+    num_completions: int
+    """Completions of a step."""
+    max_cost: float | None
+    """Dollars that it may cost."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +59,7 @@ class Found:
 
 
 class Watcher(Protocol):
-    """Looks for one kind of fact. Each process makes a new one with the `RunConfig`."""
+    """Looks for one kind of fact. Each process makes a new one with a `Watched`."""
 
     @property
     def event(self) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mortal_steps.config import RunConfig
-from mortal_steps.report.watchers.base import Found, Seen
+from mortal_steps.report.watchers.base import Found, Seen, Watched
 from mortal_steps.runs.notices import Level
 
 
@@ -12,9 +11,9 @@ class Budget:
 
     level: Level = "warning"
 
-    def __init__(self, config: RunConfig) -> None:
-        self._share = config.alerts.cost_share
-        self._limit = config.compute.modal.max_cost
+    def __init__(self, watched: Watched) -> None:
+        self._share = watched.alerts.cost_share
+        self._limit = watched.max_cost
         self._told = False
 
     @property

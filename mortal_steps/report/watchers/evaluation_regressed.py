@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mortal_steps.config import RunConfig
-from mortal_steps.report.watchers.base import Episodes, Found, Seen
+from mortal_steps.report.watchers.base import Episodes, Found, Seen, Watched
 from mortal_steps.runs.notices import Level
 
 
@@ -13,9 +12,9 @@ class EvaluationRegressed:
     event = "mortal.evaluation.regressed"
     level: Level = "warning"
 
-    def __init__(self, config: RunConfig) -> None:
-        self._drop = config.alerts.evaluation_drop
-        self._episodes = Episodes(config.alerts.quiet_steps)
+    def __init__(self, watched: Watched) -> None:
+        self._drop = watched.alerts.evaluation_drop
+        self._episodes = Episodes(watched.alerts.quiet_steps)
         self._best: tuple[float, int] | None = None
         """The best reward, and after which step that was."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from mortal_steps.config import RunConfig
-from mortal_steps.report.watchers.base import Episodes, Found, Seen
+from mortal_steps.report.watchers.base import Episodes, Found, Seen, Watched
 from mortal_steps.runs.notices import Level
 
 STANDARD_ERRORS = 6.0
@@ -19,8 +18,8 @@ class RewardCollapsed:
     event = "mortal.reward.collapsed"
     level: Level = "warning"
 
-    def __init__(self, config: RunConfig) -> None:
-        alerts = config.alerts
+    def __init__(self, watched: Watched) -> None:
+        alerts = watched.alerts
         self._drop = alerts.reward_drop
         self._window = alerts.reward_window
         self._patience = alerts.reward_drop_steps

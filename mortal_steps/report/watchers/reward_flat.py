@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from mortal_steps.config import RunConfig
 from mortal_steps.report.units import number
-from mortal_steps.report.watchers.base import Episodes, Found, Seen
+from mortal_steps.report.watchers.base import Episodes, Found, Seen, Watched
 from mortal_steps.runs.notices import Level
 
 FLAT_STEPS = 10
@@ -21,8 +20,8 @@ class RewardFlat:
     event = "mortal.reward.flat"
     level: Level = "warning"
 
-    def __init__(self, config: RunConfig) -> None:
-        self._episodes = Episodes(config.alerts.quiet_steps)
+    def __init__(self, watched: Watched) -> None:
+        self._episodes = Episodes(watched.alerts.quiet_steps)
         self._last: deque[float] = deque(maxlen=FLAT_STEPS)
         """Rewards of the last steps, as long as they are flat."""
 

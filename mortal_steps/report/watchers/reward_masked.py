@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from mortal_steps.config import RunConfig
-from mortal_steps.report.watchers.base import Episodes, Found, Seen
+from mortal_steps.report.watchers.base import Episodes, Found, Seen, Watched
 from mortal_steps.runs.notices import Level
-from mortal_steps.scores import reward_names
 
 
 class RewardMasked:
@@ -14,11 +12,11 @@ class RewardMasked:
     event = "mortal.reward.masked"
     level: Level = "warning"
 
-    def __init__(self, config: RunConfig) -> None:
-        self._share = config.alerts.masked_share
-        self._functions = reward_names(config)
-        self._num_completions = config.training.batch_size * config.training.num_generations
-        self._episodes = Episodes(config.alerts.quiet_steps)
+    def __init__(self, watched: Watched) -> None:
+        self._share = watched.alerts.masked_share
+        self._functions = watched.functions
+        self._num_completions = watched.num_completions
+        self._episodes = Episodes(watched.alerts.quiet_steps)
 
     def look(self, seen: Seen) -> Found | None:
         """See `Watcher`."""

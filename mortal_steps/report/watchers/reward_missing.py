@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mortal_steps.config import RunConfig
-from mortal_steps.report.watchers.base import Episodes, Found, Seen
+from mortal_steps.report.watchers.base import Episodes, Found, Seen, Watched
 from mortal_steps.runs.notices import Level
 
 MISSING_STEPS = 3
@@ -16,8 +15,8 @@ class RewardMissing:
     event = "mortal.reward.missing"
     level: Level = "warning"
 
-    def __init__(self, config: RunConfig) -> None:
-        self._episodes = Episodes(config.alerts.quiet_steps)
+    def __init__(self, watched: Watched) -> None:
+        self._episodes = Episodes(watched.alerts.quiet_steps)
         self._steps = 0
 
     def look(self, seen: Seen) -> Found | None:

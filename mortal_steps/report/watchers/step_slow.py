@@ -6,8 +6,7 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from mortal_steps.config import RunConfig
-from mortal_steps.report.watchers.base import Episodes, Found, Seen
+from mortal_steps.report.watchers.base import Episodes, Found, Seen, Watched
 from mortal_steps.runs.notices import Level
 
 RECENT_STEPS = 50
@@ -21,10 +20,10 @@ class StepSlow:
     event = "mortal.step.slow"
     level: Level = "warning"
 
-    def __init__(self, config: RunConfig) -> None:
-        self._factor = config.alerts.slow_step_factor
-        self._at_least_s = config.alerts.slow_step_s
-        self._episodes = Episodes(config.alerts.quiet_steps)
+    def __init__(self, watched: Watched) -> None:
+        self._factor = watched.alerts.slow_step_factor
+        self._at_least_s = watched.alerts.slow_step_s
+        self._episodes = Episodes(watched.alerts.quiet_steps)
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
         self._stages: deque[Mapping[str, float]] = deque(maxlen=RECENT_STEPS)
 

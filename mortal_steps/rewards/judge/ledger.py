@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mortal_steps.rewards.judge.reading import Grade
-from mortal_steps.store.decoding import decode
 from mortal_steps.store.files import write_atomically, writing
+from mortal_steps.store.json_record import adapter
 from mortal_steps.types import JudgeCosts
 
 FOLDER = "judge"
@@ -137,8 +137,8 @@ class Spending:
     def _told(self) -> dict[str, JudgeCosts]:
         """None where the file is damaged: the next answer of the worker tells all of it again."""
         try:
-            rows = json.loads((self._folder / ELSEWHERE).read_bytes())
-            return decode(rows, dict[str, JudgeCosts])
+            content = (self._folder / ELSEWHERE).read_bytes()
+            return adapter(dict[str, JudgeCosts]).validate_json(content)
         except (FileNotFoundError, ValueError):
             return {}
 
@@ -199,7 +199,7 @@ def _payment(line: bytes) -> Payment | None:
     try:
         said = json.loads(line)
         check = said.pop("check")
-        payment = decode(said, Payment)
+        payment = adapter(Payment).validate_python(said)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return payment if check == _check(payment) else None

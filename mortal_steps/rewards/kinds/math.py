@@ -14,8 +14,13 @@ from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.columns import DatasetRowError, column, gold_text
-from mortal_steps.rewards.mathematics.process import check_installed, math_process
-from mortal_steps.rewards.mathematics.verdicts import COMPLETION_FAILED, Comparison, Verdict
+from mortal_steps.rewards.mathematics.verdicts import (
+    COMPLETION_FAILED,
+    Comparison,
+    Verdict,
+    check_installed,
+    compare_all,
+)
 
 NO_GOLD = {
     Verdict.GOLD_UNPARSED: "is no mathematical expression that math-verify can parse",
@@ -79,7 +84,7 @@ class Math(RewardTerm, extra="forbid"):
         texts = map(text_of, completions)
         asked = [Comparison(gold=gold, said=text) for gold, text in zip(golds, texts, strict=True)]
         themselves = [Comparison(gold=gold, said=None) for gold in golds]
-        verdict_of = math_process().compare(themselves + asked, cpu_s=self.cpu_s)
+        verdict_of = compare_all(themselves + asked, cpu_s=self.cpu_s)
         for row, itself in enumerate(themselves):
             if verdict_of[itself] is not Verdict.EQUAL:
                 wrong = NO_GOLD[verdict_of[itself]].format(cpu_s=self.cpu_s)

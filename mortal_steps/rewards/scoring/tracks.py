@@ -26,7 +26,7 @@ from mortal_steps.system.cores import num_cores
 
 def tracks_of(config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> list[Track]:
     """What the rewards of `config` are called in, none of it started."""
-    terms = dict(zip(reward_names(config), config.rewards.all_terms, strict=True))
+    terms = dict(zip(reward_names(config.rewards), config.rewards.all_terms, strict=True))
     making = _Making(config, run_dir, before_start, sharing=_num_sharing(config, terms))
     alone = {name for name, term in terms.items() if term.own_processes or _is_model(term)}
     together = {name: term for name, term in terms.items() if name not in alone}
@@ -47,7 +47,7 @@ class _Making:
         self._before_start = before_start
         self._passed_on = {*config.compute.local.reward.env, *config.rewards.credentials}
         self._sandbox = replace(
-            place_settings(config, os.environ),
+            place_settings(config.rewards, config.compute.modal.app, os.environ),
             sharing=sharing,
             shared_in=str(run_dir.absolute() / LANES_FOLDER),
         )

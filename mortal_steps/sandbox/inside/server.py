@@ -57,7 +57,7 @@ def serve(connection: wire.Connection) -> None:
 def _prepare(start: dict[str, Any], enclosure: Box) -> None:
     enclosure.prepare()
     sys.path += start["packages"]
-    for name in PRELOADED:
+    for name in (*PRELOADED, *start.get("preload", ())):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

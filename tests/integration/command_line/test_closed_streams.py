@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = """
 import os, sys
-from mortal.terminal.streams import open_closed_streams
+from mortal.terminal.output import open_closed_streams
 open_closed_streams()
 with open(sys.argv[1], "w") as file:
     print("to standard output", flush=True)
@@ -34,7 +34,7 @@ def test_no_file_takes_the_place_of_a_closed_stream(tmp_path, closed):
 
 def test_a_summary_that_nobody_can_read_is_no_failure():
     source = (
-        "from mortal.terminal.streams import losing_what_cannot_be_printed\n"
+        "from mortal.terminal.output import losing_what_cannot_be_printed\n"
         "with losing_what_cannot_be_printed():\n    print('completed')\nprint('more')"
     )
     with open("/dev/full", "w") as full:
@@ -56,7 +56,7 @@ def test_a_reader_that_goes_away_ends_nothing():
         "from mortal.terminal.console import console\n"
         "from mortal.terminal.output import say\n"
         "from mortal_flows.terminal import outlive_its_reader\n"
-        "from mortal.terminal.streams import losing_what_cannot_be_printed\n"
+        "from mortal.terminal.output import losing_what_cannot_be_printed\n"
         "progress = Console(file=sys.stderr)\n"
         "outlive_its_reader(progress)\n"
         "assert sys.stdin.read() == ''\n"
@@ -80,7 +80,7 @@ def test_a_summary_that_nobody_reads_any_more_is_no_failure():
     source = (
         "import sys\n"
         "from mortal.terminal.console import console\n"
-        "from mortal.terminal.streams import losing_what_cannot_be_printed\n"
+        "from mortal.terminal.output import losing_what_cannot_be_printed\n"
         "assert sys.stdin.read() == ''\n"
         "with losing_what_cannot_be_printed():\n    console.print('summary')\n"
         "raise SystemExit(7)"

@@ -7,8 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mortal.terminal import listing, watching
-from mortal_steps.runs.activity import write_activity
-from mortal_steps.runs.doing import Doing
+from mortal_steps.runs.activity import Doing, write_activity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.store import RunStore

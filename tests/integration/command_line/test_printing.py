@@ -130,7 +130,7 @@ def test_an_error_that_nobody_foresaw_is_a_line_and_a_file(mortal, tmp_path, mon
     def breaks(folder):
         raise ZeroDivisionError(f"{RED}by zero\nand more")
 
-    monkeypatch.setattr("mortal_steps.runs.view.view_runs", breaks)
+    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
     code, _, errors = mortal("runs", "--runs-dir", tmp_path)
     first, second = errors.splitlines()
     assert (code, first) == (1, "error: unexpected ZeroDivisionError: \\x1b[31mby zero")
@@ -146,7 +146,7 @@ def test_the_traceback_of_a_worker_is_in_a_file(mortal, tmp_path, monkeypatch):
     def breaks(folder):
         raise WorkerError(f"KeyError: 'x'\n{TRACEBACK}  File ...\nKeyError: 'x'")
 
-    monkeypatch.setattr("mortal_steps.runs.view.view_runs", breaks)
+    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
     code, _, errors = mortal("runs", "--runs-dir", tmp_path)
     first, second = errors.splitlines()
     assert (code, first) == (1, "error: KeyError: 'x'")
@@ -165,7 +165,7 @@ def test_where_no_file_can_be_written_the_whole_error_is_shown(
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mortal_steps.runs.view.view_runs", breaks)
+    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
     monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
     code, _, errors = mortal("runs", "--runs-dir", tmp_path)
     assert code == 1

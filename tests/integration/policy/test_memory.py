@@ -65,7 +65,8 @@ def test_a_train_step_takes_the_memory_that_was_estimated(models, tmp_path, mode
         **options,
     )
     expected = training_memory(
-        config,
+        config.model,
+        config.training,
         read_shape(models[model] / "config.json"),
         prompt=PROMPT,
         autocast=options.get("autocast", False),

@@ -184,7 +184,7 @@ def test_files_of_the_working_folder_hide_nothing_installed(tmp_path: Path) -> N
         host.close()
 
 
-def test_a_host_of_functions_imports_nothing_of_the_configuration(tmp_path: Path) -> None:
+def test_a_host_of_users_functions_imports_nothing_of_the_configuration(tmp_path: Path) -> None:
     """Its classes take longer to import than all else that a host does at its start."""
     (tmp_path / "own.py").write_text(
         "import sys\n\n"
@@ -192,12 +192,7 @@ def test_a_host_of_functions_imports_nothing_of_the_configuration(tmp_path: Path
         "    found = [name for name in sys.modules if name.startswith('mortal_steps.config')]\n"
         "    return [len(found) for _ in completions]\n"
     )
-    host = RewardHost(
-        {
-            "counted": term("own:counted"),
-            "exact_match": term("mortal_steps.rewards.functions:exact_match"),
-        }
-    )
+    host = RewardHost({"counted": term("own:counted")})
     try:
         assert call(host, "counted")["counted"].scores == [0.0, 0.0]
     finally:

@@ -73,7 +73,7 @@ def test_scores_equal_those_of_trl_to_the_bit(trl: GRPOTrainer, is_chat: bool) -
         scores = torch.tensor(ours(prompts=prompts, completions=said))
         assert torch.equal(scores, rewards[:, number])
     named = RunConfig(rewards={"functions": [model.name_or_path for model in trl.reward_funcs]})
-    assert list(reward_names(named)) == trl.reward_func_names == ["judge", "bare"]
+    assert list(reward_names(named.rewards)) == trl.reward_func_names == ["judge", "bare"]
 
 
 def test_alone_in_its_batch_a_score_does_not_depend_on_the_others(folder: Path) -> None:

@@ -71,7 +71,7 @@ def test_what_a_function_imports_of_the_project_is_part_of_it(project: Path) -> 
         *("mine/rewards.py", "mine/near.py"),
     }
     assert set(found.packages) == {"numpy"}
-    built_in = find_sources(["mortal_steps.rewards.functions:exact_match"], project)
+    built_in = find_sources(["mortal.rewards.functions:exact_match"], project)
     assert (built_in.files, set(built_in.packages)) == ({}, {"mortal-rl"})
 
 

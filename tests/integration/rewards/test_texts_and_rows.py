@@ -54,7 +54,7 @@ def test_rows_from_elsewhere_are_no_rows_of_reasoning_gym() -> None:
     }
     problem = Problem(id="train-0", prompt="1 + 1 =", columns=columns)
     for functions in (
-        ("mortal_steps.rewards.functions:reasoning_gym_score",),
+        ("mortal.rewards.functions:reasoning_gym_score",),
         (f"{failing.__file__}:trusts_gym_rows",),
     ):
         config = RunConfig(rewards={"functions": functions}, data={"source": "rows.jsonl"})

@@ -98,7 +98,7 @@ def states_of(run, steps):
 def whole(run):
     """Every file as it was committed, every state following from the one before it."""
     check = check_run(run.store.root.parent, run.info.run_id)
-    assert [file for file in check.files() if file.damage] == []
+    assert [file for file in check.files if file.damage] == []
     return check.num_linked == check.num_steps - run.info.first_step
 
 

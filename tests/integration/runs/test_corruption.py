@@ -106,7 +106,7 @@ def test_without_damage_nothing_is_found(killed, whole, patch):
     go_on(config)
     same_bits(root, whole)
     check = check_run(root.parent, root.name)
-    assert sum(1 for file in check.files() if file.damage) == 0
+    assert sum(1 for file in check.files if file.damage) == 0
     assert (check.num_steps, check.num_linked) == (6, 6)
 
 

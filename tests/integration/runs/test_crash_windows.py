@@ -41,7 +41,7 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch, set
     for name in ("metrics.jsonl", "evaluations.jsonl"):
         assert (root / name).read_bytes() == whole.store.path(name).read_bytes()
     assert weights_digest(root / "final") == weights_digest(whole.store.path("final"))
-    assert [file for file in check_run(root.parent, "run").files() if file.damage] == []
+    assert [file for file in check_run(root.parent, "run").files if file.damage] == []
     assert leftovers(root.parent) == []
 
 

@@ -52,7 +52,7 @@ def content_of(folder):
 
 def is_whole(run):
     check = check_run(run.store.root.parent, run.info.run_id)
-    damaged = [file for file in check.files() if file.damage]
+    damaged = [file for file in check.files if file.damage]
     assert check.num_linked == check.num_steps - run.info.first_step
     return damaged == []
 

@@ -4,10 +4,8 @@ import asyncio
 import dataclasses
 import errno
 import fcntl
-import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -15,12 +13,12 @@ import time
 
 import pytest
 
+from mortal_flows import takeover
+from mortal_flows.takeover import wait_for_holder
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
-from mortal_steps.runs import handover, lease
-from mortal_steps.runs.handover import wait_for_holder
+from mortal_steps.runs import lease
 from mortal_steps.runs.lease import LeaseRecord, acquire, is_driven, read_lease
-from mortal_steps.runs.locks import Locks
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.run_info import run_info
@@ -78,14 +76,13 @@ def test_a_second_process_is_refused_until_the_first_is_dead(store, hold):
     acquire(store).release()
 
 
-@pytest.mark.parametrize("removed", [("lock",), ("lease.json",), ("lock", "lease.json")])
+@pytest.mark.parametrize("removed", ["lock", "lease.json"])
 def test_a_second_process_is_refused_whatever_file_was_removed(store, hold, monkeypatch, removed):
     monkeypatch.setattr(lease, "ORPHANS_GO_S", 0.2)
     first = hold()
     first.send_signal(signal.SIGSTOP)  # it cannot write lease.json again
-    for name in removed:
-        store.path(name).unlink()
-    named = "some process holds" if "lease.json" in removed else f"in use by process {first.pid}"
+    store.path(removed).unlink()
+    named = "some process holds" if removed == "lease.json" else f"in use by process {first.pid}"
     with pytest.raises(StoreError, match=named):
         acquire(store)
     first.kill()
@@ -93,29 +90,12 @@ def test_a_second_process_is_refused_whatever_file_was_removed(store, hold, monk
     acquire(store).release()
 
 
-def test_where_folders_cannot_be_locked_a_living_holder_is_enough(store, hold, monkeypatch):
-    """As on a network file system. A holder that left its lock would not be believed gone."""
-    monkeypatch.setattr(Locks, "take", lambda locks: True)
+def test_where_locks_do_not_reach_a_living_holder_is_enough(store, hold, monkeypatch):
+    """As on a network file system."""
+    monkeypatch.setattr(lease, "lock_file", lambda *arguments: True)
     first = hold()
     with pytest.raises(StoreError, match=f"in use by process {first.pid}"):
         acquire(store)
-
-
-def test_file_systems_that_lock_no_folders_leave_it_to_the_file(store, monkeypatch):
-    flock = fcntl.flock
-
-    def lock(descriptor, how):
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EBADF, "no such lock")
-        flock(descriptor, how)
-
-    monkeypatch.setattr(fcntl, "flock", lock)
-    monkeypatch.setattr(lease, "ORPHANS_GO_S", 0.1)
-    held = acquire(store)
-    store.path("lease.json").unlink()
-    with pytest.raises(StoreError, match="some process holds"):
-        acquire(store)
-    held.release()
 
 
 def test_a_file_system_without_locks_is_named_with_what_helps(store, monkeypatch):
@@ -155,7 +135,7 @@ def test_workers_that_do_not_go_are_named_by_what_they_hold(store, hold, monkeyp
     first = hold("3")
     first.kill()
     first.wait()
-    with pytest.raises(StoreError, match=rf"driven by process {first.pid} .*fuser -v .*/run`"):
+    with pytest.raises(StoreError, match=rf"driven by process {first.pid} .*fuser -v .*/lock`"):
         acquire(store)
 
 
@@ -215,7 +195,7 @@ def test_another_container_of_this_machine_is_seen_and_its_locks_tell_its_end(st
 
 
 async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, monkeypatch):
-    monkeypatch.setattr(handover, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(takeover, "LOOK_EVERY_S", 0.02)
     said = []
     assert await wait_for_holder(store, 60, said.append)
     assert said == [], "nobody holds it"
@@ -229,7 +209,7 @@ async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, m
 
 
 async def test_a_machine_that_is_gone_is_waited_for_until_its_lease_is_stale(store, monkeypatch):
-    monkeypatch.setattr(handover, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(takeover, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
     store.write_record("lease.json", foreign(age_s=59.7), LeaseRecord)
     said = []

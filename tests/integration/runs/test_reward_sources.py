@@ -50,13 +50,13 @@ async def test_it_stops_at_edited_ones_until_they_are_accepted(config, tmp_path,
     assert len(find_history(run.store)) == 2
     changed = [{"step": 0, "changes": [f"{source.name} was altered"]}]
     assert summarize(run).changed_rewards == changed
-    checked = check_run(tmp_path / "runs", "run").files()
+    checked = check_run(tmp_path / "runs", "run").files
     assert run.store.path(SOURCES_FILE) in [one.path for one in checked]
 
 
 def test_an_upgraded_package_is_noted_and_stops_nothing(config, monkeypatch):
     rewards = config.rewards.model_copy(
-        update={"functions": ("mortal_steps.rewards.functions:exact_match",)}
+        update={"functions": ("mortal.rewards.functions:exact_match",)}
     )
     config = config.model_copy(update={"rewards": rewards, "run_id": "upgraded"})
     run = open_run(config)

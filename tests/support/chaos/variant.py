@@ -112,7 +112,7 @@ def _differences(expected: Digests, found: Digests) -> Sequence[str]:
 
 def _damage(run_dir: Path) -> Iterator[str]:
     """Files that do not match their digest, and half-written models and states."""
-    for file in check_run(run_dir.parent, run_dir.name).files():
+    for file in check_run(run_dir.parent, run_dir.name).files:
         if file.damage:
             yield f"{file.path} {file.damage}"
     for folder in (run_dir, run_dir / "weights", run_dir / "checkpoints"):

@@ -65,7 +65,7 @@ def _make_group(config, source, name):
     completions = [_make_completion(source) for _ in range(config.training.num_generations)]
     # Rewards are of the whole completion, which may be longer than what is trained on.
     columns = [function([c.token_ids for c in completions]) for function in REWARD_FUNCTIONS]
-    weights = reward_weights(config)
+    weights = reward_weights(config.rewards)
     rollouts = []
     for completion, *scores in zip(completions, *columns, strict=True):
         rewards = dict(zip(weights, scores, strict=True))

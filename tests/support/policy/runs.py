@@ -146,7 +146,7 @@ def make_run(folder: Path, config, model_path, *, num_steps=5):
     store = RunStore(folder)
     problems = [Problem(id="train-0", prompt="abc")]
     keep_problems(store, problems, [])
-    assert len(reward_weights(config)) == 2
+    assert len(reward_weights(config.rewards)) == 2
     return MadeRun(store=store, config=config, model_path=model_path, num_steps=num_steps)
 
 

@@ -3,6 +3,8 @@
 import contextlib
 from types import SimpleNamespace
 
+import pytest
+
 from mortal import driver
 from mortal_steps.config import RunConfig
 from tests.support.made_up_gpus import let_there_be, several
@@ -21,7 +23,7 @@ def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "refuse_if_driven", lambda store: None)
     monkeypatch.setattr(driver, "open_run", lambda *_: run)
     monkeypatch.setattr(driver, "begin_workers_imports", lambda *_: None)
-    monkeypatch.setattr(driver, "PrefectBeside", lambda **_: contextlib.nullcontext(server))
+    monkeypatch.setattr(driver, "PrefectStart", lambda **_: contextlib.nullcontext(server))
     monkeypatch.setattr(driver, "say", told.append)
     monkeypatch.setattr(driver, "_run_flow", lambda *_: told.append("the flow runs"))
     config = RunConfig(run_id="run", runs_dir=str(tmp_path))
@@ -32,3 +34,26 @@ def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
         "(NVIDIA A10G)"
     ]
     assert told.index(placed[0]) < told.index("the flow runs")
+
+
+INTERRUPTED = """
+from pydantic import BaseModel, model_serializer
+
+
+class Settings(BaseModel):
+    @model_serializer
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+
+Settings().model_dump()
+"""
+
+
+def test_ctrl_c_while_prefect_reads_its_settings_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "settings_interrupted.py").write_text(INTERRUPTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(driver, "FLOW", "settings_interrupted")
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        driver.PrefectStart(port=0, keep=False).go_on()

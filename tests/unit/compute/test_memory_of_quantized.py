@@ -18,12 +18,16 @@ SEVEN_BILLION = ModelShape(
 )
 
 
+def memory_of(config, shape, **options):
+    return training_memory(config.model, config.training, shape, **options)
+
+
 def memory(lora, quantization):
     values = {
         "model": {"dtype": "bfloat16", "quantization": quantization},
         "training": {"use_lora": True, "lora": lora},
     }
-    return training_memory(parse_config(values), SEVEN_BILLION, prompt=200, autocast=True)
+    return memory_of(parse_config(values), SEVEN_BILLION, prompt=200, autocast=True)
 
 
 def test_a_quantized_model_takes_a_third():
@@ -53,5 +57,5 @@ def test_the_usual_layers_are_two_of_seven():
 )
 def test_an_optimizer_that_is_not_known_takes_nothing(optim, size):
     values = {"model": {"dtype": "float32"}, "training": {"trl": {"optim": optim}}}
-    found = training_memory(parse_config(values), SEVEN_BILLION, prompt=200, autocast=True)
+    found = memory_of(parse_config(values), SEVEN_BILLION, prompt=200, autocast=True)
     assert found.optimizer == size * SEVEN_BILLION.parameters

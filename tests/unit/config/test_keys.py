@@ -81,7 +81,7 @@ def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_sa
         "c1a17a6a79a766c1af0b701564cb425adfb4c172bf191e5d773aa022a17d20dc"
     )
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
-        "8564146d9673f486d99848d018a502e7bb890e9f85f70c859420e1bc648394f2"
+        "ce4504f2d267d02c2e38e67b65121fe2cdc9bd879e9f508d2562510e4c6bad7b"
     )
 
 
@@ -166,8 +166,8 @@ def test_terms_are_the_long_form_of_functions_and_weights():
     plain = RunConfig(rewards={"functions": ["a:b"]})
     assert RunConfig(rewards={"terms": terms[:1]}).fingerprint() == plain.fingerprint()
     named = RunConfig(rewards={"terms": [{**terms[0], "name": "right"}, terms[1]]})
-    assert reward_names(named) == ("right", "d")
-    assert reward_weights(named) == {"right": 1.0, "d": 0.5}
+    assert reward_names(named.rewards) == ("right", "d")
+    assert reward_weights(named.rewards) == {"right": 1.0, "d": 0.5}
     assert named.fingerprint() != RunConfig(rewards=short).fingerprint()
     assert json.dumps(named.identity()["rewards"]["terms"])
 

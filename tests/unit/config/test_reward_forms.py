@@ -42,15 +42,15 @@ def test_what_is_none_of_the_forms_is_told_all_of_them(spec: str, table: str) ->
 def test_where_nothing_is_named_programs_run_against_test_cases() -> None:
     nothing = RunConfig()
     assert [term.type for term in nothing.rewards.all_terms] == ["sandbox"]
-    assert reward_names(nothing) == ("sandbox",)
+    assert reward_names(nothing.rewards) == ("sandbox",)
     assert (nothing.rewards.are_named, nothing.identity()["rewards"]["functions"]) == (False, [])
 
 
 def test_a_reward_model_is_called_as_its_folder_is() -> None:
     one = RunConfig(rewards={"functions": ["org/judge", "./models/critic", "rewards.py:judges"]})
-    assert reward_names(one) == ("judge", "critic", "judges")
+    assert reward_names(one.rewards) == ("judge", "critic", "judges")
     two = RunConfig(rewards={"functions": ["org/judge", "other/judge", "rewards.py:judge"]})
-    assert reward_names(two) == ("org/judge", "other/judge", "rewards.py:judge")
+    assert reward_names(two.rewards) == ("org/judge", "other/judge", "rewards.py:judge")
 
 
 def test_the_long_form_without_settings_is_the_short_one() -> None:

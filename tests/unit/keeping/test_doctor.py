@@ -5,8 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from mortal.keeping import doctor, history, machine
-from mortal.keeping.finding import ok, problem, warning
+from mortal.keeping import doctor, history, machine, ok, problem, warning
 from mortal.server.database import VARIABLE, FileUse
 from mortal.server.recovery import CRASHED, Deployed, Recovery, definitions
 from mortal_steps.sandbox.levels import Level

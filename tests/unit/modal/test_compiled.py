@@ -36,8 +36,13 @@ def container(tmp_path, monkeypatch):
     return start
 
 
+def kept_for(values, hub):
+    config = RunConfig.model_validate(values)
+    return compiled_for(config.with_room_for_adapters().rollout, config.sampled_model, hub)
+
+
 def unpacked(hub, values=SAMPLED):
-    found = compiled_for(RunConfig.model_validate(values), hub)
+    found = kept_for(values, hub)
     found.unpack()
     return found
 
@@ -124,14 +129,14 @@ def test_of_two_that_were_kept_at_once_all_containers_take_the_same(container, t
 @pytest.mark.parametrize("name", CACHES)
 def test_a_place_of_the_users_own_is_left_alone(container, tmp_path, monkeypatch, name):
     monkeypatch.setenv(name, "/mine")
-    assert compiled_for(RunConfig.model_validate(SAMPLED), tmp_path) is None
+    assert kept_for(SAMPLED, tmp_path) is None
 
 
 def test_nothing_is_kept_without_a_gpu_or_with_another_engine(container, tmp_path):
     container(gpu=None)
-    assert compiled_for(RunConfig.model_validate(SAMPLED), tmp_path) is None
+    assert kept_for(SAMPLED, tmp_path) is None
     container()
-    assert compiled_for(RunConfig(), tmp_path) is None
+    assert kept_for({}, tmp_path) is None
 
 
 class Engine:

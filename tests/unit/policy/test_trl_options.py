@@ -368,7 +368,7 @@ def test_what_only_the_trainer_can_refuse_is_a_config_error(model_path, tmp_path
 
 def test_reward_names_are_unique():
     def names(*functions):
-        return reward_names(RunConfig(rewards={"functions": functions}))
+        return reward_names(RunConfig(rewards={"functions": functions}).rewards)
 
     assert names("a:exact", "path/b.py:length") == ("exact", "length")
     assert names("a:exact", "b:exact", "b:length") == ("a:exact", "b:exact", "length")

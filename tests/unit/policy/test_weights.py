@@ -241,14 +241,14 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
     tokenizer = GRPOStepper(
         config, model_path=model_path, num_steps=1, output_dir=tmp_path
     ).tokenizer
-    probe = weights.probe_tokens(store, config, tokenizer)
+    probe = weights.probe_tokens(store, tokenizer, {}, config.model.max_model_len)
     assert len(probe) == length
     assert probe[: len(start)] == start
 
 
 def test_a_run_without_problems_has_no_probe(store):
-    with pytest.raises(StoreError, match=r"train\.parquet holds no problems"):
-        weights.probe_tokens(store, make_config(), None)
+    with pytest.raises(StoreError, match=r"train\.arrow holds no problems"):
+        weights.probe_tokens(store, None, {}, 512)
 
 
 # --- models that cannot be used -------------------------------------------------------------------

@@ -151,7 +151,7 @@ def test_functions_called_as_our_own_columns_keep_their_means():
         rewards=[[{"reward": 1.0, "step": 2.0}]],
         metrics={"step": 5.0, "accuracy": 0.5},
     )
-    assert mean_scores(config, [shard], {}) == {
+    assert mean_scores(config.eval_rewards, [shard], {}) == {
         "rewards/reward": 1.0,
         "rewards/step": 2.0,
         "reward": 7.0,
@@ -168,7 +168,7 @@ def test_each_set_of_held_out_problems_has_scores_of_its_own():
         RewardedShard(step=0, shard=shard, generation_sha256="", rewards=rows[2 * shard :][:2])
         for shard in range(2)
     ]
-    assert mean_scores(config, shards, {"easy": 1, "hard": 2, "none": 1}) == {
+    assert mean_scores(config.eval_rewards, shards, {"easy": 1, "hard": 2, "none": 1}) == {
         "a": 5 / 3,
         "b": 0.5,
         "reward": 7 / 3,

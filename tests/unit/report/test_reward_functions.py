@@ -42,7 +42,6 @@ def test_sizes_stand_where_they_are_known_and_nowhere_else():
     plain = StageTiming(stage="generate", step=1)
     sized = StageTiming(stage="sync_weights", step=1, busy_s=1.0, num_bytes=1_500_000_000)
     assert "num_bytes" not in timing_row(plain)
-    assert b"num_bytes" not in TypeAdapter(StageTiming).dump_json(plain)  # as in older records
     assert timing_row(sized)["num_bytes"] == sized.num_bytes
     assert (
         TypeAdapter(StageTiming).validate_json(TypeAdapter(StageTiming).dump_json(sized)) == sized
@@ -84,7 +83,6 @@ def test_the_sync_that_a_shard_began_with_is_a_stage_of_its_own():
     assert sync == StageTiming(stage="sync_weights", step=4, index=1, busy_s=1.0, num_bytes=7)
     assert sampling == StageTiming(stage="generate", step=5, index=1, busy_s=2.0, wait_s=0.5)
     assert "sync_s" not in timing_row(sampling)
-    assert b"sync_s" not in TypeAdapter(StageTiming).dump_json(sampling)  # as in older records
     assert list(generation_timings(replace(generation, timing=sampling))) == [sampling]
 
 

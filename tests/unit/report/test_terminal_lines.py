@@ -3,7 +3,6 @@
 import pytest
 
 from mortal.terminal.chart import chart
-from mortal_steps.config import EvaluationConfig, RunConfig
 from mortal_steps.report.pace import Pace, Speed, recent_steps
 from mortal_steps.report.points import spark, thinned
 from mortal_steps.report.progress import ProgressLine, StepReport
@@ -44,8 +43,8 @@ def test_a_pause_between_short_steps_makes_no_speed_of_its_own():
 
 
 def test_an_evaluation_always_has_its_share_in_the_speed():
-    assert recent_steps(RunConfig()) == 10
-    assert recent_steps(RunConfig(evaluation=EvaluationConfig(eval_steps=50))) == 50
+    assert recent_steps(None) == 10
+    assert recent_steps(50) == 50
 
 
 @pytest.fixture

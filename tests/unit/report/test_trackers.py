@@ -124,7 +124,7 @@ def test_a_run_has_one_name_in_a_tracker_and_shows_no_secrets(run):
     tracked = tracked_run(Run(run.store, config, run.info))
     assert (tracked.id, tracked.name, tracked.project) == ("r-00000000", "r", "mortal")
     assert (tracked.group, tracked.tags) == ("g", ("a",))
-    assert "hush" not in json.dumps(tracked_config(config))
+    assert "hush" not in json.dumps(tracked_config(config.model_dump(mode="json")))
 
 
 def test_a_tracker_that_is_not_installed_is_named_with_what_to_do(monkeypatch):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from mortal_steps.config import RunConfig
 from mortal_steps.report.watch import found_by, watchers_of
-from mortal_steps.report.watchers import WATCHERS
 from mortal_steps.report.watchers.base import Episodes, Seen
 from mortal_steps.report.watchers.reward_flat import EQUAL
 
@@ -213,6 +212,6 @@ def test_an_episode_begins_after_enough_quiet_steps(held, quiet):
 
 
 def test_every_event_has_a_name_of_its_own():
-    made = [make(config()) for make in WATCHERS]
-    assert len({watcher.event for watcher in made}) == len(WATCHERS)
+    made = watchers_of(config())
+    assert len({watcher.event for watcher in made}) == len(made)
     assert all(watcher.event.startswith("mortal.") for watcher in made)

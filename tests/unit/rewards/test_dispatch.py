@@ -170,7 +170,7 @@ def test_trl_names_held_out_sets_and_counts_parts_of_epochs_alike(
     logged = {name for row in trainer.state.log_history for name in row}
     rows = [[{"short": -1.0}]] * 3
     shard = RewardedShard(step=0, shard=0, generation_sha256="", rewards=rows)
-    found = mean_scores(RunConfig(rewards={"functions": ("m:short",)}), [shard], sets)
+    found = mean_scores(RunConfig(rewards={"functions": ("m:short",)}).rewards, [shard], sets)
     for name in sets:  # TRL names a set in its loss, and calls the rewards of each alike
         of_set = {each for each in found if each.startswith(f"eval_{name}_")}
         assert f"eval_{name}_loss" in named and len(of_set) == 2

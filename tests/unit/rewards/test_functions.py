@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.functions: the reward functions that come along."""
+"""mortal.rewards.functions: the reward functions that come along."""
 
 import inspect
 import re

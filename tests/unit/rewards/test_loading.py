@@ -45,7 +45,7 @@ def working_folder(
 
 
 def test_from_an_installed_module() -> None:
-    assert load_reward("mortal_steps.rewards.functions:exact_match") is exact_match
+    assert load_reward("mortal.rewards.functions:exact_match") is exact_match
 
 
 def test_from_a_file_with_a_neighbour(working_folder: Path) -> None:

@@ -7,7 +7,7 @@ from mortal_steps.errors import SandboxError
 from mortal_steps.rewards.scoring.program_place import place_settings
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
-from mortal_steps.sandbox.places import PLACES, place_of
+from mortal_steps.sandbox.places import PLACES, PlaceSettings, place_of
 from mortal_steps.sandbox.pool import Pool
 
 CONTAINER = {"MODAL_IS_REMOTE": "1", "MODAL_IMAGE_ID": "im-1", "PATH": "/bin", "HF_TOKEN": "x"}
@@ -18,22 +18,26 @@ def config(**sandbox: object) -> RunConfig:
     return RunConfig.model_validate({"rewards": rewards})
 
 
+def settings_of(config: RunConfig, environment: dict[str, str]) -> PlaceSettings:
+    return place_settings(config.rewards, config.compute.modal.app, environment)
+
+
 def test_programs_run_on_modal_where_this_is_a_container_of_its_own_or_that_is_asked_for() -> None:
-    here = place_settings(config(lanes=3), {"MODAL_TOKEN_ID": "ak-1"})
+    here = settings_of(config(lanes=3), {"MODAL_TOKEN_ID": "ak-1"})
     assert (here.kind, here.lanes, here.variables) == ("local", 3, {})
-    inside = place_settings(config(), CONTAINER)
+    inside = settings_of(config(), CONTAINER)
     assert inside.kind == "modal"
     assert inside.variables == {"MODAL_IS_REMOTE": "1", "MODAL_IMAGE_ID": "im-1"}
     assert inside.patience_s == 80.0
-    assert place_settings(config(place="local"), CONTAINER).kind == "local"
-    asked = place_settings(config(place="modal"), {"MODAL_TOKEN_ID": "ak-1"})
+    assert settings_of(config(place="local"), CONTAINER).kind == "local"
+    asked = settings_of(config(place="modal"), {"MODAL_TOKEN_ID": "ak-1"})
     assert (asked.kind, asked.variables) == ("modal", {"MODAL_TOKEN_ID": "ak-1"})
 
 
 def test_each_place_of_the_configuration_is_in_the_table() -> None:
     for kind in ("local", "modal"):
         assert config(place=kind).rewards.sandbox.place in PLACES
-    place = place_of(place_settings(config(), {}))
+    place = place_of(settings_of(config(), {}))
     assert type(place).__name__ == "LocalPlace"
     place.close()
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mortal_steps.report.waiting import told
-from mortal_steps.runs.activity import ACTIVITY_FILE, read_activity, write_activity
-from mortal_steps.runs.doing import Doing, shown_in
-from mortal_steps.runs.flow_log import FLOW_LOG, flow_log
+from mortal_steps.runs.activity import ACTIVITY_FILE, Doing, read_activity, shown_in, write_activity
+from mortal_steps.runs.logs import FLOW_LOG, flow_log
 
 
 def words(doing, seconds=0.0):
@@ -66,7 +65,7 @@ def test_a_pause_is_all_that_is_told():
 
 
 async def test_the_file_follows_and_goes_with_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("mortal_steps.runs.doing.WRITE_EVERY_S", 0.01)
+    monkeypatch.setattr("mortal_steps.runs.activity.WRITE_EVERY_S", 0.01)
     doing = Doing()
     async with shown_in(tmp_path, doing):
         with doing.calling("reward", "reward", 4, of=3):

@@ -10,9 +10,8 @@ from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.errors import ComputeError, RunNotFoundError
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.runs.manifest import RunManifest
-from mortal_steps.runs.retention import what_may_go
+from mortal_steps.runs.retention import survey, what_may_go
 from mortal_steps.runs.run import find_run, list_runs
-from mortal_steps.runs.survey import survey
 from mortal_steps.system.rounding import decides_rounding
 from tests.support.begun_runs import make_run
 

@@ -13,10 +13,9 @@ from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.registry.registry import Registry
-from mortal_steps.runs import removal
+from mortal_steps.runs import lease, removal
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import acquire
-from mortal_steps.runs.locks import Locks
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.retention import DAY_S, KnownRun, what_may_go
 from mortal_steps.runs.run import find_run, list_runs
@@ -213,11 +212,11 @@ def test_a_removal_that_is_killed_leaves_no_half_of_a_run(runs, tmp_path, monkey
 
 def test_a_resume_that_waited_for_the_removal_makes_no_new_run(runs, tmp_path):
     run = begun(tmp_path, "old", 99)
-    locks = Locks(run.store)
+    opened = lease._open_lock(run.store)
     removal.remove_run(run)
-    assert locks.take()
-    assert not locks.are_of(run.store)
-    locks.close()
+    with pytest.raises(StoreError, match="run old was removed"):
+        lease._lock_or_refuse(run.store, opened)
+    os.close(opened)
     assert not run.store.root.exists()
 
 
@@ -230,7 +229,7 @@ def test_rollouts_go_and_verify_knows_that_they_did(runs, tmp_path):
     assert there == [5, 6, 7]
     assert len(list(runs.glob("done/steps/*/journal.json"))) == STEPS
     assert pruned_before(run.store) == 5
-    missing = [f for f in check_run(runs, "done").files() if f.damage == "is missing"]
+    missing = [f for f in check_run(runs, "done").files if f.damage == "is missing"]
     assert not [f for f in missing if f.path.name == "batch.json"]
     assert plan(runs).items == ()
 

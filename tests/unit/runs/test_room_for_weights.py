@@ -10,8 +10,14 @@ from safetensors.torch import save_file
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.room_for_weights import check_room_for_weights
+from mortal_steps.orchestration.checks import check_room_for_weights
 from mortal_steps.store.shared_memory import SHARED_MEMORY
+
+
+def check(config):
+    check_room_for_weights(
+        config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
+    )
 
 
 @pytest.fixture
@@ -38,10 +44,10 @@ def test_every_version_that_is_sampled_with_needs_room(model, monkeypatch, dtype
     on_disk = sum(path.stat().st_size for path in model.glob("*.safetensors"))
     needed = 4 * (num_bytes or on_disk)  # one for the step of staleness, and three
     with pytest.raises(ConfigError, match=rf"needs {needed:,} bytes in /dev/shm, which has 0 free"):
-        check_room_for_weights(config(model, dtype=dtype))
-    check_room_for_weights(config(model, "reload"))
+        check(config(model, dtype=dtype))
+    check(config(model, "reload"))
 
 
 def test_a_machine_with_room_passes(model):
-    check_room_for_weights(config(model))
-    check_room_for_weights(config("some/model-of-the-hub"))
+    check(config(model))
+    check(config("some/model-of-the-hub"))

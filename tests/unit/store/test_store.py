@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, DiskError, EngineError, StoreError
 from mortal_steps.store import RunStore, digests, run_store
+from mortal_steps.store.digests import HashingFile
 from mortal_steps.store.files import delete_folder, link_file, write_atomically
-from mortal_steps.store.hashing_file import HashingFile
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
 from tests.support.damage import flip_a_byte
@@ -42,7 +42,7 @@ def completion(logprobs):
 def test_floats_come_back_to_the_bit(tmp_path_factory, logprobs):
     store = RunStore(tmp_path_factory.mktemp("run"))
     ref = store.write_record("a/b.json", completion(logprobs), Completion)
-    assert store.read_record(ref, Completion) == completion(logprobs)
+    assert store.read_record(ref, Completion).logprobs == logprobs
 
 
 def test_columns_of_any_json_shape_come_back(store):

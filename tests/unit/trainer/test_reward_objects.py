@@ -10,7 +10,7 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
 from mortal.rewards import RewardEnvironment
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
-from mortal.rewards.functions import Overlong, exact_match
+from mortal.rewards.functions import Overlong, exact_match, repetition_penalty
 from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.rewards.users_code.project import folders_of
@@ -32,7 +32,8 @@ def test_a_model_without_a_tokenizer_is_refused():
 
 
 def test_an_installed_function_goes_by_its_name():
-    assert term_of(exact_match).function == "mortal_steps.rewards.functions:exact_match"
+    for one in (exact_match, repetition_penalty):
+        assert term_of(one).function == f"mortal.rewards.functions:{one.__name__}"
 
 
 def test_a_function_of_a_file_goes_by_its_file_and_one_of_a_package_by_its_module(

@@ -119,7 +119,7 @@ def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
 
 
 def _batch(config: RunConfig) -> RolloutBatch:
-    weights = reward_weights(config)
+    weights = reward_weights(config.rewards)
     groups = []
     for place in range(config.training.batch_size):
         problem = Problem(id=f"rehearsed-{place}", prompt="a")

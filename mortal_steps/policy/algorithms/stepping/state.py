@@ -17,7 +17,7 @@ from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.writing import save_trained
-from mortal_steps.store.hashing_file import HashingFile
+from mortal_steps.store.digests import HashingFile
 
 REFERENCE_FILE = "reference.safetensors"
 

@@ -106,7 +106,7 @@ class TrlStepper(ABC):
             self._trainer = self._build_trainer(
                 model=model_path,
                 args=arguments,
-                reward_funcs=[recorded_reward(name) for name in reward_names(config)],
+                reward_funcs=[recorded_reward(name) for name in reward_names(config.rewards)],
                 # Never read: `begin` ends before the first row. Without a length, transformers has
                 # no epochs to run out of, so that even a finished run can be resumed.
                 train_dataset=Dataset.from_list(NO_ROWS).to_iterable_dataset(),
