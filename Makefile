@@ -88,8 +88,8 @@ modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its 
 chaos-starts: venv  ## 100 starts of train and resume ended within 5 s: is anything left behind?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.killed_starts
 
-bench-overhead: venv  ## What orchestration costs per step, beside empty task runs (STEPS=, ROUNDS=, BEFORE=COMMIT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead $(if $(STEPS),--steps $(STEPS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(BEFORE),--before $(BEFORE))
+bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead
 
 bench-long-run: venv  ## 1,000 and 10,000 steps with almost no work: what grows? (STEPS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.long_run $(if $(STEPS),--steps $(STEPS))

@@ -7,14 +7,14 @@ this is logged; it never ends a run.
 
 from __future__ import annotations
 
+import contextlib
 from uuid import UUID
 
-from httpx import codes
 from prefect.client.orchestration import PrefectClient, get_client
-from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.filters import ArtifactFilter
 from prefect.context import FlowRunContext
-from prefect.exceptions import PrefectHTTPStatusError
+from prefect.exceptions import ObjectNotFound
 
 from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
@@ -52,8 +52,11 @@ class PageArtifact:
         flow_run = context.flow_run.id
         async with get_client() as client:
             self._id = self._id or await self._find(client, flow_run)
-            if self._id is not None and await _update(client, self._id, text, description):
-                return
+            if self._id is not None:
+                with contextlib.suppress(ObjectNotFound):  # somebody has deleted it
+                    change = ArtifactUpdate(data=text, description=description)
+                    await client.update_artifact(self._id, change)
+                    return
             made = await client.create_artifact(
                 ArtifactCreate(
                     key=self._key,
@@ -70,23 +73,6 @@ class PageArtifact:
         wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
         found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
         return found[0].id if found else None
-
-
-async def _update(client: PrefectClient, artifact: UUID, text: str, description: str) -> bool:
-    """Whether the artifact still exists. The client's own method sends the whole page twice: once
-    more as an event, which the server keeps."""
-    try:
-        await client.request(
-            "PATCH",
-            "/artifacts/{id}",
-            path_params={"id": artifact},
-            json={"data": text, "description": description},
-        )
-    except PrefectHTTPStatusError as error:
-        if error.response.status_code == codes.NOT_FOUND:
-            return False
-        raise
-    return True
 
 
 def _slug(name: str) -> str:

@@ -22,15 +22,17 @@ from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.utilities.annotations import opaque as taken_whole
 
+from mortal_steps.compute.pool import called
 from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
-from mortal_tasks.tags import tag_stage
 
 Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
 T = TypeVar("T")
 
+REPLAYED = "replayed"
+"""Tag of a task run whose answer already existed when it was called, for example after a resume."""
 RETRIES = 3
 RETRY_DELAYS_S = [1.0, 5.0, 15.0]
 
@@ -99,3 +101,27 @@ def opaque(value: T) -> T:
     """Wrap `value` as an input of a task so that Prefect does not search its fields for the results
     of other tasks, which takes long. The task is still linked to the one that made it."""
     return cast(T, taken_whole(value))
+
+
+def tag_stage(name: str, *, replayed: bool = False) -> None:
+    """Tag the current task run with its stage and, if so, as replayed."""
+    _add_tags(f"stage:{name}", *([REPLAYED] if replayed else []))
+
+
+def tag_worker(number: int | None = None) -> None:
+    """Tag the current task run with the number of its worker, or of the worker that the stage
+    called last."""
+    number = called.get() if number is None else number
+    if number is not None:
+        _add_tags(f"worker:{number}")
+
+
+def _add_tags(*tags: str) -> None:
+    """Add tags by which the Prefect UI can filter task runs, once the task run is running.
+
+    If a task run begins with tags, Prefect asks the server for a concurrency slot for each of them;
+    that takes longer than many stages do, and stops a run whose server is away.
+    """
+    context = TaskRunContext.get()
+    assert context is not None, "a stage's task is called in a task run"
+    context.task_run.tags = list(dict.fromkeys([*context.task_run.tags, *tags]))

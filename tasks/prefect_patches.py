@@ -11,7 +11,6 @@ import contextlib
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -25,8 +24,6 @@ from prefect.logging.loggers import get_logger
 from prefect.utilities import engine
 
 RETRY_S = 10.0
-EVENT_WAIT = timedelta(seconds=10)
-"""Longer than a process takes to pass on an event."""
 
 
 def keep_slot() -> None:
@@ -111,18 +108,3 @@ def poll_by(runner: Any, look: Callable[[Callable[[], Awaitable[Any]]], Awaitabl
         await look(prefects)
 
     poller._get_and_submit_flow_runs = polled
-
-
-def show_events_soon() -> None:
-    """Let the server in this process show an event to its automations ten seconds after it was
-    received, though the event that it follows never comes.
-
-    Prefect waits for that one for fifteen minutes, if less than five minutes lie between the two.
-    It never comes if the server was restarted in between, because only its memory has what it has
-    shown; nor if a schedule has made the flow run just before, because its first state has no
-    event. A run that loses its power together with its server would come back late. Issue 20954
-    tells of the same for Redis; the limit is a constant, not a setting.
-    """
-    from prefect.server.events.ordering import memory
-
-    memory.PRECEDING_EVENT_LOOKBACK = EVENT_WAIT

@@ -7,8 +7,7 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.promotion.judging import Judgement
 from mortal_steps.registry.registry import Decision
 from mortal_steps.registry.versions import ModelVersion
-from mortal_tasks.durability import DURABLE
-from mortal_tasks.tags import tag_stage
+from mortal_tasks.durability import DURABLE, tag_stage
 
 
 @task(name="bring_in", task_run_name="bring_in", **DURABLE)

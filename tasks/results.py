@@ -1,8 +1,6 @@
-"""Stores the results of task runs for Prefect, by a shorter way than its own.
+"""The results of task runs, which Prefect keeps in files.
 
-Prefect's `LocalFileSystem` resolves its folder and the key about ten times per result, and hands
-each file operation to a thread. That costs as much as half of everything else in a task run. A
-result here is a reference of a few hundred bytes. `benchmarks/overhead` has the numbers.
+A run outlasts a disk that takes no more of them, and neither memory nor files grow with its steps.
 """
 
 from __future__ import annotations
@@ -18,35 +16,20 @@ from pydantic import PrivateAttr
 
 
 class ResultFolder(LocalFileSystem):
-    """`LocalFileSystem` for small files below an absolute, resolved `basepath`.
-
-    A file that a kill cut short counts as missing: Prefect reads a result before it relies on it.
-    """
+    """`LocalFileSystem` that does without a file which cannot be written: the workers answer from
+    the run directory."""
 
     _block_type_name = "MORTAL result folder"
     _block_type_slug = "mortal-result-folder"
     _warned: bool = PrivateAttr(default=False)
 
-    def _resolve_path(self, path: str) -> Path:
-        return Path(str(self.basepath)) / path
-
-    async def aread_path(self, path: str) -> bytes:
-        """The file's content."""
-        return self._resolve_path(path).read_bytes()
-
     async def awrite_path(self, path: str, content: bytes) -> str:
-        """Write the file; returns where it is. The run does without what cannot be written: the
-        workers answer from the run directory."""
-        target = self._resolve_path(path)
+        """Write the file; returns where it is."""
         try:
-            try:
-                target.write_bytes(content)
-            except FileNotFoundError:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
+            return str(await super().awrite_path(path, content))
         except OSError as error:
             self._warn(error)
-        return str(target)
+        return str(Path(str(self.basepath)) / path)
 
     def _warn(self, error: OSError) -> None:
         if not self._warned:

@@ -26,10 +26,9 @@ from mortal_steps.types import (
     StepResult,
     WeightsRef,
 )
-from mortal_tasks.durability import DURABLE, cached_by, committed, opaque
+from mortal_tasks.durability import DURABLE, cached_by, committed, opaque, tag_stage, tag_worker
 from mortal_tasks.results import drop_results, forget_results
 from mortal_tasks.segments import Segments
-from mortal_tasks.tags import tag_stage, tag_worker
 
 
 @task(name="warm_start", task_run_name="warm_start", **DURABLE)

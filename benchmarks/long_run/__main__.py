@@ -65,7 +65,7 @@ def _measured(steps: int) -> dict[str, Any]:
         after = server_stamp()
         stamps = [Stamp(*stamp) for stamp in outcome["stamps"]]
         return {
-            "stats": run_stats("idle", steps, 0, stamps, before, after),
+            "stats": run_stats(steps, stamps, before, after),
             "database_mb": after.database_bytes / 1e6,
             "server_rss_mb": after.resident_mb,
             "pages_ms": _pages(server, UUID(outcome["flow_run_id"])),

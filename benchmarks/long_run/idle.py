@@ -1,8 +1,9 @@
-"""Workers that do nothing, at once: what is left of a run is its orchestration."""
+"""Workers that do nothing, or wait: what is left of a run is its orchestration."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,13 @@ PLACE = TrainingPlace(device="cpu", precision="float32", threads=1)
 
 
 class IdleCompute:
-    """`Compute` whose answers name one small file of the run directory."""
+    """`Compute` whose answers name one small file of the run directory. Of a step it waits half in
+    `generate`, and half in `train_step`."""
 
-    def __init__(self, specs: Mapping[Role, WorkerSpec], **options: Any) -> None:
+    def __init__(
+        self, specs: Mapping[Role, WorkerSpec], *, step_s: float = 0.0, **options: Any
+    ) -> None:
+        self._wait_s = {"generate": step_s / 2, "train_step": step_s / 2}
         self._count = specs["rollout"].count
         self._store = RunStore(Path(specs["actor"].kwargs["run_dir"]))
         self._file = self._store.write_record("nothing.json", [0], list[int])
@@ -43,6 +48,7 @@ class IdleCompute:
     async def call(
         self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
     ) -> Any:
+        await asyncio.sleep(self._wait_s.get(method, 0.0))
         return getattr(self, f"_{method}")(**payload)
 
     def ready_workers(self, role: Role) -> list[int]:
@@ -57,10 +63,13 @@ class IdleCompute:
     def _build_base_model(self, problems: FileRef) -> None:
         pass
 
-    def _prepare(self, step: int) -> ActorReady:
+    def _prepare(self, step: int, publish: bool) -> ActorReady:
         return ActorReady(
             step=step, state_id=NOTHING, weights=(_weights(step),), num_parameters=0, place=PLACE
         )
+
+    def _read_ahead(self, generations: Sequence[GenerationRef]) -> None:
+        pass
 
     def _sync_weights(self, weights: WeightsRef) -> StageTiming:
         return StageTiming(stage="sync_weights", step=weights.version)

@@ -105,8 +105,8 @@ def _processed(param: Any, ctx: Any, value: Any) -> Any:
 
 def _keys_named(name: str) -> list[str]:
     """Return the configuration's keys with this name, or whose last part is this name."""
-    from mortal_steps.config import RunConfig
-    from mortal_steps.config.marks import keys_of
+    # Imported where used: pydantic takes a while.
+    from mortal_steps.config.loader import every_key
 
-    keys = [key for key, _ in keys_of(RunConfig)]
+    keys = [key for key, _ in every_key()]
     return [key for key in keys if name in (key, key.rpartition(".")[2])]

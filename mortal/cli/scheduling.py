@@ -129,11 +129,10 @@ def schedule(
         # Prefect reads its settings when it is imported.
         from mortal.server import scheduled
         from mortal.server.cron import cron_schedule, next_time
-        from mortal.server.serving_alone import serving_alone
 
         times = cron_schedule(cron, timezone or "UTC") if cron is not None else None
         deployed = name or settings.name
-        with serving_alone(f"grpo-train/{deployed}", running.api_url):
+        with scheduled.serving_alone(f"grpo-train/{deployed}", running.api_url):
             say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
             start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
             say(f"start a run there, or with   {start} grpo-train/{deployed}")

@@ -12,9 +12,8 @@ import typer
 from mortal.keeping import Finding, ok, warning
 from mortal.keeping.history import look_at_database
 from mortal.keeping.machine import look_at_machine
-from mortal.server.choice import prepare_client
+from mortal.server.choice import prepare_client, server_of_profile
 from mortal.server.files import living_server, server_home
-from mortal.server.profile import server_of_profile
 from mortal_steps.report.printable import printable
 
 COLORS = {"ok": None, "warning": "yellow", "problem": "red"}

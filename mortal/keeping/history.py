@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 from mortal.keeping import Finding, ok, problem, warning
 from mortal.server.database import (
     VARIABLE,
-    FileUse,
     database_url,
-    file_use,
     sqlite_file,
     without_password,
 )
@@ -43,17 +40,15 @@ def look_at_database() -> Iterator[Finding]:
 
 def _sqlite(path: Path) -> Finding:
     try:
-        return sqlite_use(path, file_use(path))
-    except sqlite3.Error as error:
+        return sqlite_size(path, path.stat().st_size)
+    except OSError as error:
         return problem("database", f"SQLite, {path}: {error}")
 
 
-def sqlite_use(path: Path, use: FileUse) -> Finding:
+def sqlite_size(path: Path, num_bytes: int) -> Finding:
     """Check whether a file is as large as it may be."""
-    told = f"SQLite, {byte_size(use.num_bytes)}, {byte_size(use.num_free)} of that free ({path})"
-    if use.is_mostly_free:
-        return warning("database", f"{told}; the server makes it smaller when it starts next")
-    if use.num_bytes > LARGE:
+    told = f"SQLite, {byte_size(num_bytes)} ({path})"
+    if num_bytes > LARGE:
         advice = f"keep flow runs for a shorter time, or name PostgreSQL in {VARIABLE}"
         return warning("database", f"{told}; {advice}")
     return ok("database", told)

@@ -1,17 +1,12 @@
 """Makes the automations with which a Prefect server restarts the crashed runs of deployments.
 
 When an automation is deleted, Prefect also forgets the events that it has received, such as the
-crash of a run that waits for its pause to end. An automation that exists already is therefore kept,
-and events are sent again to one that is made anew.
+crash of a run that waits for its pause to end. An automation that exists already is therefore kept.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any
-from uuid import uuid4
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
@@ -35,15 +30,6 @@ from mortal.server.recovery import (
 )
 from mortal_steps.errors import ServerError
 
-WAITS_FOR = {
-    SILENT: {"type": {"any_": ["RUNNING", "PENDING"]}},
-    RECOVERING: {"name": {"any_": ["Recovering"]}},
-    HELD_UP: {"name": {"any_": ["HeldUp"]}},
-}
-"""Automation -> the states of flow runs for which it has received an event and is waiting."""
-PAGE = 200
-"""Number of flow runs that one request asks for."""
-
 
 def automate(recovery: Recovery) -> Iterator[str]:
     """Make the automations, in place of those of an earlier call. Yields lines that say what was
@@ -60,10 +46,7 @@ def automate(recovery: Recovery) -> Iterator[str]:
         made = [each.name for each in wanted if _make(client, each)]
         if not watched:
             _remove(client, (SILENT,))
-        told = sum(_tell_again(client, name) for name in made)
     yield from _facts(deployments, watched, recovery, made)
-    if told:
-        yield f"{told} flow runs are running or have crashed; they are watched from now on"
 
 
 def _facts(
@@ -153,65 +136,3 @@ def _remove(client: SyncPrefectClient, which: tuple[str, ...]) -> list[str]:
     for automation in found:
         client.delete_automation(automation.id)
     return [automation.name for automation in found]
-
-
-def _tell_again(client: SyncPrefectClient, automation: str) -> int:
-    """Send a new automation an event for each flow run that it has to wait for. Returns how many.
-
-    Only events are sent. The state is not set again, because setting Running would count as another
-    start.
-    """
-    if automation not in WAITS_FOR:
-        return 0
-    events = [
-        _event(flow, each)
-        for flow in FLOWS
-        for each in _flow_runs(client, flow, WAITS_FOR[automation])
-        if each["deployment_id"] is not None
-    ]
-    if events:
-        client.request("POST", "/events", json=events)
-    return len(events)
-
-
-def _flow_runs(
-    client: SyncPrefectClient, flow: str, state: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    wanted = {
-        "flows": {"name": {"any_": [flow]}},
-        "flow_runs": {"state": state},
-        "sort": "ID_DESC",
-        "limit": PAGE,
-    }
-    for offset in itertools.count(0, PAGE):
-        asked = {**wanted, "offset": offset}
-        page = client.request("POST", "/flow_runs/filter", json=asked).json()
-        yield from page
-        if len(page) < PAGE:
-            return
-
-
-def _event(flow: str, flow_run: dict[str, Any]) -> dict[str, Any]:
-    """An event for a flow run's state, with the fields that our triggers read. For a run that is
-    alive it is a heartbeat."""
-    alive = flow_run["state"]["type"] in ("RUNNING", "PENDING")
-    return {
-        "id": str(uuid4()),
-        "occurred": datetime.now(UTC).isoformat(),
-        "event": f"prefect.flow-run.{'heartbeat' if alive else flow_run['state']['name']}",
-        "resource": {
-            "prefect.resource.id": f"prefect.flow-run.{flow_run['id']}",
-            "prefect.resource.name": flow_run["name"],
-        },
-        "related": [
-            {
-                "prefect.resource.role": "flow",
-                "prefect.resource.id": f"prefect.flow.{flow_run['flow_id']}",
-                "prefect.resource.name": flow,
-            },
-            {
-                "prefect.resource.role": "deployment",
-                "prefect.resource.id": f"prefect.deployment.{flow_run['deployment_id']}",
-            },
-        ],
-    }

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
+import http.client
 import os
 import subprocess
 import sys
@@ -39,7 +41,6 @@ from mortal.server.files import (
     try_lock,
     write_record,
 )
-from mortal.server.health import answers
 from mortal_steps.errors import ServerError
 
 START_TIMEOUT_S = 600.0
@@ -47,6 +48,7 @@ START_TIMEOUT_S = 600.0
 minutes."""
 GONE_TIMEOUT_S = END_S + 10.0
 """Seconds to wait for the end of a server that nobody needs."""
+ANSWER_TIMEOUT_S = 20.0
 LOOK_EVERY_S = 0.5
 LONGEST_PAUSE_S = 60.0
 """The longest pause between two starts of a server that keeps dying, in seconds."""
@@ -116,28 +118,9 @@ class BegunServer:
         """Wait until the server answers. From then on, it is restarted if it dies. Raises
         `ServerError` if it does not start."""
         self.name()
-        try:
-            _wait_until_it_answers(self._home, self._record)
-        except ServerError:
-            if self._record.process.lives():
-                raise
-            self._start_again()
-            _wait_until_it_answers(self._home, self._record)
+        _wait_until_it_answers(self._home, self._record)
         self._held.enter_context(_kept_running(self._home, self._record, self._say))
         return self.server
-
-    def _start_again(self) -> None:
-        """Restart a server that was killed before anybody watched it, on the same port, because
-        its address may be in use already."""
-        port, keep = self._record.port, self._record.keep
-        with locked(self._home / "start.lock"):
-            found = living_server(self._home) or _start(self._home, port, keep, self._say)
-        if found.port != port:
-            raise ServerError(
-                f"MORTAL's Prefect server at {self._record.api_url} was killed, and another "
-                f"command has started it at {found.api_url} meanwhile; start this command again"
-            )
-        self._record = found
 
 
 def join_server(say: Callable[[str], None]) -> None:
@@ -261,10 +244,31 @@ def _did_not_start(home: Path) -> ServerError:
 
 def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not answers(record.port):
+    while not _answers(record.port):
         if not record.process.lives() or time.monotonic() > deadline:
             raise _did_not_start(home)
         time.sleep(0.1)
+
+
+def _answers(port: int) -> bool:
+    """Whether the server on this port of 127.0.0.1 is healthy.
+
+    This does not use Prefect's client, because making one takes longer than the request. Raises
+    `ServerError` if the network interface of loopback is down.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)
+    try:
+        connection.request("GET", "/api/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENETUNREACH:
+            raise ServerError(
+                "127.0.0.1 cannot be reached: the network interface lo is down. Bring it up with "
+                "`ip link set lo up`, or set PREFECT_API_URL to a server that can be reached"
+            ) from error
+        return False
+    finally:
+        connection.close()
 
 
 @contextlib.contextmanager

@@ -23,7 +23,6 @@ from mortal.server.database import (
     EARLIER_VARIABLE,
     VARIABLE,
     database_url,
-    give_back_space,
     sqlite_file,
     without_password,
 )
@@ -65,6 +64,9 @@ SERVER_SETTINGS = {
     # which runs owe it a heartbeat, to mark them Crashed. By default it forgets that within a
     # minute, and such a run stays Running for ever. The server may have been off for weeks.
     "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P30D",
+    # The automations must learn of that crash, although the server has forgotten the events before
+    # it.
+    "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "mortal.server.ordering",
     # Where the server remembers which run occupies a deployment with a limit. By default it does so
     # in memory only, and a server that was restarted cancels every run that renews its lease.
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
@@ -195,8 +197,6 @@ def _serve(
         from prefect.settings import get_current_settings
 
         from mortal.server.sqlite import use_waiting_sqlite
-        from mortal_tasks.prefect_patches import show_events_soon
-    show_events_soon()
     if path is not None:
         use_waiting_sqlite(database)
         if tables == "none":
@@ -218,12 +218,8 @@ def _serve(
 
 
 def _tables(path: Path) -> Literal["all", "some", "none"]:
-    """Make the file of an SQLite database smaller if that is worth the time, and give an empty one
-    the tables that were kept. Return which tables of the installed Prefect it has then."""
-    try:
-        give_back_space(path)
-    except sqlite3.Error as error:  # for example a full disk; the server starts with the old file
-        sys.stderr.write(f"{path} could not be made smaller: {error}\n")
+    """Give an empty SQLite database the tables that were kept. Return which tables of the installed
+    Prefect it has then."""
     try:
         return "all" if has_all_tables(path) else "none" if is_empty(path) else "some"
     except sqlite3.Error as error:  # Prefect's migrations wait longer, and report more

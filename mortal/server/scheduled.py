@@ -7,10 +7,13 @@ the environment says which server to use.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import hashlib
 import os
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 
+from mortal.server.files import server_home
 from mortal.server.lost_runs import correct_lost_runs
 from mortal.server.patient_runner import PatientRunner
 from mortal.server.recovery import SILENT, ids_watched
@@ -30,6 +34,7 @@ from mortal_flows.grpo_train import NAME, grpo_train
 from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.store.files import lock_file, writing
 from mortal_steps.system.hangup import let_go_of_terminals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -160,3 +165,31 @@ def _refuse_pooled(name: str) -> None:
             f"the deployment {NAME}/{name} belongs to the workers of the pool {pool!r}; serve "
             "under another --name"
         )
+
+
+@contextlib.contextmanager
+def serving_alone(name: str, api_url: str) -> Iterator[None]:
+    """Hold a lock on `name` at this server during the block. The kernel releases it when this
+    process ends.
+
+    Two that serve one name would share its runs between them, in different folders, with the
+    configuration of the one that was started last.
+
+    Raises `ConfigError` if another process of this user on this machine serves the name.
+    """
+    of_server = hashlib.sha256(f"{api_url} {name}".encode()).hexdigest()[:16]
+    path = server_home() / f"serves-{of_server}.lock"
+    with writing(path):
+        held = path.open("a+", encoding="utf-8")
+    with held:
+        if not lock_file(held, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+            held.seek(0)
+            raise ConfigError(
+                f"another `mortal schedule` already serves {name} "
+                f"({held.read() or 'another process'}); end it, or choose another --name"
+            )
+        with writing(path):
+            held.truncate(0)
+            held.write(f"process {os.getpid()} in {Path.cwd()}")
+            held.flush()
+        yield

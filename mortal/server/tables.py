@@ -2,29 +2,25 @@
 
 Prefect makes them with a hundred migrations, one after another, and then registers its types of
 blocks: some 12 s of CPU time. The first server of a user keeps a copy of the outcome in the user's
-cache; a server whose database is empty starts with that copy. The name of the copy has the digest
-of the installed Prefect's migrations, so another version of Prefect makes its own.
+cache; a server whose database is empty starts with that copy. The name of the copy has the version
+of the installed Prefect, so another version makes its own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.util
 import os
 import sqlite3
 import sys
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
-
-MIGRATIONS = Path("server", "database", "_migrations", "versions", "sqlite")
-"""Path of the migrations in Prefect's package."""
 
 
 def kept_database() -> Path:
     """Return the path of the copy that fits the installed Prefect, without importing Prefect."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "mortal" / f"prefect-{_migrations_digest()[:16]}.db"
+    return Path(cache) / "mortal" / f"prefect-{version('prefect')}.db"
 
 
 def is_empty(path: Path) -> bool:
@@ -74,16 +70,6 @@ async def make_tables(path: Path) -> None:
         with contextlib.suppress(OSError):
             unfinished.unlink()
         sys.stderr.write(f"{kept} could not be written: {error}\n")
-
-
-def _migrations_digest() -> str:
-    found = importlib.util.find_spec("prefect")
-    assert found is not None and found.origin is not None  # a dependency
-    digest = hashlib.sha256()
-    for path in sorted((Path(found.origin).parent / MIGRATIONS).glob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
 
 
 def _revision(database: sqlite3.Connection) -> str | None:

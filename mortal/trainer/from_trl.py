@@ -18,8 +18,8 @@ from typing import Any
 from mortal.trainer.modes import Distributed, Mode, SingleNode
 from mortal.trainer.settings import KEYS, flat
 from mortal.trainer.trl_counts import IN_BATCHES, SIZES, STEPS, named_steps, sizes_of, steps_of
-from mortal_steps.config import RunConfig
-from mortal_steps.config.marks import keys_of, trl_option
+from mortal_steps.config.loader import every_key
+from mortal_steps.config.marks import trl_option
 from mortal_steps.config.trl_options import (
     CONFIGS,
     TRAINER_ARGUMENTS,
@@ -31,7 +31,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
 SAME: Mapping[str, str] = {
-    option: key for key, field in keys_of(RunConfig) if (option := trl_option(field))
+    option: key for key, field in every_key() if (option := trl_option(field))
 } | {
     "num_train_epochs": "training.num_epochs",
     "gradient_accumulation_steps": "training.gradient_accumulation_steps",

@@ -14,7 +14,10 @@ from typing import Any
 from mortal.trainer.messages import IN_NOTEBOOK, Answer, Request
 from mortal.trainer.notebook import LOOK_EVERY_S, Cell, in_notebook
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.system.child import Child
 
+SAVES_WITHIN_S = 3600.0
+"""Seconds that a run whose owner has ended may take to save its state."""
 COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
 """Environment variables that a Jupyter kernel sets for programs that print into it directly."""
 
@@ -23,21 +26,19 @@ def perform(request: Request) -> Any:
     """Perform a request in a new process, and wait for it. Returns the action's return value.
 
     Raises the error that the action raised, with the same class and message, and
-    `KeyboardInterrupt` after a Ctrl-C has stopped the run in order. The process has a session of
-    its own, so that it receives a Ctrl-C once, from here. If this process ends in any way, the
-    other one stops in order, too.
+    `KeyboardInterrupt` after a Ctrl-C has stopped the run in order. The process receives a Ctrl-C
+    once, from here. If this process ends in any way, the other one stops in order, too.
     """
     reads, writes = os.pipe()
     shown = in_notebook()
     with _holding_back_interrupts():
-        process = subprocess.Popen(
+        process = Child(
             [sys.executable, "-P", "-m", "mortal.trainer", str(writes)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if shown else None,
-            stderr=subprocess.STDOUT if shown else None,
+            output=subprocess.PIPE if shown else None,
             pass_fds=(writes,),
-            start_new_session=True,
             env=_in_notebook() if shown else None,
+            grace_s=SAVES_WITHIN_S,
         )
         os.close(writes)
     assert process.stdin is not None

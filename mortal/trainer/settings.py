@@ -14,8 +14,7 @@ from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
 from mortal_steps.config.compute import ModalConfig
 from mortal_steps.config.flagged import CODE_DATASET
-from mortal_steps.config.loader import parse_config
-from mortal_steps.config.marks import keys_of
+from mortal_steps.config.loader import every_key, parse_config
 from mortal_steps.config.reward_forms import SANDBOX, in_full
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
@@ -238,7 +237,7 @@ def _check_free(key: str, decided: Mapping[str, Any]) -> None:
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys with their values. `values` may contain dotted keys as well as nested tables. An
     empty table is kept, because `model.new = {}` means a table with its defaults."""
-    known = {key for key, _ in keys_of(RunConfig)}
+    known = {key for key, _ in every_key()}
     for name, value in values.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and value and key not in known:

@@ -5,7 +5,7 @@ roles                         the workers of a run: actor, rollout, reward
 pool                          which workers of a role are free; lost ones are restarted
 local, local_container        processes on this machine, as their owner sees them
 container                     the inside of such a process
-forking, forkserver           workers forked from a process that has imported what they need
+forkserver                    workers forked from a process that has imported what they need
 devices, placement            GPUs of this machine, and which worker is on which
 memory                        how much memory training takes
 failure                       a worker's error on its way to the caller

@@ -1,7 +1,7 @@
 """The inside of a local container: one process with one worker, which handles one call at a time.
 
-`LocalCompute` starts it as `python -m mortal_steps.compute.container FD`. What the worker prints
-goes to its log file; calls arrive on a socket.
+`LocalContainer` starts it as `python -m mortal_steps.compute.container FD`, or it is forked. What
+the worker prints goes to its log file; calls arrive on a socket.
 """
 
 from __future__ import annotations
@@ -9,18 +9,13 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import select
 import socket
-import struct
 import sys
-import threading
-from typing import Any, NoReturn
+from typing import Any
 
 from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.system.faults import ends_process
 from mortal_steps.system.frames import Answer, Construct, receive_frame, send_frame
-from mortal_steps.system.processes import open_handle
-from mortal_steps.system.scratch import remove_own_scratch
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
 
@@ -31,10 +26,9 @@ def serve_owner(descriptor: int) -> None:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     with socket.socket(fileno=descriptor) as connection:
-        _end_with(_owner(connection))
         try:
             worker = _construct(receive_frame(connection))
-            send_frame(connection, Answer(number=0))
+            send_frame(connection, Answer(number=0, value=os.getpid()))
         except EOFError:
             return
         except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the owner
@@ -45,8 +39,6 @@ def serve_owner(descriptor: int) -> None:
         finally:
             if hasattr(worker, "close"):  # one without processes of its own needs none
                 worker.close()
-        # The owner may have died, and the thread that watches it ends with this one.
-        remove_own_scratch()
 
 
 def _serve(connection: socket.socket, worker: Any) -> None:
@@ -84,40 +76,8 @@ def _failure(number: int, error: Exception) -> Answer:
             "%s: %s\nthis process can compute no more; it ends, and a new one repeats the call",
             *(type(error).__name__, error),
         )
-        _end_at_once()
+        os._exit(1)
     return Answer(number=number, error=as_mortal_error(error))
-
-
-def _owner(connection: socket.socket) -> int:
-    """The process that made the connection. It may have ended by now, and this process may have
-    another parent."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return os.getppid()
-    credentials = connection.getsockopt(
-        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
-    )
-    return int(struct.unpack("3i", credentials)[0]) or os.getppid()
-
-
-def _end_with(owner: int) -> None:
-    """End this process when its owner ends, even in the middle of a call."""
-    try:
-        handle = open_handle(owner)
-    except ProcessLookupError:
-        _end_at_once()
-    if handle is None:
-        return  # the closed socket ends it, after the call in hand
-
-    def wait() -> None:
-        select.select([handle], [], [])
-        _end_at_once()
-
-    threading.Thread(target=wait, daemon=True, name="owner-watch").start()
-
-
-def _end_at_once() -> NoReturn:
-    remove_own_scratch()
-    os._exit(1)
 
 
 if __name__ == "__main__":

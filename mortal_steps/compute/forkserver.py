@@ -1,37 +1,43 @@
-"""The inside of a fork server: a process that imports what workers need, once, and then becomes a
-worker with each fork.
+"""Workers that are forked from a process which has already imported what they need.
 
-Started by `ForkServer` as `python -m mortal_steps.compute.forkserver FD MODULE...`. Each order that
-arrives on the socket brings the descriptors of a new worker along; what is answered on the order's
-own socket is the worker's process and, when that has ended, its exit status.
+Importing torch and TRL takes a core some 7 s, and four processes of a small run do it: the check of
+TRL's options, the actor and two rollout workers. Forked, the demo's first step comes after 17
+seconds of CPU instead of 37. Python's own fork server would import the main module of the owner
+into each worker, which for a deployment is Prefect, and block the owner while it imports.
 
-Imports of torch and TRL take some 9 s of a core; a fork takes some 10 ms.
+`ForkServer` starts this module as `python -m mortal_steps.compute.forkserver FD MODULE...`. Each
+order that arrives on the socket brings the descriptors of a new worker along. On the order's own
+socket, the worker's exit status is answered; when the owner closes its side, the worker is killed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
+import fnmatch
 import importlib
 import os
 import pickle
 import select
-import selectors
 import signal
 import socket
 import struct
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.container import serve_owner
 from mortal_steps.config.logging import IMPORTED_BY_TRL
+from mortal_steps.system.child import Child
+from mortal_steps.system.gpus import has_gpu
 from mortal_steps.system.heavy_imports import training_imports
-from mortal_steps.system.scratch import remove_own_scratch
+from mortal_steps.system.scratch import Scratch
 
 LARGEST_ORDER = 64 * 1024
 """Bytes."""
@@ -40,14 +46,19 @@ LARGEST_OUTPUT = 64 * 1024
 MOST_DESCRIPTORS = 32
 STATUS = struct.Struct("i")
 """How a worker's exit status travels, as `subprocess` counts: below zero for a signal."""
-OWNER_CHECKED_EVERY_S = 0.2
-"""While the imports last."""
+OF_A_WORKER = ("OMP_NUM_THREADS", "TMPDIR", "PREFECT_*", "PYTEST_CURRENT_TEST")
+"""Environment variables that no import reads, and that are set after the fork."""
+OF_THE_SERVER = {
+    # Threads that a library has started do not come along in a fork.
+    "OMP_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForkOrder:
     """What a new worker is to be. With it come four descriptors or more: the socket of this order,
-    the worker's socket, its output, and what else it shall hold open."""
+    the worker's socket, its output, and what else it shall keep open."""
 
     name: str
     working_dir: str
@@ -55,44 +66,139 @@ class ForkOrder:
     """Where it differs from the server's own; None: not set."""
 
 
+class ForkedProcess:
+    """A worker's process, for the event loop in which it was ordered."""
+
+    def __init__(self, server: Child, answers: socket.socket) -> None:
+        self._answers = answers
+        self._ending = asyncio.ensure_future(self._end(server))
+
+    async def wait(self) -> int | None:
+        """Return the exit code once the process has ended; if the server has, then the server's."""
+        return await asyncio.shield(self._ending)
+
+    def has_ended(self) -> bool:
+        """Return whether it is dead."""
+        return self._ending.done()
+
+    def kill(self) -> None:
+        """Have the process killed."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._answers.shutdown(socket.SHUT_WR)
+
+    async def _end(self, server: Child) -> int | None:
+        with self._answers:
+            status = await asyncio.get_running_loop().sock_recv(self._answers, STATUS.size)
+        return STATUS.unpack(status)[0] if status else await asyncio.to_thread(server.wait)
+
+
+class ForkServer:
+    """A process that imports `modules` when it starts, and becomes a worker at each `fork`. It ends
+    with this process, and its workers with it."""
+
+    def __init__(self, python: str, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._environment = {**environment, **OF_THE_SERVER}
+        self.scratch = Scratch()
+        """Folder for those of its workers."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        self._workers: list[ForkedProcess] = []
+        module, scratch = "mortal_steps.compute.forkserver", self.scratch
+        with theirs, tempfile.TemporaryFile() as output:
+            self._child = Child(
+                # -P: files of the working folder hide nothing installed
+                [python, "-P", "-m", module, str(theirs.fileno()), *modules],
+                output=output,
+                pass_fds=[theirs.fileno(), scratch.fileno()],
+                env={**self._environment, **scratch.environment()},
+                scratch=scratch.path,
+            )
+
+    def lives(self) -> bool:
+        """Return whether it still takes orders."""
+        return self._child.poll() is None
+
+    def is_needed(self) -> bool:
+        """Return whether one of its workers lives."""
+        return any(not worker.has_ended() for worker in self._workers)
+
+    def close(self) -> None:
+        """End it, and its workers."""
+        self._child.kill_all()
+        self._control.close()
+        self.scratch.remove()
+
+    def fork(
+        self,
+        name: str,
+        *,
+        working_dir: str,
+        environment: Mapping[str, str],
+        descriptors: Sequence[int],
+    ) -> ForkedProcess:
+        """Order a worker, with its socket, its output and whatever else it shall keep open. It
+        begins after the imports. Raises `OSError` if the server has ended."""
+        changed = {**dict.fromkeys(self._environment), **environment}
+        order = ForkOrder(
+            name=name,
+            working_dir=working_dir,
+            environment={k: v for k, v in changed.items() if v != self._environment.get(k)},
+        )
+        answers, theirs = socket.socketpair()
+        answers.setblocking(False)
+        with theirs:
+            passed = [theirs.fileno(), *descriptors]
+            socket.send_fds(self._control, [pickle.dumps(order)], passed)
+        worker = ForkedProcess(self._child, answers)
+        self._workers = [one for one in (*self._workers, worker) if not one.has_ended()]
+        return worker
+
+
+Key = tuple[str, tuple[str, ...], frozenset[tuple[str, str]]]
+_current: tuple[Key, ForkServer] | None = None
+"""A run has one: its checks, its actor and its rollout workers need the same."""
+
+
+def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer | None:
+    """Return the server that a worker with this environment is forked from; start it if need be.
+
+    None for a worker that has to be started as an interpreter of its own: its spec names no
+    modules, or devices of its own, this machine has a GPU or is none with Linux, or a server for
+    another environment has workers. Raises `OSError` for an interpreter that cannot be started.
+    """
+    global _current
+    # If an import begins to use a GPU, processes that are forked later cannot use it.
+    if not spec.preload or spec.devices or has_gpu() or sys.platform != "linux":
+        return None
+    python = spec.python or sys.executable
+    shared = {name: value for name, value in environment.items() if not _is_of_a_worker(name)}
+    key = (python, spec.preload, frozenset(shared.items()))
+    if _current is not None:
+        known, server = _current
+        if server.lives():
+            if known == key:
+                return server
+            if server.is_needed():
+                return None
+        server.close()
+    _current = None
+    _current = key, ForkServer(python, spec.preload, shared)
+    return _current[1]
+
+
+def _is_of_a_worker(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, each) for each in OF_A_WORKER)
+
+
 def main() -> None:
     """Import, then fork on demand, until the owner closes the socket."""
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        with _ending_with(control), training_imports():
+        with training_imports():
             _preload(sys.argv[2:])
         worker = _serve(control)
     if worker is not None:
         _become(*worker)
     _exit(0)
-
-
-@contextlib.contextmanager
-def _ending_with(control: socket.socket) -> Iterator[None]:
-    """End this process when its owner does, in the middle of an import, whatever it has ordered. A
-    thread that watched would be one too many for a process that forks."""
-    owner = select.poll()
-    owner.register(control, 0)  # tells of its end, and of no order
-
-    def look(signum: int, frame: object) -> None:
-        if owner.poll(0):
-            _leave_nothing_of_orders(control)
-            os._exit(0)
-
-    signal.signal(signal.SIGALRM, look)
-    signal.siginterrupt(signal.SIGALRM, False)
-    signal.setitimer(signal.ITIMER_REAL, OWNER_CHECKED_EVERY_S, OWNER_CHECKED_EVERY_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
-def _leave_nothing_of_orders(control: socket.socket) -> None:
-    """Remove the folders of workers that nobody waits for any more, nor will ever be."""
-    with contextlib.suppress(OSError):
-        while order := control.recv(LARGEST_ORDER, socket.MSG_DONTWAIT):
-            remove_own_scratch(pickle.loads(order).environment)
 
 
 def _preload(modules: Sequence[str]) -> None:
@@ -106,26 +212,26 @@ def _preload(modules: Sequence[str]) -> None:
         del sys.modules[module]
 
 
-Worker = tuple[ForkOrder, list[int]]
-"""The order that this process became, and its descriptors."""
-
-
-def _serve(control: socket.socket) -> Worker | None:
-    """None when the owner is gone; a worker's order in the process that is to be that worker."""
+def _serve(control: socket.socket) -> tuple[ForkOrder, list[int]] | None:
+    """Return the order and the descriptors of the worker that this process is from now on; None
+    when the owner is gone."""
     wakeup, waker = socket.socketpair()
-    with wakeup, waker, selectors.DefaultSelector() as selector:
+    with wakeup, waker:
         wakeup.setblocking(False)
         waker.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
         signal.set_wakeup_fd(waker.fileno())
-        selector.register(control, selectors.EVENT_READ)
-        selector.register(wakeup, selectors.EVENT_READ)
-        workers: dict[int, socket.socket] = {}
+        workers: dict[socket.socket, int] = {}
+        unwanted: set[socket.socket] = set()
         while True:
-            ready = [key.fileobj for key, _ in selector.select()]
+            watched = [control, wakeup, *(workers.keys() - unwanted)]
+            ready, _, _ = select.select(watched, [], [])
             if wakeup in ready:
                 wakeup.recv(4096)
-                _bury(workers)
+            for answers in workers.keys() & set(ready):
+                os.kill(workers[answers], signal.SIGKILL)
+                unwanted.add(answers)
+            _reap(workers)
             if control in ready:
                 order, descriptors, _, _ = socket.recv_fds(control, LARGEST_ORDER, MOST_DESCRIPTORS)
                 if not order:
@@ -133,42 +239,32 @@ def _serve(control: socket.socket) -> Worker | None:
                 answers = socket.socket(fileno=descriptors.pop(0))
                 pid = os.fork()
                 if pid == 0:
-                    for each in (answers, *workers.values()):
+                    for each in (answers, *workers):
                         each.close()
                     return pickle.loads(order), descriptors
                 for descriptor in descriptors:
                     os.close(descriptor)
-                _tell_process(answers, pid)
-                workers[pid] = answers
+                workers[answers] = pid
 
 
-def _tell_process(answers: socket.socket, pid: int) -> None:
-    """The worker's id and a handle of it: nobody has buried it yet, so it is the right one."""
-    handle = os.pidfd_open(pid)
-    try:
-        with contextlib.suppress(OSError):  # whoever asked is gone
-            socket.send_fds(answers, [STATUS.pack(pid)], [handle])
-    finally:
-        os.close(handle)
-
-
-def _bury(workers: dict[int, socket.socket]) -> None:
-    for pid, answers in list(workers.items()):
+def _reap(workers: dict[socket.socket, int]) -> None:
+    for answers, pid in list(workers.items()):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            with workers.pop(pid), contextlib.suppress(OSError):  # whoever asked is gone
+            del workers[answers]
+            with answers, contextlib.suppress(OSError):  # whoever asked is gone
                 answers.send(STATUS.pack(os.waitstatus_to_exitcode(status)))
 
 
 def _become(order: ForkOrder, descriptors: list[int]) -> None:
     """Be the worker, as a process would be that was started for it alone."""
     connection, output, *_ = descriptors  # the others are only to stay open
-    said = os.pread(1, LARGEST_OUTPUT, 0)  # while it imported
+    printed = os.pread(1, LARGEST_OUTPUT, 0)  # while it imported
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
     with contextlib.suppress(OSError):  # a full disk: what matters then is told elsewhere
-        os.write(1, said)
+        os.write(1, printed)
     os.setsid()
     os.chdir(order.working_dir)
     for name, value in order.environment.items():

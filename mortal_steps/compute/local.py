@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import CallKey, Role, WorkerSpec
-from mortal_steps.compute.forking import fork_server
+from mortal_steps.compute.forkserver import fork_server
 from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
 from mortal_steps.compute.pool import Pool
@@ -75,7 +75,7 @@ class LocalCompute:
     def processes(self) -> dict[str, int]:
         """Process id of each running container, by name such as `rollout-0`."""
         everyone = [c for pool in self._pools.values() for c in pool.containers]
-        return {c.name: c.process.pid for c in everyone if c.process is not None}
+        return {c.name: c.pid for c in everyone if c.process is not None and c.pid is not None}
 
     async def close(self) -> None:
         """End every container: it gets a moment to leave by itself, then it is killed."""

@@ -8,14 +8,15 @@ import itertools
 import os
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.forking import fork_server
+from mortal_steps.compute.forkserver import ForkedProcess, ForkServer, fork_server
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.store.files import writing
+from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Construct, Frames, Request, encode_frame
 from mortal_steps.system.limits import remedy
 from mortal_steps.system.processes import ending
@@ -39,15 +40,19 @@ ENVIRONMENT = {
 """Environment variables of every container, unless they are set in this process."""
 
 
-class WorkerProcess(Protocol):
-    """`asyncio.subprocess.Process`, or `ForkedProcess`."""
+class StartedProcess:
+    """A worker's process that is an interpreter of its own."""
 
-    @property
-    def pid(self) -> int: ...
+    def __init__(self, child: Child) -> None:
+        self._child = child
 
-    async def wait(self) -> int | None: ...
+    async def wait(self) -> int | None:
+        """Return the exit code once the process has ended, below zero for a signal."""
+        return await asyncio.to_thread(self._child.wait)
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """Have the process killed, and what it has started."""
+        self._child.kill()
 
 
 class LocalContainer:
@@ -69,7 +74,9 @@ class LocalContainer:
         log_in_scratch: bool = False,
     ) -> None:
         self.name = name
-        self.process: WorkerProcess | None = None
+        self.process: StartedProcess | ForkedProcess | None = None
+        self.pid: int | None = None
+        """Of the worker; None before it is ready."""
         self.on_lost: Callable[[], None] | None = None
         self._spec = spec
         self._index = index
@@ -105,18 +112,30 @@ class LocalContainer:
         try:
             await asyncio.wait_for(process.wait(), grace_s)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            process.kill()
             await process.wait()
         if self._ending is not None:
             await self._ending
 
     async def _start(self) -> None:
-        scratch = Scratch()
+        own, devices = {}, self._spec.devices
+        if devices:
+            own["CUDA_VISIBLE_DEVICES"] = devices[self._index % len(devices)]
+        environment = worker_environment(self._spec, own)
+        with self._explained():
+            server = fork_server(self._spec, environment)
+        scratch = Scratch(server.scratch.path if server else None)
         if self._log_in_scratch:
             self._log_path = scratch.path / f"{self.name}.log"
         try:
-            process, ours = await self._spawn(scratch)
+            ours, theirs = socket.socketpair()
+            with self._explained(), self._log() as log, theirs:
+                process = self._launch(
+                    server,
+                    {**environment, **scratch.environment()},
+                    [theirs.fileno(), log.fileno() if log else 2],
+                    scratch,
+                )
         except BaseException:
             scratch.remove()
             raise
@@ -128,58 +147,50 @@ class LocalContainer:
         self._socket, _ = await loop.create_connection(
             lambda: Frames(self._answered, ended), sock=ours
         )
-        self.process = process
-        await self._ask(0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs))
+        self.process, self.pid = process, None
+        self.pid = await self._ask(
+            0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs)
+        )
 
-    async def _spawn(self, scratch: Scratch) -> tuple[WorkerProcess, socket.socket]:
-        """The process, and our end of the socket to it."""
-        ours, theirs = socket.socketpair()
+    def _launch(
+        self,
+        server: ForkServer | None,
+        environment: Mapping[str, str],
+        own: Sequence[int],
+        scratch: Scratch,
+    ) -> StartedProcess | ForkedProcess:
+        """Start the process with its connection and its output (`own`)."""
         kept = [scratch.fileno(), *self._inherited]
-        environment = self._environment(scratch)
+        if server is not None:
+            return server.fork(
+                self.name,
+                working_dir=str(self._working_dir),
+                environment=environment,
+                descriptors=[*own, *kept],
+            )
+        connection, output = own
+        python = self._spec.python or sys.executable
+        child = Child(
+            # -P: files of the working folder hide nothing installed
+            [python, "-P", "-m", "mortal_steps.compute.container", str(connection)],
+            output=output,
+            pass_fds=[connection, *kept],
+            cwd=self._working_dir,
+            env=environment,
+            scratch=scratch.path,
+        )
+        return StartedProcess(child)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise `MortalError` for what keeps a process from being started."""
         try:
-            with self._log() as log, theirs:
-                server = fork_server(self._spec, environment)
-                if server is None:
-                    return await self._started(environment, theirs, log, kept), ours
-                process = await server.fork(
-                    self.name,
-                    working_dir=str(self._working_dir),
-                    environment=environment,
-                    descriptors=[theirs.fileno(), log.fileno() if log else 2, *kept],
-                )
-                return process, ours
+            yield
         except OSError as error:
-            ours.close()
             python = self._spec.python or sys.executable
             raise MortalError(
                 f"cannot start {self.name} with {python}: {error.strerror or error}{remedy(error)}"
             ) from error
-        except BaseException:
-            ours.close()
-            raise
-
-    async def _started(
-        self,
-        environment: Mapping[str, str],
-        theirs: socket.socket,
-        log: IO[bytes] | None,
-        kept: Sequence[int],
-    ) -> WorkerProcess:
-        """An interpreter of its own."""
-        return await asyncio.create_subprocess_exec(
-            self._spec.python or sys.executable,
-            "-P",  # files of the working folder hide nothing installed
-            "-m",
-            "mortal_steps.compute.container",
-            str(theirs.fileno()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[theirs.fileno(), *kept],
-            cwd=self._working_dir,
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches the flow alone, which ends us in order
-        )
 
     def _log(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
         if self._log_path is None:
@@ -187,12 +198,6 @@ class LocalContainer:
         with writing(self._log_path):
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
             return self._log_path.open("ab")
-
-    def _environment(self, scratch: Scratch) -> dict[str, str]:
-        own, devices = scratch.environment(), self._spec.devices
-        if devices:
-            own["CUDA_VISIBLE_DEVICES"] = devices[self._index % len(devices)]
-        return worker_environment(self._spec, own)
 
     async def _ask(self, number: int, message: object) -> Any:
         if self._socket is None or self.process is None:
@@ -226,21 +231,22 @@ class LocalContainer:
         else:
             future.set_result(answer.value)
 
-    async def _end(self, process: WorkerProcess, scratch: Scratch) -> None:
+    async def _end(self, process: StartedProcess | ForkedProcess, scratch: Scratch) -> None:
         """Tell every caller that the container has ended, and remove its temporary files."""
         code = await process.wait()
+        pid = self.pid
         if self.process is process:
             self.process = None
             if self.on_lost is not None:
                 self.on_lost()
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(WorkerLostError(self._epitaph(process.pid, code)))
+                future.set_exception(WorkerLostError(self._epitaph(pid, code)))
         scratch.remove()
 
-    def _epitaph(self, pid: int, code: int | None) -> str:
+    def _epitaph(self, pid: int | None, code: int | None) -> str:
         how = ending(code) if code is not None else "its exit code is not known"
-        ended = f"{self.name} (process {pid}) ended: {how}"
+        ended = f"{self.name}{f' (process {pid})' if pid else ''} ended: {how}"
         if self._log_path is None:
             return ended
         try:

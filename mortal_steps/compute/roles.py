@@ -19,8 +19,6 @@ FACTORIES: dict[Role, str] = {
     "rollout": "mortal_steps.rollout.worker:RolloutWorker",
     "reward": "mortal_steps.rewards.worker:RewardWorker",
 }
-REWARD_MODULES = ("mortal_steps.rewards.worker", "mortal_steps.store.shard_columns")
-"""Modules that reward workers import. The user's functions are imported by their host process."""
 ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 """Lets the actor's torch use memory again for tensors of other lengths. The older name,
 PYTORCH_CUDA_ALLOC_CONF, goes before it."""
@@ -74,7 +72,6 @@ def worker_specs(
             count=config.num_reward_workers(num_cores()),
             grows_after_s=REWARDS_MAY_WAIT_S,
             prepare="start",
-            preload=REWARD_MODULES,  # for the check of the rewards and for the run
             rounding=rounding,
             shared_gpu=on_gpu,
         ),

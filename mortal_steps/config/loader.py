@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
@@ -184,10 +185,15 @@ def _algorithm_of(values: Mapping[str, Any]) -> type[BaseModel]:
 def _suggest_elsewhere(name: str) -> str:
     """The first of the outermost keys of nearly that name."""
     everywhere: dict[str, str] = {}
-    for key in sorted((key for key, _ in keys_of(RunConfig)), key=lambda key: key.count(".")):
+    for key in sorted((key for key, _ in every_key()), key=lambda key: key.count(".")):
         everywhere.setdefault(key.rpartition(".")[2], key)
     near = nearest(name, everywhere, cutoff=0.75)
     return f"; did you mean {everywhere[near]}?" if near else ""
+
+
+def every_key() -> Iterator[tuple[str, FieldInfo]]:
+    """Return every key of a configuration, such as `training.lora.r`, with its description."""
+    return keys_of(RunConfig)
 
 
 def section_at(location: Iterable[str]) -> type[BaseModel] | None:

@@ -124,18 +124,6 @@ def affected_by(section: type[BaseModel], key: str) -> Affects:
     return functools.reduce(Affects.__or__, below, Affects.NOTHING)
 
 
-def unmarked_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Keys that do not say what they affect, and whose table does not say it either."""
-    for name, field in section.model_fields.items():
-        if affects_of(field) is not None:
-            continue
-        inner = section_of(field.annotation)
-        if inner:
-            yield from unmarked_keys(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
 def identity_of(
     section: BaseModel,
     dumped: Mapping[str, Any],

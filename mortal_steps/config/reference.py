@@ -17,9 +17,7 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import section_at
-from mortal_steps.config.marks import keys_of
+from mortal_steps.config.loader import every_key, section_at
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
@@ -54,9 +52,9 @@ def reference_toml(section: str | None = None) -> str:
     Raises `ConfigError` for a section that does not exist.
     """
     wanted = f"{section}." if section else ""
-    keys = [(key, field) for key, field in keys_of(RunConfig) if key.startswith(wanted)]
+    keys = [(key, field) for key, field in every_key() if key.startswith(wanted)]
     if not keys:
-        sections = sorted({key.rpartition(".")[0] for key, _ in keys_of(RunConfig)} - {""})
+        sections = sorted({key.rpartition(".")[0] for key, _ in every_key()} - {""})
         near = nearest(str(section), sections, cutoff=0.6)
         meant = f"; did you mean {near}?" if near else ""
         raise ConfigError(f"no section {section!r}{meant} (there are {', '.join(sections)})")
@@ -103,7 +101,7 @@ def reference_markdown() -> str:
     """All keys as the page docs/configuration.md, with one table of the page for each table of the
     file."""
     tables: dict[str, list[str]] = defaultdict(list)
-    for key, field in keys_of(RunConfig):
+    for key, field in every_key():
         table, _, name = key.rpartition(".")
         tables[table].append(_row(name, field))
     return "\n".join([PAGE, *(_section(table, rows) for table, rows in tables.items())])

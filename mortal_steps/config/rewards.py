@@ -159,8 +159,9 @@ class SandboxSettings(Section):
     """Where programs run: isolated on the machine that scores, or in Modal Sandboxes. Default:
     `modal` inside a container on Modal, otherwise `local`."""
     lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Number of programs that run at the same time, for all reward workers together. Default: one
-    per core, and with Modal Sandboxes four for each image of each worker."""
+    """Number of programs that run at the same time, for all reward workers together; each process
+    with reward functions has an equal part. Default: one per core, and with Modal Sandboxes four
+    for each image of each worker."""
     allow_unisolated: Annotated[bool, Affects.NOTHING] = False
     """Run programs even if they cannot be isolated: as you, with access to your files and your
     network. `mortal doctor` says whether this machine can isolate them."""

@@ -31,7 +31,3 @@ class Reporter:
 
     async def refresh(self) -> None:
         """Show the report that was just written to the run directory."""
-
-
-class LogReporter(Reporter):
-    """A reporter that only writes to the log."""

@@ -28,10 +28,14 @@ from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.notices import new_notice, note
 from mortal_steps.runs.run import Run
 from mortal_steps.store.files import writing
+from mortal_steps.system.child import Child
 
 logger = logging.getLogger(__name__)
 
+FOLLOW = "mortal_steps.report.trackers.follow"
 LOOK_EVERY_S = 1.0
+ENDS_WITHIN_S = 60.0
+"""Seconds that a tracker's process may take to catch up after the end of this process."""
 DRAIN_S = 30.0
 """Seconds that a run which has ended waits for its trackers."""
 AGAIN_AFTER_S = 10.0
@@ -61,7 +65,7 @@ class Follower:
         with theirs:
             reader, self._writer = await asyncio.open_connection(sock=channel)
             try:
-                process = await self._start(theirs)
+                process = self._start(theirs)
             except BaseException:
                 self._writer.close()
                 raise
@@ -70,13 +74,10 @@ class Follower:
             if self._ending:
                 self.end()
             await self._listen(reader)
-            await process.wait()
+            await asyncio.to_thread(process.wait)
         finally:
             self._writer.close()
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            process.kill_all()
 
     def end(self) -> None:
         """Let the process finish with what is committed by now."""
@@ -90,25 +91,19 @@ class Follower:
         """Path of the file that holds what the tracker prints."""
         return self._run.store.path(f"logs/tracker-{self.name.replace(':', '.')}.log").absolute()
 
-    async def _start(self, channel: socket.socket) -> asyncio.subprocess.Process:
+    def _start(self, channel: socket.socket) -> Child:
         with writing(self.log):
             self.log.parent.mkdir(parents=True, exist_ok=True)
             log = self.log.open("ab")
         with log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # files of the working folder hide nothing installed
-                "-m",
-                "mortal_steps.report.trackers.follow",
-                str(self._run.store.root.absolute()),
-                self.name,
-                str(channel.fileno()),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+            root, number = str(self._run.store.root.absolute()), str(channel.fileno())
+            return Child(
+                # -P: files of the working folder hide nothing installed
+                [sys.executable, "-P", "-m", FOLLOW, root, self.name, number],
+                output=log,
                 pass_fds=[channel.fileno()],
                 cwd=self._run.working_dir(),
-                start_new_session=True,
+                grace_s=ENDS_WITHIN_S,
             )
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:

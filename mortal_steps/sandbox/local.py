@@ -6,24 +6,20 @@ import logging
 import platform
 import threading
 from functools import partial
-from pathlib import Path
 
 from mortal_steps.sandbox.box import Way
 from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.levels import way_to_run
 from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Pool
-from mortal_steps.sandbox.slots import no_slot, slot_in
 from mortal_steps.system.cores import num_cores
 
 logger = logging.getLogger(__name__)
 
 
-def local_pool(way: Way, num_lanes: int | None = None, slots: Path | None = None) -> Pool[Lane]:
-    """Lanes on this machine, by default one per core. If `slots` names a folder, processes use it
-    to take slots (see `slots.py`)."""
-    take = no_slot if slots is None else partial(slot_in, slots)
-    return Pool(partial(Lane, way), num_lanes or num_cores(), slot=take)
+def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:
+    """Lanes on this machine, by default one per core."""
+    return Pool(partial(Lane, way), num_lanes or num_cores())
 
 
 class LocalPlace:
@@ -50,19 +46,11 @@ class LocalPlace:
             way = self._ways[allowed]
             self._say_what_is_left_out(needs)
             if way not in self._pools:
-                self._pools[way] = local_pool(way, self._settings.lanes, self._slots())
+                self._pools[way] = local_pool(way, self._settings.lanes)
             return self._pools[way]
 
     def close(self) -> None:
         """See `Place.close`. Lanes end with the threads that started them."""
-
-    def _slots(self) -> Path | None:
-        """The folder by which processes share lanes. A dry run has no run directory, and shares
-        its lanes with nobody."""
-        asked = self._settings.shared_in
-        if self._settings.sharing == 1 or asked is None or not Path(asked).parent.is_dir():
-            return None
-        return Path(asked)
 
     def _say_what_is_left_out(self, needs: Needs) -> None:
         if needs.image is None or needs.who in self._told:

@@ -28,12 +28,7 @@ class PlaceSettings:
     kind: str = "local"
     """A key of `PLACES`."""
     lanes: int | None = None
-    """Number of programs that run at the same time; None: the place decides."""
-    sharing: int = 1
-    """Number of processes that share the lanes."""
-    shared_in: str | None = None
-    """Folder with the files by which processes on this machine share the lanes. It is made when it
-    is first needed, provided its parent folder exists."""
+    """Number of programs that one process runs at the same time; None: the place decides."""
     allow_unisolated: bool = False
     """Whether programs may run if they cannot be isolated."""
     patience_s: float = 48.0

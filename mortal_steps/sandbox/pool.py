@@ -18,13 +18,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Generic, TypeVar
 
 from mortal_steps.errors import SandboxError
 from mortal_steps.sandbox.base import AnyLane, ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
-from mortal_steps.sandbox.slots import Slot, no_slot
 from mortal_steps.system.retry import retry
 
 ATTEMPTS = 3
@@ -61,7 +59,7 @@ class Pool(Generic[L]):
 
     `start` makes a lane or raises `LaneLost`; it is called when the first program arrives. A
     program whose lanes are lost is given up `patience_s` seconds after its first lane was asked
-    for. Each program runs within the `slot` of its lane's number.
+    for.
     """
 
     def __init__(
@@ -70,11 +68,9 @@ class Pool(Generic[L]):
         num_lanes: int,
         *,
         patience_s: float = math.inf,
-        slot: Slot = no_slot,
     ) -> None:
         self._start_lane = start
         self._patience_s = patience_s
-        self._slot = slot
         self.num_lanes = num_lanes
         self._jobs: queue.SimpleQueue[tuple[Row, Future[Results]] | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -120,7 +116,7 @@ class Pool(Generic[L]):
             while len(self._threads) < self.num_lanes:
                 number = len(self._threads)
                 thread = threading.Thread(
-                    target=self._serve, args=(number,), name=f"sandbox-lane-{number}", daemon=True
+                    target=self._serve, name=f"sandbox-lane-{number}", daemon=True
                 )
                 try:
                     thread.start()
@@ -128,9 +124,9 @@ class Pool(Generic[L]):
                     raise SandboxError(f"the sandbox could not be started: {error}") from None
                 self._threads.append(thread)
 
-    def _serve(self, number: int) -> None:
+    def _serve(self) -> None:
         """Serve one lane, from its first job to the end of the pool."""
-        runner = _Runner(self._start_lane, self._patience_s, partial(self._slot, number))
+        runner = _Runner(self._start_lane, self._patience_s)
         self._runners.append(runner)
         with contextlib.closing(runner):
             while (job := self._jobs.get()) is not None:
@@ -144,22 +140,15 @@ class Pool(Generic[L]):
 class _Runner(Generic[L]):
     """A lane that is replaced when it is lost."""
 
-    def __init__(
-        self,
-        start: Callable[[], L],
-        patience_s: float,
-        slot: Callable[[], contextlib.AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, start: Callable[[], L], patience_s: float) -> None:
         self._start = start
         self._patience_s = patience_s
-        self._slot = slot
         self.lane: L | None = None
 
     def run_row(self, row: Row) -> Results:
         results: Results = []
         for program in row.programs:
-            with self._slot():
-                results.append(self._run(program))
+            results.append(self._run(program))
             if not row.go_on(results):
                 break
         return results

@@ -4,7 +4,7 @@ A small process stands between the two. It holds the reading end of a pipe, the 
 the owner holds the other end: the kernel closes that when the owner ends, in whatever way and
 whichever thread began the child. The supervisor inherits the descendants of the child, even those
 that have left its process group, and kills all of them once the child has ended or the lifeline
-has. SIGTERM is passed on to the child. Its exit code becomes the supervisor's.
+has. SIGTERM and SIGINT are passed on to the child. Its exit code becomes the supervisor's.
 
 The supervisor runs this very file in an interpreter without packages, so it starts in a few
 hundredths of a second: it imports nothing but the standard library. Elsewhere than on Linux there
@@ -22,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
@@ -29,14 +30,18 @@ from typing import IO, NoReturn
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """From <linux/prctl.h>."""
 CANNOT_EXECUTE = 127
+PASSED_ON = (signal.SIGTERM, signal.SIGINT)
+KILL = b"k"
+"""What the owner writes to the lifeline to have all killed; its end alone leaves them a grace."""
 
 
 class Child(subprocess.Popen[bytes]):
     """The supervisor of a child, as its owner sees it: `returncode` is that of the child.
 
-    `terminate` sends SIGTERM to the child, `kill_all` ends it and its descendants at once. The
-    child is in a session of its own, so a Ctrl-C reaches the owner alone. Raises `OSError` if the
-    program cannot be found.
+    `terminate` sends SIGTERM to the child, `kill` ends it and its descendants at once. The child is
+    in a session of its own, so a Ctrl-C reaches the owner alone. When its owner ends, it has
+    `grace_s` to end by itself: it may see that at a connection or at its input. The folder
+    `scratch` is removed when all have ended. Raises `OSError` if the program cannot be found.
     """
 
     def __init__(
@@ -48,13 +53,15 @@ class Child(subprocess.Popen[bytes]):
         stdin: int | IO[bytes] = subprocess.DEVNULL,
         output: int | IO[bytes] | None = None,
         pass_fds: Sequence[int] = (),
+        grace_s: float = 0.0,
+        scratch: str | Path = "",
     ) -> None:
         if shutil.which(command[0]) is None:
             raise FileNotFoundError(2, os.strerror(2), command[0])
         ours: list[str] = []
         lifeline, self._lifeline = os.pipe()
         if sys.platform == "linux":
-            ours = [sys.executable, "-I", "-S", __file__, str(lifeline)]
+            ours = [sys.executable, "-I", "-S", __file__, str(lifeline), str(grace_s), str(scratch)]
         try:
             super().__init__(
                 [*ours, *command],
@@ -72,21 +79,36 @@ class Child(subprocess.Popen[bytes]):
         finally:
             os.close(lifeline)
 
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the child runs."""
+        code = super().poll()
+        self._cut_lifeline()
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the child and its descendants have ended; return the exit code."""
+        code = super().wait(timeout)
+        self._cut_lifeline()
+        return code
+
+    def kill(self) -> None:
+        """Have the child and its descendants killed at once, whatever its grace."""
+        if sys.platform != "linux":
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        elif self._lifeline >= 0:
+            with contextlib.suppress(BrokenPipeError):  # it has ended
+                os.write(self._lifeline, KILL)
+
     def kill_all(self) -> None:
         """Kill the child and its descendants; return when they are gone."""
-        if self._lifeline >= 0:
-            lifeline, self._lifeline = self._lifeline, -1
-            os.close(lifeline)
-        if sys.platform != "linux":
-            self.kill()
+        self.kill()
         self.wait()
 
-
-def end_with_parent(parent: int, by: signal.Signals) -> None:
-    """Have the kernel send this process a signal when the thread ends that started it."""
-    _prctl(PR_SET_PDEATHSIG, by)
-    if os.getppid() != parent:  # it has ended already
-        os._exit(1)
+    def _cut_lifeline(self) -> None:
+        if self.returncode is not None and self._lifeline >= 0:
+            lifeline, self._lifeline = self._lifeline, -1
+            os.close(lifeline)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -95,31 +117,36 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def _supervise(lifeline: int, command: Sequence[str]) -> NoReturn:
+def _supervise(lifeline: int, grace_s: float, scratch: str, command: Sequence[str]) -> NoReturn:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     wakeup, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
+    for number in (signal.SIGCHLD, *PASSED_ON):
         signal.signal(number, lambda signum, frame: None)
     os.set_inheritable(lifeline, False)
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
         _become(command, supervisor)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)  # the child may hold some of them back
     kept = {0, 1, 2, lifeline, wakeup, waker}
     for descriptor in set(map(int, os.listdir("/proc/self/fd"))) - kept:
         with contextlib.suppress(OSError):  # the one that listed them
             os.close(descriptor)  # the child's connections are to end with the child
-    status = _wait(child, lifeline, wakeup)
+    status = _wait(child, lifeline, wakeup, grace_s)
     _kill_descendants()
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
     _end_as(status)
 
 
 def _become(command: Sequence[str], supervisor: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
+    for number in (signal.SIGCHLD, *PASSED_ON):
         signal.signal(number, signal.SIG_DFL)
-    end_with_parent(supervisor, signal.SIGKILL)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:  # it has ended already
+        os._exit(1)
     try:
         os.execvp(command[0], list(command))
     except OSError as error:
@@ -128,21 +155,28 @@ def _become(command: Sequence[str], supervisor: int) -> NoReturn:
     os._exit(CANNOT_EXECUTE)
 
 
-def _wait(child: int, lifeline: int, wakeup: int) -> int:
-    """Return the child's status once it has ended, or once the lifeline has, and so will it."""
+def _wait(child: int, lifeline: int, wakeup: int, grace_s: float) -> int:
+    """Return the child's status once it has ended, or once it has to be killed: its owner says so,
+    or has ended `grace_s` ago."""
     events = select.poll()
     events.register(lifeline, select.POLLIN)
     events.register(wakeup, select.POLLIN)
+    kill_at: float | None = None
     while True:
-        ready = [descriptor for descriptor, _ in events.poll()]
-        if wakeup in ready and signal.SIGTERM in os.read(wakeup, 4096):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGTERM)
+        left_ms = None if kill_at is None else max(0.0, 1000 * (kill_at - time.monotonic()))
+        ready = [descriptor for descriptor, _ in events.poll(left_ms)]
+        if wakeup in ready:
+            for number in set(os.read(wakeup, 4096)).intersection(PASSED_ON):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == child:
                     return ended[1]
         if lifeline in ready:
+            events.unregister(lifeline)
+            kill_at = time.monotonic() + (0.0 if os.read(lifeline, 1) == KILL else grace_s)
+        if kill_at is not None and time.monotonic() >= kill_at:
             return int(signal.SIGKILL)
 
 
@@ -181,4 +215,4 @@ def _end_as(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _supervise(int(sys.argv[1]), sys.argv[2:])
+    _supervise(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -1,8 +1,8 @@
 """A folder for the temporary files of one worker, which is removed with the worker.
 
-The owner removes the folder when the worker has ended, and the worker does so when its owner has
-ended. If both are killed at once, whoever makes the next such folder removes this one. A folder is
-in use for as long as its owner or its worker holds the lock on it.
+The owner removes the folder when the worker has ended, and the worker's supervisor does so when the
+owner has (`Child`). If all are killed at once, whoever makes the next such folder removes this one.
+A folder is in use for as long as its owner or its worker holds the lock on it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 
 PREFIX = "mortal-worker-"
-VARIABLE = "MORTAL_WORKER_SCRATCH"
 
 
 class Scratch:
@@ -46,7 +44,7 @@ class Scratch:
 
     def environment(self) -> dict[str, str]:
         """Environment variables that tell the worker of its folder."""
-        return {"TMPDIR": str(self.path), VARIABLE: str(self.path)}
+        return {"TMPDIR": str(self.path)}
 
     def remove(self) -> None:
         """Remove the folder after the worker has ended. The end of this process does so, too."""
@@ -56,14 +54,6 @@ class Scratch:
 def _remove(path: Path, lock: int) -> None:
     shutil.rmtree(path, ignore_errors=True)  # what else may write there is dying, too
     os.close(lock)
-
-
-def remove_own_scratch(environment: Mapping[str, str | None] = os.environ) -> None:
-    """Remove the folder of the worker with this environment (by default, of this process), because
-    the worker's owner has ended."""
-    path = environment.get(VARIABLE)
-    if path:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_left_behind(parent: Path, prefix: str) -> None:

@@ -89,12 +89,20 @@ class GenerationRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgeCosts:
-    """What the judges of a run took, as one file of its ledger has it."""
+    """What answers of judges took, such as those in one file of a run's ledger."""
 
     answers: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     dollars: float = 0.0
+
+    def __add__(self, other: JudgeCosts) -> JudgeCosts:
+        return JudgeCosts(
+            answers=self.answers + other.answers,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            dollars=self.dollars + other.dollars,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)

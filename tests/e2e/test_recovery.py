@@ -4,12 +4,8 @@ test_schedule.py; a run that is brought back, until its end: `make scenarios`.""
 import os
 from pathlib import Path
 
-from prefect.settings import PREFECT_API_URL, temporary_settings
-
-from mortal.server.automations import automate
 from mortal.server.database import VARIABLE
 from mortal.server.flow_runs import unfinished
-from mortal.server.recovery import Recovery
 from tests.support.database import writing_to
 from tests.support.deployments import tiny_config
 from tests.support.recovery import ATTEMPTS, SILENCE_S, automations, mortal
@@ -68,22 +64,3 @@ def test_a_busy_database_neither_loses_nor_doubles_a_crash(prefect, mortal, auto
     finally:
         for run in runs:
             prefect.http.delete(f"/flow_runs/{run}")
-
-
-def test_a_run_that_is_down_when_the_automations_are_made_anew_comes_back(
-    prefect, mortal, server, automations
-):
-    """Prefect deletes with an automation what it has heard."""
-    run = prefect.run_deployment(tiny_config(mortal.folder, "nobody-runs-this-third"))
-    anew = Recovery(silence_s=SILENCE_S, pause_s=11, attempts=ATTEMPTS)
-    try:
-        for state in ("PENDING", "RUNNING", "CRASHED"):
-            prefect.set_state(run, state)
-        prefect.wait_for(run, "Recovering")
-        with temporary_settings({PREFECT_API_URL: server.api_url}):
-            told = list(automate(anew))
-            assert [line for line in told if line.startswith("made")], told
-            assert not [line for line in automate(anew) if line.startswith("made")]
-        prefect.wait_for(run, "AwaitingRetry", within_s=60)
-    finally:
-        prefect.http.delete(f"/flow_runs/{run}")

@@ -35,8 +35,8 @@ def deployments():
 class Counting(PatientRunner):
     looks = 0
 
-    async def _look(self):
-        await super()._look()
+    async def _look(self, begin_what_is_due):
+        await super()._look(begin_what_is_due)
         self.looks += 1
 
 

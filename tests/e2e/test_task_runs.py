@@ -9,9 +9,8 @@ from prefect import flow, task
 from prefect.context import FlowRunContext
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-from mortal_tasks.durability import DURABLE, cached_by
+from mortal_tasks.durability import DURABLE, cached_by, tag_stage, tag_worker
 from mortal_tasks.server_watch import watch_server
-from mortal_tasks.tags import tag_stage, tag_worker
 
 
 class Session:

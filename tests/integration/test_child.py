@@ -129,3 +129,34 @@ def test_a_connection_ends_with_the_child():
 def test_a_program_that_does_not_exist_is_an_error_of_the_start():
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         Child(["/no-such-program"])
+
+
+def test_a_grace_lets_a_child_end_after_its_owner_and_no_longer(tmp_path):
+    waits = "import sys, time; sys.stdin.read(); open({}, 'w').close(); time.sleep(600)"
+    saved = tmp_path / "saved"
+    script = f"""
+        import subprocess, sys
+        from mortal_steps.system.child import Child
+
+        code = {waits.format(repr(str(saved)))!r}
+        child = Child(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, grace_s=2.0, scratch=sys.argv[1]
+        )
+        print(child.pid, flush=True)
+        child.wait()
+    """
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(scratch)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+    ) as owner:
+        supervisor = ProcessId.of(int(owner.stdout.readline()))
+        owner.kill()
+    deadline = time.monotonic() + 30
+    while not saved.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert all_gone([supervisor])
+    assert not scratch.exists()

@@ -11,8 +11,8 @@ from mortal_flows.training import Training
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.opening import open_run
-from mortal_steps.orchestration.reporter import LogReporter
-from mortal_steps.orchestration.stages import PlainStages
+from mortal_steps.orchestration.reporter import Reporter
+from mortal_steps.orchestration.stages import Stages
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
 from tests.support.bare_flow import bare_in, go_on, project_config
@@ -22,7 +22,7 @@ KILLED_AT = 2
 SAVE_KILLED_AT = 4
 
 
-class Killing(PlainStages):
+class Killing(Stages):
     """Ends the actor while workers load what it has published, and in the middle of a checkpoint
     that it writes beside its train steps."""
 
@@ -62,7 +62,7 @@ def _actor(store):
 async def drive(run, stages):
     async with driver.open_session(run) as session:
         source, recorder = batch_source(run.config.rollout.source), Recorder(run)
-        await Training(session, stages, source, LogReporter(), Stop(), recorder).run()
+        await Training(session, stages, source, Reporter(), Stop(), recorder).run()
 
 
 def test_an_actor_killed_in_mid_sync_and_in_mid_save_ends_with_the_bits_of_reload(tmp_path):

@@ -297,19 +297,6 @@ def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, mon
     assert not begun.process.lives()
 
 
-def test_a_server_that_was_begun_and_is_killed_is_started_again(tmp_path, monkeypatch):
-    """As while the prompts of a long dataset are measured."""
-    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
-    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
-        monkeypatch.setenv(set_by_answering, "")
-    with begun_server(0, any_port=True, keep=False, say=print) as begun:
-        first = living_server(server_home())
-        assert first.process.kill()
-        wait_until(lambda: not first.process.lives(), "it was not killed")
-        assert begun.answering().api_url == first.api_url
-        assert living_server(server_home()).process != first.process
-
-
 def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
     tmp_path, monkeypatch
 ):
@@ -326,13 +313,6 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
         killed()
         with begun_server(0, any_port=False, keep=False, say=print) as other:
             assert other.server.api_url == begun.server.api_url
-            killed()
-            with (
-                begun_server(free_port(), any_port=False, keep=False, say=print) as elsewhere,
-                pytest.raises(ServerError, match="was killed, and another command") as told,
-            ):
-                begun.answering()
-            assert elsewhere.server.api_url in str(told.value)
 
 
 def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp_path, monkeypatch):

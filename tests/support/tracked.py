@@ -77,18 +77,18 @@ def tensorboard_steps(run: Run) -> list[int]:
 
 def wandb_steps(run: Run) -> list[int]:
     """Over all folders of the run; they are of one W&B run."""
-    read_history = wandb_files().read_history
+    read_history = with_wandb("tests.support.wandb_files").read_history
     files = list(run.store.path(f"{FOLDER}/wandb").glob("offline-run-*/*.wandb"))
     assert {file.stem for file in files} == {f"run-tracked-{run.info.uid[:8]}"} or not files
     return [step for file in files for step in read_history(file).steps]
 
 
-def wandb_files() -> ModuleType:
-    """The reader of W&B's files, whose import takes a second; an actor that has worked in this
-    process has shut wandb out."""
+def with_wandb(module: str) -> ModuleType:
+    """A module that imports wandb, which takes a second; an actor that has worked in this process
+    has shut wandb out."""
     if sys.modules.get("wandb", sys) is None:
         del sys.modules["wandb"]
-    return importlib.import_module("mortal_steps.report.trackers.wandb_files")
+    return importlib.import_module(module)
 
 
 def trackio_rows(run: Run) -> list[tuple[str, int]]:

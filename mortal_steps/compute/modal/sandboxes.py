@@ -93,15 +93,10 @@ class ModalPlace:
             if key not in self._pools:
                 self._pools[key] = Pool(
                     partial(ModalLane, self, needs),
-                    self._num_lanes(),
+                    self._settings.lanes or LANES,
                     patience_s=self._settings.patience_s,
                 )
             return self._pools[key]
-
-    def _num_lanes(self) -> int:
-        """Processes that share lanes may be on several machines, so each has its part of them."""
-        lanes = self._settings.lanes
-        return LANES if lanes is None else max(1, lanes // self._settings.sharing)
 
     def close(self) -> None:
         """See `Place.close`."""

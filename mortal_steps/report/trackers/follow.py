@@ -17,7 +17,6 @@ import os
 import select
 import socket
 import sys
-import threading
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
@@ -29,8 +28,6 @@ from mortal_steps.report.trackers.holding import hold
 from mortal_steps.runs.run import Run, find_run
 
 LOOK_EVERY_S = 1.0
-ENDS_WITHIN_S = 60.0
-"""Seconds after the owner's end within which this process ends."""
 NICENESS = 10
 """Below the processes that train and sample."""
 
@@ -87,8 +84,6 @@ def follow(run: Run, tracker: Tracker, owner: Owner) -> None:
     ended = False
     while not ended:
         ended = owner.wait_for_end(LOOK_EVERY_S)
-        if ended:
-            _end_within(ENDS_WITHIN_S)
         told = last
         for entry in committed.new(after=last):
             tracker.log(entry)
@@ -96,13 +91,6 @@ def follow(run: Run, tracker: Tracker, owner: Owner) -> None:
         if last > told:
             tracker.flush()
             owner.tell(step=last)
-
-
-def _end_within(seconds: float) -> None:
-    """End this process after some seconds, whatever the tracker waits for."""
-    timer = threading.Timer(seconds, os._exit, [1])
-    timer.daemon = True
-    timer.start()
 
 
 if __name__ == "__main__":

@@ -1,26 +1,24 @@
 """Weights & Biases: run folders below `tracking/wandb`, or below WANDB_DIR.
 
-All attempts of a run are one W&B run: its id follows from the run's. Where W&B is out of reach by
-choice (WANDB_MODE=offline, or no key), each process writes a folder of its own, and `wandb sync`
-makes one run of them; the steps in those folders are what W&B holds. Online, W&B's server tells how
-far it is when the run is resumed.
-
-W&B keeps the newest steps in memory, in a process of its own, so a kill may lose some of them in
-its files. They are in the run's logs, and the next process begins with them.
+All attempts of a run are one W&B run: its id follows from the run's. W&B's server tells how far it
+is when the run is resumed. Where W&B is out of reach by choice (WANDB_MODE=offline, or no key),
+each process writes the whole run into a folder of its own, in place of the one before it: W&B keeps
+the newest steps in memory, and nothing tells which of them a kill has lost.
 """
 
 from __future__ import annotations
 
+import netrc
 import os
 import shutil
+import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import wandb
 
 from mortal_steps.report.trackers.base import COLUMNS, SAMPLES, Entry, TrackedRun
-from mortal_steps.report.trackers.wandb_files import read_history
-from mortal_steps.report.trackers.wandb_mode import chosen_mode
 
 SETTINGS = {
     "silent": True,
@@ -50,16 +48,11 @@ class WandbTracker:
         if self._open is not None:
             first: int = self._open.step  # the one that W&B's server expects next
             return first - 1 if self._open.resumed else None
-        histories = [
-            read_history(path)
-            for path in self.folder.glob(f"wandb/offline-run-*-{self._run.id}/*.wandb")
-        ]
-        ours = [told.steps for told in histories if told.project == self._run.project]
-        return max((step for steps in ours for step in steps), default=None)
+        return None
 
     def log(self, entry: Entry) -> None:
         if self._open is None:
-            self._remove_empty()
+            self._remove_older()
             self._open = self._begin()
         values: dict[str, Any] = dict(entry.values)
         if entry.samples:
@@ -90,8 +83,33 @@ class WandbTracker:
             settings=wandb.Settings(**SETTINGS),
         )
 
-    def _remove_empty(self) -> None:
-        """A kill leaves folders without a step, with which `wandb sync` could do nothing."""
-        for path in self.folder.glob(f"wandb/offline-run-*-{self._run.id}/*.wandb"):
-            if not read_history(path).steps:
-                shutil.rmtree(path.parent)
+    def _remove_older(self) -> None:
+        """Remove what earlier processes have written: it is in the new folder, too."""
+        for folder in self.folder.glob(f"wandb/offline-run-*-{self._run.id}"):
+            shutil.rmtree(folder)
+
+
+Mode = Literal["online", "offline", "disabled"]
+
+CLOUD = "https://api.wandb.ai"
+
+
+def chosen_mode(environment: Mapping[str, str]) -> Mode:
+    """What WANDB_MODE says; without it, online where there is a key."""
+    mode = environment.get("WANDB_MODE", "")
+    if mode in ("offline", "dryrun"):
+        return "offline"
+    if mode == "disabled":
+        return "disabled"
+    return "online" if mode or has_key(environment) else "offline"
+
+
+def has_key(environment: Mapping[str, str]) -> bool:
+    """Whether W&B finds credentials in the environment or in ~/.netrc."""
+    if environment.get("WANDB_API_KEY") or environment.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    host = urllib.parse.urlsplit(environment.get("WANDB_BASE_URL", CLOUD)).hostname or ""
+    try:
+        return netrc.netrc(environment.get("NETRC")).authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.rewards.base import text_of
-from mortal_steps.rewards.code_execution.cases import Case
+from mortal_steps.rewards.code_execution.cases import Case, total_limits
 from mortal_steps.rewards.code_execution.forms import cases_of
-from mortal_steps.rewards.code_execution.limits import total_limits
 from mortal_steps.rewards.columns import BESIDE_COLUMNS, DatasetRowError
 from mortal_steps.rewards.environments import RewardEnvironment, SandboxConfig
 from mortal_steps.rewards.extraction import extract_code, without_thoughts

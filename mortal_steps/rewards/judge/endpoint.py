@@ -6,9 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
-from time import time
+from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -16,7 +14,7 @@ import openai
 from openai.types.chat import ChatCompletion
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.rewards.judge.question import CHARACTERS_PER_TOKEN, SCHEMA, Question
+from mortal_steps.rewards.judge.question import SCHEMA, Question
 from mortal_steps.system.texts import printable
 
 logger = logging.getLogger(__name__)
@@ -60,7 +58,7 @@ class Reply:
     """The answer as it came; it is a judge's answer only if it is text."""
     prompt_tokens: int
     completion_tokens: int
-    """Tokens of the answer; estimated if the endpoint does not count them."""
+    """Tokens of the answer; 0 if the endpoint does not count them."""
 
 
 class Endpoint:
@@ -84,7 +82,7 @@ class Endpoint:
         self._takes_schemas = True
         """Until it refused a schema and then answered the same request without one."""
         self._counts_tokens = True
-        """Until it answered without the number of tokens."""
+        """Until it answered without the number of tokens, which is warned of once."""
 
     async def ask(self, question: Question, timeout_s: float) -> Reply:
         """Return the answer. The request demands JSON of a schema, unless the endpoint refuses it.
@@ -95,7 +93,7 @@ class Endpoint:
         try:
             # The client's own limit begins anew with each byte that arrives.
             async with asyncio.timeout(timeout_s):
-                return self._counted(_read(await self._complete(question)), question)
+                return self._read(await self._complete(question))
         except (TimeoutError, openai.APITimeoutError):
             raise UnavailableError(f"no whole answer within {timeout_s:.3g} s") from None
         except openai.APIConnectionError as error:
@@ -143,24 +141,20 @@ class Endpoint:
             )
         return RefusedError(said)
 
-    def _counted(self, reply: Reply, question: Question) -> Reply:
-        """With a guess where the endpoint did not count: what is paid must not seem free."""
-        if reply.prompt_tokens and reply.completion_tokens:
-            return reply
-        if self._counts_tokens:
+    def _read(self, completion: ChatCompletion) -> Reply:
+        """Raises one of `MALFORMED` for a body that no such API sends; a proxy may send one."""
+        usage = completion.usage
+        if usage is None and self._counts_tokens:
             self._counts_tokens = False
             logger.warning(
-                "%s does not say how many tokens requests to %s take; they are counted and priced "
-                "by an estimate, a token for every %d characters",
+                "%s does not say how many tokens its answers take, so what they cost is not "
+                "counted, neither in reports nor for compute.modal.max_cost",
                 self.base_url,
-                question.model,
-                CHARACTERS_PER_TOKEN,
             )
-        length = len(reply.text) if isinstance(reply.text, str) else 0
-        return replace(
-            reply,
-            prompt_tokens=reply.prompt_tokens or question.prompt_tokens(),
-            completion_tokens=reply.completion_tokens or -(-length // CHARACTERS_PER_TOKEN),
+        return Reply(
+            text=completion.choices[0].message.content,
+            prompt_tokens=int((usage and usage.prompt_tokens) or 0),
+            completion_tokens=int((usage and usage.completion_tokens) or 0),
         )
 
     def _wrong_key(self, status: int) -> ConfigError:
@@ -210,23 +204,8 @@ def _key(variable: str | None, base_url: str) -> str | None:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the seconds to wait; 0 if the header is missing or cannot be read."""
-    asked = headers.get("retry-after", "")
+    """Return the seconds to wait; 0 if the header is missing, or is a date."""
     try:
-        return max(0.0, float(asked))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(asked).timestamp() - time())
+        return max(0.0, float(headers.get("retry-after", "")))
     except ValueError:
         return 0.0
-
-
-def _read(completion: ChatCompletion) -> Reply:
-    """Raises one of `MALFORMED` for a body that no such API sends: what stands in between may."""
-    usage = completion.usage
-    return Reply(
-        text=completion.choices[0].message.content,
-        prompt_tokens=int((usage and usage.prompt_tokens) or 0),
-        completion_tokens=int((usage and usage.completion_tokens) or 0),
-    )

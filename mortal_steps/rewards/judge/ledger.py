@@ -48,33 +48,15 @@ class Payment:
     dollars: float
     """Its price; 0 if no prices are known."""
 
-
-@dataclass(kw_only=True, slots=True)
-class Spent:
-    """The costs of a run's judges."""
-
-    answers: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    dollars: float = 0.0
-
-    def add(self, payment: Payment) -> None:
-        """Count one more answer."""
-        self.add_costs(
-            JudgeCosts(
-                answers=1,
-                prompt_tokens=payment.prompt_tokens,
-                completion_tokens=payment.completion_tokens,
-                dollars=payment.dollars,
-            )
+    @property
+    def costs(self) -> JudgeCosts:
+        """What this answer took."""
+        return JudgeCosts(
+            answers=1,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            dollars=self.dollars,
         )
-
-    def add_costs(self, costs: JudgeCosts) -> None:
-        """Count those of several answers."""
-        self.answers += costs.answers
-        self.prompt_tokens += costs.prompt_tokens
-        self.completion_tokens += costs.completion_tokens
-        self.dollars += costs.dollars
 
 
 class PaymentFiles:
@@ -85,12 +67,8 @@ class PaymentFiles:
         self._read: dict[Path, int] = {}
         """Bytes of each file that are read."""
 
-    def new(self) -> Iterator[Payment]:
-        """Whole lines since the last call, the oldest file's first."""
-        return (payment for _, payment in self.new_by_file())
-
-    def new_by_file(self) -> Iterator[tuple[str, Payment]]:
-        """The same, with the names of the files."""
+    def new(self) -> Iterator[tuple[str, Payment]]:
+        """Whole lines since the last call, the oldest file's first, each with the file's name."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -109,20 +87,17 @@ class Spending:
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / FOLDER
         self._files = PaymentFiles(self._folder)
-        self._spent: dict[str, Spent] = {}
+        self._here: dict[str, JudgeCosts] = {}
 
-    def so_far(self) -> Spent:
+    def so_far(self) -> JudgeCosts:
         """The costs over all attempts of the run, on this machine and on the Volume."""
-        total = Spent()
-        for costs in {**self._told(), **self.by_file()}.values():
-            total.add_costs(costs)
-        return total
+        return sum({**self._told(), **self.by_file()}.values(), start=JudgeCosts())
 
     def by_file(self) -> dict[str, JudgeCosts]:
         """The costs in each file that is on this machine."""
-        for name, payment in self._files.new_by_file():
-            self._spent.setdefault(name, Spent()).add(payment)
-        return {name: JudgeCosts(**asdict(spent)) for name, spent in self._spent.items()}
+        for name, payment in self._files.new():
+            self._here[name] = self._here.get(name, JudgeCosts()) + payment.costs
+        return dict(self._here)
 
     def learn(self, costs: Mapping[str, JudgeCosts]) -> None:
         """Count files that a worker elsewhere writes. For files that are here, their own lines
@@ -157,7 +132,7 @@ class Ledger:
     def refresh(self) -> None:
         """Read the answers that others have paid for meanwhile."""
         if self._files is not None:
-            for payment in self._files.new():
+            for _, payment in self._files.new():
                 self._learn(payment)
 
     def find(self, question: str) -> Grade | None:

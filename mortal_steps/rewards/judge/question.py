@@ -39,7 +39,6 @@ SCHEMA = {
 }
 """`response_format` of a request. Bounds are left out, which not every endpoint takes."""
 
-CHARACTERS_PER_TOKEN = 4
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -67,10 +66,6 @@ class Question:
             "parameters": dict(self.parameters),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    def prompt_tokens(self) -> int:
-        """Approximate number of tokens in the request."""
-        return sum(len(message["content"]) for message in self.messages) // CHARACTERS_PER_TOKEN
 
 
 def messages_for(

@@ -9,7 +9,7 @@ from pydantic import Field
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import RewardFunction
-from mortal_steps.rewards.code_execution.limits import total_limits
+from mortal_steps.rewards.code_execution.cases import total_limits
 from mortal_steps.sandbox.base import Limits
 
 ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvironment"

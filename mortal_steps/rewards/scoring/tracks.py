@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
@@ -19,7 +18,7 @@ from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.rewards.reward_model.process import OF_THE_HUB, ModelProcess
 from mortal_steps.rewards.scoring.hosts import Host, Track
-from mortal_steps.rewards.scoring.program_place import LANES_FOLDER, place_settings
+from mortal_steps.rewards.scoring.program_place import place_settings
 from mortal_steps.scores import reward_names
 from mortal_steps.system.cores import num_cores
 
@@ -46,10 +45,8 @@ class _Making:
         self.config = config
         self._before_start = before_start
         self._passed_on = {*config.compute.local.reward.env, *config.rewards.credentials}
-        self._sandbox = replace(
-            place_settings(config.rewards, config.compute.modal.app, os.environ),
-            sharing=sharing,
-            shared_in=str(run_dir.absolute() / LANES_FOLDER),
+        self._sandbox = place_settings(
+            config.rewards, config.compute.modal.app, os.environ, sharing=sharing
         )
         self._judge = JudgePlace(
             run_dir=str(run_dir.absolute()),

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.compute import forking
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.local_container import LocalContainer
@@ -73,9 +72,7 @@ async def test_a_forked_worker_has_what_a_started_one_has(make_compute, tmp_path
     for process in (forked, started):
         assert process["folder"] == str(tmp_path)
         assert process["temporary"] == process["environment"]["TMPDIR"]
-        assert process["environment"].pop("TMPDIR") == process["environment"].pop(
-            "MORTAL_WORKER_SCRATCH"
-        )
+        del process["environment"]["TMPDIR"]
     assert forked["environment"] == started["environment"]
     assert forked["session"] != forked["parent"]
 
@@ -87,7 +84,7 @@ async def test_torch_computes_with_the_threads_of_the_worker(make_compute):
     assert threads == [1, 2, 3]
 
 
-async def test_workers_of_other_environments_have_other_servers(make_compute, monkeypatch):
+async def test_a_worker_of_another_environment_is_started(make_compute, monkeypatch):
     first, _ = await processes(make_compute())
     monkeypatch.setenv("PREFECT_API_URL", "http://somewhere")
     same, _ = await processes(make_compute())
@@ -95,20 +92,17 @@ async def test_workers_of_other_environments_have_other_servers(make_compute, mo
     assert same["environment"]["PREFECT_API_URL"] == "http://somewhere"
     monkeypatch.setenv("HF_HOME", "/somewhere")
     other, _ = await processes(make_compute())
-    assert other["parent"] != first["parent"]
+    assert STARTED in other["command"]
     assert other["environment"]["HF_HOME"] == "/somewhere"
 
 
-async def test_servers_that_nobody_needs_go(make_compute, monkeypatch):
-    needed = make_compute()
-    await call(needed, "pid")
-    for number in range(forking.MOST_SERVERS + 1):
-        compute = make_compute(env={"PYTHONPATH": str(ROOT), "NUMBER": str(number)})
-        await call(compute, "pid")
-        await compute.close()
-    assert len(forking._servers) <= forking.MOST_SERVERS + 1
-    assert any(server.is_needed() for server in forking._servers.values())
-    assert await call(needed, "add", amount=1) == 1
+async def test_a_server_that_nobody_needs_makes_room_for_another(make_compute):
+    compute = make_compute()
+    first, _ = await processes(compute)
+    await compute.close()
+    other, _ = await processes(make_compute("html.parser"))
+    assert FORKED in other["command"] and other["parent"] != first["parent"]
+    assert not ProcessId.of(first["parent"]).lives()
 
 
 async def test_a_killed_worker_is_named_and_forked_again(make_compute):
@@ -123,41 +117,34 @@ async def test_a_killed_worker_is_named_and_forked_again(make_compute):
     assert again["parent"] == first["parent"]
 
 
-async def test_a_worker_that_has_ended_is_not_killed_again(make_compute):
-    """The number of its handle may be that of another worker's by then."""
+async def test_a_worker_that_does_not_end_by_itself_is_killed(make_compute):
     compute = make_compute()
-    server = (await call(compute, "process"))["parent"]
-    worker = compute._pools["rollout"].containers[0].process
-    os.kill(server, signal.SIGSTOP)  # it cannot tell the exit status
-    try:
-        os.kill(worker.pid, signal.SIGKILL)
-        while not hasattr(worker, "_patience"):  # its end has not been seen yet
-            await asyncio.sleep(0.01)
-        with pytest.raises(ProcessLookupError):
-            worker.kill()
-    finally:
-        os.kill(server, signal.SIGCONT)
+    busy = asyncio.create_task(call(compute, "sleep", seconds=600))
+    other = await call(compute, "process", 1)
+    await asyncio.sleep(0.2)
+    await compute.close()
+    with pytest.raises(WorkerLostError, match="SIGKILL"):
+        await busy
+    assert ProcessId.of(other["parent"]).lives(), "the server itself goes on"
 
 
-async def test_a_killed_server_takes_nobody_along(make_compute):
+async def test_a_killed_server_takes_its_workers_along(make_compute):
     compute = make_compute()
-    first, second = await processes(compute)
-    victim = ProcessId.of(compute.processes()["rollout-0"])
+    first, _ = await processes(compute)
+    sleeping = asyncio.create_task(call(compute, "sleep", seconds=600))
+    await asyncio.sleep(0.2)
     os.kill(first["parent"], signal.SIGKILL)
-    assert await call(compute, "add", 1, amount=2) == 2
-    victim.kill()
-    with pytest.raises(WorkerLostError, match="its exit code is not known"):
-        await call(compute, "sleep", seconds=30)
+    with pytest.raises(WorkerLostError, match="ended: SIGKILL"):
+        await sleeping
     again = await call(compute, "process")
     assert again["parent"] not in (first["parent"], os.getpid())
-    assert (await call(compute, "process", 1))["session"] == second["session"]
 
 
 async def test_a_server_that_ends_while_it_imports_is_named(make_compute, tmp_path):
     compute = make_compute("tests.support.preloaded.slow")
     calling = asyncio.create_task(call(compute, "pid"))
     os.kill(await importing(tmp_path, calling), signal.SIGKILL)
-    with pytest.raises(WorkerLostError, match=r"rollout-0 could not be started: .*\(SIGKILL\)"):
+    with pytest.raises(WorkerLostError, match="rollout-0 ended: SIGKILL"):
         await calling
 
 
@@ -192,69 +179,50 @@ async def test_a_module_that_cannot_be_imported_ends_nobody(make_compute, tmp_pa
 async def test_workers_on_a_machine_with_a_gpu_are_started(make_compute, tmp_path, monkeypatch):
     monkeypatch.setattr("mortal_steps.system.gpus.GPUS", (str(tmp_path),))
     process, _ = await processes(make_compute())
-    assert process["parent"] == os.getpid() and STARTED in process["command"]
-
-
-async def test_workers_are_started_on_a_system_without_handles_of_processes(
-    make_compute, monkeypatch
-):
-    monkeypatch.setattr(forking, "_can_fork", lambda: False)
-    process, _ = await processes(make_compute())
-    assert process["parent"] == os.getpid() and STARTED in process["command"]
+    assert STARTED in process["command"]
 
 
 async def test_workers_with_devices_of_their_own_are_started(make_compute):
     process, _ = await processes(make_compute(devices=("0", "1")))
-    assert process["parent"] == os.getpid()
+    assert STARTED in process["command"]
 
 
-WAITS = "sys.stdin.read()"
-ASKS = (
-    "Path('scratch').mkdir(); own = {'MORTAL_WORKER_SCRATCH': os.path.abspath('scratch')}; "
-    "asyncio.run(server.fork('w', working_dir='.', environment=own, descriptors=[0, 1]))"
-)
-
-
-@pytest.mark.parametrize(
-    ("module", "then"),
-    [
-        ("html.parser", WAITS),
-        ("tests.support.preloaded.slow", WAITS),
-        ("tests.support.preloaded.slow", ASKS),
-    ],
-)
-def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module, then):
+@pytest.mark.parametrize("module", ["tests.support.workers", "tests.support.preloaded.slow"])
+def test_server_workers_and_files_end_with_their_owner_even_in_an_import(tmp_path, module):
     owner = textwrap.dedent(f"""
-        import asyncio, os, sys
+        import asyncio, os
         from pathlib import Path
-        from mortal_steps.compute.forking import ForkServer
+        from mortal_steps.compute.base import WorkerSpec
+        from mortal_steps.compute.local import call_once
 
-        environment = {{**os.environ, "PYTHONPATH": {str(ROOT)!r}, "IMPORTING": "importing"}}
-        server = ForkServer(sys.executable, [{module!r}], environment)
-        print(server._process.pid, flush=True)
-        {then}
+        call_once(
+            WorkerSpec(
+                factory="tests.support.workers:Counter",
+                kwargs={{}},
+                preload=({module!r},),
+                env={{"PYTHONPATH": {str(ROOT)!r}, "IMPORTING": {str(tmp_path / "importing")!r}}},
+            ),
+            "sleep",
+            seconds=600,
+        )
     """)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     with subprocess.Popen(
-        [sys.executable, "-c", owner],
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", owner], cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)}
     ) as process:
-        server = ProcessId.of(int(process.stdout.readline()))
         deadline = time.monotonic() + 60
-        while module.endswith("slow") and not (tmp_path / "importing").exists():
+        slow = module.endswith("slow")
+        while not (
+            (tmp_path / "importing").exists() if slow else list(temporary.rglob("rehearsal.log"))
+        ):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        while then == ASKS and not (tmp_path / "scratch").exists():
-            time.sleep(0.05)
-        time.sleep(0.2)  # so that the order is there
-        assert server.lives()
+        time.sleep(0.2)
         process.kill()
-    while server.lives():
+    while list(temporary.iterdir()):
         assert time.monotonic() < deadline, "the fork server outlived its owner"
         time.sleep(0.05)
-    assert not (tmp_path / "scratch").exists()
 
 
 def test_what_imports_print_does_not_reach_the_terminal(tmp_path):

@@ -1,10 +1,7 @@
 """Trackers that follow a run, in processes of their own that are killed."""
 
 import asyncio
-import fcntl
 import json
-import os
-import signal
 import subprocess
 import sys
 import tomllib
@@ -15,7 +12,7 @@ from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration import tracking
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.tracking import Follower, Tracking, catch_up, with_logging
-from mortal_steps.report.trackers import FOLDER, holding
+from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.trackers.holding import holder_of
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.notices import read_notices
@@ -108,24 +105,6 @@ async def test_a_tracker_that_hangs_is_left_behind_when_the_run_has_ended(tmp_pa
     assert notice.event == "mortal.tracker.behind"
     assert notice.text.endswith("lacks 2 of 2 steps: it did not finish in time")
     assert holder_of(run.store.path(FOLDER), "hanging:Hanging") is None
-
-
-def test_what_a_killed_process_left_behind_is_ended_and_a_reader_of_its_log_is_not(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(holding, "LEFT_BEHIND_S", 0.0)
-    log = tmp_path / "tracker.log"
-    with log.open("ab") as printed, log.open("rb") as read:
-        fcntl.flock(printed, fcntl.LOCK_EX)
-        left_behind = subprocess.Popen(["sleep", "60"], stdout=printed)
-        reader = subprocess.Popen(["sleep", "60"], stdin=read)
-    with log.open("ab") as mine:
-        holding.hold(tmp_path / FOLDER, "wandb", lock=mine.fileno())
-        assert left_behind.wait(PATIENCE_S) == -signal.SIGKILL
-        assert reader.poll() is None
-        assert holder_of(tmp_path / FOLDER, "wandb").pid == os.getpid()
-    reader.kill()
-    reader.wait()
 
 
 async def test_two_processes_do_not_bring_a_run_to_one_tracker(tmp_path):

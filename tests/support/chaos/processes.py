@@ -114,13 +114,19 @@ def _lives(pid: int) -> bool:
 
 
 def _containers(owner: int) -> list[int]:
-    """Worker processes that `owner` started, or had forked."""
+    """Worker processes that `owner` started, or had forked; each is below a supervisor."""
+    started = [
+        worker
+        for supervisor in started_by(owner, CONTAINER)
+        for worker in started_by(supervisor, CONTAINER)
+    ]
     forked = [
         worker
-        for server in started_by(owner, FORK_SERVER)
+        for supervisor in started_by(owner, FORK_SERVER)
+        for server in started_by(supervisor, FORK_SERVER)
         for worker in started_by(server, FORK_SERVER)
     ]
-    return started_by(owner, CONTAINER) + forked
+    return started + forked
 
 
 def started_by(owner: int, command: bytes = b"") -> list[int]:

@@ -12,9 +12,10 @@ from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.marks import (
     Affects,
     affected_by,
+    affects_of,
     keys_of,
+    section_of,
     trl_options_decided,
-    unmarked_keys,
 )
 from mortal_steps.config.rewards import KINDS, RewardsConfig
 from mortal_steps.config.section import Section
@@ -83,6 +84,18 @@ def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_sa
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
         "ce4504f2d267d02c2e38e67b65121fe2cdc9bd879e9f508d2562510e4c6bad7b"
     )
+
+
+def unmarked_keys(section, prefix=""):
+    """Keys that do not say what they affect, and whose table does not say it either."""
+    for name, field in section.model_fields.items():
+        if affects_of(field) is not None:
+            continue
+        inner = section_of(field.annotation)
+        if inner:
+            yield from unmarked_keys(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def test_every_key_says_what_it_affects():

@@ -7,9 +7,9 @@ from mortal_flows.rollouts import Rollouts
 from mortal_flows.stop import Stop
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration.reporter import LogReporter
+from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import PlainStages
+from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -29,7 +29,7 @@ async def test_a_long_wait_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setattr("mortal_steps.report.recorder.REPORT_EVERY_S", 0.0)
     run = Run(RunStore(tmp_path), RunConfig(), run_info(tmp_path))
     session, recorder = Session(run, None), CountingRecorder(run)
-    training = Training(session, PlainStages(), Rollouts, LogReporter(), Stop(), recorder)
+    training = Training(session, Stages(), Rollouts, Reporter(), Stop(), recorder)
     waits = asyncio.create_task(training._report_long_waits())
     with session.doing.calling("reward", "reward", 0):
         await asyncio.sleep(0.05)

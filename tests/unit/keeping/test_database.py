@@ -1,16 +1,12 @@
-"""The database of our own server: which, whose, how large."""
-
-import sqlite3
+"""The database of our own server: which, and whose."""
 
 import pytest
 
-from mortal.server import database, own
+from mortal.server import own
 from mortal.server.database import (
     EARLIER_VARIABLE,
     VARIABLE,
     database_url,
-    file_use,
-    give_back_space,
     own_sqlite,
     sqlite_file,
     without_password,
@@ -57,24 +53,3 @@ def test_a_server_on_another_database_is_not_joined(tmp_path):
         own._check_database(record, without_password(POSTGRESQL))
     write_record(tmp_path, record)
     assert read_record(tmp_path) == record
-
-
-def test_a_file_is_made_smaller_once_most_of_it_is_free(tmp_path, monkeypatch):
-    path = tmp_path / "state #1 100%25?" / "prefect.db"
-    path.parent.mkdir()
-    path.touch()
-    assert not give_back_space(path), "a new one holds nothing"
-    monkeypatch.setattr(database, "WORTH_IT", 2**20)
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("pragma journal_mode = wal")
-    db.execute("create table log (line text)")
-    db.executemany("insert into log values (?)", [("x" * 10_000,)] * 400)
-    assert not give_back_space(path)
-    db.execute("delete from log where rowid > 3")
-    assert file_use(path).is_mostly_free
-    large = file_use(path).num_bytes
-    db.close()
-    assert give_back_space(path)
-    assert path.stat().st_size < large / 10
-    with sqlite3.connect(path) as db:
-        assert db.execute("select count(*) from log").fetchone() == (3,)

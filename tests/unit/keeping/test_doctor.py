@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from mortal.keeping import doctor, history, machine, ok, problem, warning
-from mortal.server.database import VARIABLE, FileUse
+from mortal.server.database import VARIABLE
 from mortal.server.recovery import CRASHED, Deployed, Recovery, definitions
 from mortal_steps.sandbox.levels import Level
 from mortal_steps.store.files import hidden_beside
@@ -100,11 +100,11 @@ def test_a_removal_that_was_killed_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "num_free", "told"),
-    [(GB, GB // 3, None), (GB, GB // 2 + 1, "smaller when it starts"), (3 * GB, 0, VARIABLE)],
+    ("num_bytes", "told"),
+    [(GB, None), (3 * GB, VARIABLE)],
 )
-def test_a_file_that_is_too_large_says_what_to_do(tmp_path, num_bytes, num_free, told):
-    found = history.sqlite_use(tmp_path, FileUse(num_bytes=num_bytes, num_free=num_free))
+def test_a_file_that_is_too_large_says_what_to_do(tmp_path, num_bytes, told):
+    found = history.sqlite_size(tmp_path, num_bytes)
     assert (found.level, (told or "") in found.word) == ("warning" if told else "ok", True)
 
 

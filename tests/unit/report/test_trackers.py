@@ -10,13 +10,11 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.trackers.base import COLUMNS, tracked_config, tracked_run
-from mortal_steps.report.trackers.committed import CommittedSteps
-from mortal_steps.report.trackers.entries import entry_of, step_of_timing
-from mortal_steps.report.trackers.wandb_mode import chosen_mode
+from mortal_steps.report.trackers.committed import CommittedSteps, entry_of, step_of_timing
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.run_info import run_info
-from tests.support.tracked import wandb_files
+from tests.support.tracked import with_wandb
 
 
 @pytest.fixture
@@ -149,43 +147,8 @@ def test_logging_keys_are_no_part_of_the_fingerprint():
     assert other.fingerprint() == RunConfig().fingerprint()
 
 
-def as_wandb_writes(files, records):
-    """Records in blocks of 32 KiB, each in as many chunks as it takes."""
-    content = b":W&B\xe1\xbe\x00"
-    for data in records:
-        begun = False
-        while data or not begun:
-            room = files.BLOCK_BYTES - len(content) % files.BLOCK_BYTES
-            if room < files.CHUNK.size:
-                content += bytes(room)
-                continue
-            part, data = data[: room - files.CHUNK.size], data[room - files.CHUNK.size :]
-            of_several = files.MIDDLE if data else files.LAST
-            of_one = files.FIRST if data else files.FULL
-            content += files.CHUNK.pack(0, len(part), of_several if begun else of_one) + part
-            begun = True
-    return content
-
-
-def history(files, step):
-    record = files.wandb_internal_pb2.Record()
-    for key, value in (("_step", step), ("text", "x" * 20_000)):
-        item = record.history.item.add()
-        item.nested_key.append(key)
-        item.value_json = json.dumps(value)
-    return record.SerializeToString()
-
-
-def test_the_steps_of_a_wandb_file_are_those_before_a_kill_cut_it_off(tmp_path):
-    files = wandb_files()
-    content = as_wandb_writes(files, [history(files, step) for step in range(5)])
-    path = tmp_path / "run-x.wandb"
-    path.write_bytes(content)
-    assert files.read_history(path).steps == (0, 1, 2, 3, 4)
-    path.write_bytes(content[:-1])
-    assert files.read_history(path).steps == (0, 1, 2, 3)
-    path.write_bytes(content[:7])
-    assert files.read_history(path).steps == ()
+def chosen_mode(environment):
+    return with_wandb("mortal_steps.report.trackers.wandb").chosen_mode(environment)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import SandboxError
+from mortal_steps.errors import ConfigError, SandboxError
 from mortal_steps.rewards.scoring.program_place import place_settings
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
@@ -18,8 +18,11 @@ def config(**sandbox: object) -> RunConfig:
     return RunConfig.model_validate({"rewards": rewards})
 
 
-def settings_of(config: RunConfig, environment: dict[str, str]) -> PlaceSettings:
-    return place_settings(config.rewards, config.compute.modal.app, environment)
+def settings_of(
+    config: RunConfig, environment: dict[str, str], *, sharing: int = 1
+) -> PlaceSettings:
+    modal = config.compute.modal
+    return place_settings(config.rewards, modal.app, environment, sharing=sharing)
 
 
 def test_programs_run_on_modal_where_this_is_a_container_of_its_own_or_that_is_asked_for() -> None:
@@ -32,6 +35,14 @@ def test_programs_run_on_modal_where_this_is_a_container_of_its_own_or_that_is_a
     assert settings_of(config(place="local"), CONTAINER).kind == "local"
     asked = settings_of(config(place="modal"), {"MODAL_TOKEN_ID": "ak-1"})
     assert (asked.kind, asked.variables) == ("modal", {"MODAL_TOKEN_ID": "ak-1"})
+
+
+def test_processes_have_a_part_of_the_lanes_each_and_too_few_are_refused() -> None:
+    assert settings_of(config(lanes=5), {}, sharing=2).lanes == 2
+    with pytest.raises(ConfigError, match=r"rewards\.sandbox\.lanes = 5: 6 processes"):
+        settings_of(config(lanes=5), {}, sharing=6)
+    assert settings_of(config(), {}, sharing=1000).lanes == 1
+    assert settings_of(config(place="modal"), {}, sharing=2).lanes is None
 
 
 def test_each_place_of_the_configuration_is_in_the_table() -> None:

@@ -8,18 +8,17 @@ import pytest
 from prefect.server.events.ordering import EventArrivedEarly, memory
 from prefect.server.events.schemas.events import ReceivedEvent, Resource
 
-from mortal_tasks import prefect_patches
+from mortal.server.ordering import WAIT, CausalOrdering
 
 WAIT_S = 0.5
 
 
 @pytest.fixture
 def ordering(monkeypatch):
-    monkeypatch.setattr(memory, "PRECEDING_EVENT_LOOKBACK", memory.PRECEDING_EVENT_LOOKBACK)
-    monkeypatch.setattr(prefect_patches, "EVENT_WAIT", timedelta(seconds=WAIT_S))
-    prefect_patches.show_events_soon()
-    yield memory.CausalOrdering(scope="a-test")
-    memory.CausalOrdering.clear_all_scopes()
+    assert memory.PRECEDING_EVENT_LOOKBACK == WAIT
+    monkeypatch.setattr(memory, "PRECEDING_EVENT_LOOKBACK", timedelta(seconds=WAIT_S))
+    yield CausalOrdering(scope="a-test")
+    CausalOrdering.clear_all_scopes()
 
 
 def event(name, *, follows=None):

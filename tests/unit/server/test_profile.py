@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal.server.profile import server_of_profile
+from mortal.server.choice import server_of_profile
 
 PROFILES = """
 active = "cloud"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mortal.server.serving_alone import serving_alone
+from mortal.server.scheduled import serving_alone
 from mortal_steps.errors import ConfigError
 
 

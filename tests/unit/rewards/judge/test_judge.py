@@ -165,13 +165,6 @@ def test_a_judge_that_says_when_to_come_back_is_left_alone_until_then(stub: Judg
     assert time.monotonic() - began >= 0.7
 
 
-def test_a_date_to_come_back_at_is_understood(stub: JudgeStub) -> None:
-    stub.next.append(Answer(status=503, headers={"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}))
-    with pytest.raises(JudgeError, match="status 503"):
-        ask(make(stub), ["a"])
-    assert len(stub.requests) == 1
-
-
 def test_delays_grow_up_to_the_longest(stub: JudgeStub) -> None:
     stub.next.extend([BUSY] * 9)
     began = time.monotonic()
