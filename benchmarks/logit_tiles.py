@@ -55,15 +55,16 @@ def main() -> None:
 
 def measure(model: str, num_steps: int, folder: str) -> list[tuple[str, float, int]]:
     """Width, CPU time in ms and page faults of each step."""
-    from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+    from mortal_steps.policy.algorithms.grpo import GRPO
     from mortal_steps.policy.algorithms.stepping import logit_tiles
     from mortal_steps.policy.algorithms.stepping import stepper as trained
+    from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
     from tests.support.policy.rollouts import make_batch, make_config
 
     logging.disable(logging.WARNING)  # TRL names each made-up completion without a score
     config = make_config(batch_size=16, num_generations=16)
-    stepper = GRPOStepper(
-        config, model_path=model, num_steps=num_steps, output_dir=Path(folder) / "out"
+    stepper = TrlStepper(
+        GRPO(), config, model_path=model, num_steps=num_steps, output_dir=Path(folder) / "out"
     )
     stepper.begin()
     ways: dict[str, Any] = dict(

@@ -7,6 +7,8 @@ from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources.base import DatasetSource, SourceRequest
 from mortal_steps.orchestration.batch_source import BatchSource, StepBatch
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
+from mortal_steps.policy.algorithms.grpo import GRPO
+from mortal_steps.policy.algorithms.rloo import RLOO
 from mortal_steps.report.trackers.base import Entry, TrackedRun, Tracker
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
@@ -16,6 +18,8 @@ from mortal_steps.rollout.weight_sync.base import WeightSync
 from mortal_steps.types import Rows, ScoredRollouts
 
 __all__ = [
+    "GRPO",
+    "RLOO",
     "Algorithm",
     "BatchSource",
     "DatasetSource",

@@ -54,7 +54,7 @@ def main(job: dict[str, Any]) -> dict[str, dict[str, int]]:
     """How many different gradients there are, with reproducible kernels and with any."""
     from transformers import AutoModelForCausalLM
 
-    from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
+    from mortal_steps.policy.algorithms.stepping.reproducible import reproducible_kernels
     from mortal_steps.policy.starting_model.new_model import build_model
 
     folder, tokens = Path(job["folder"]) / "model", job["tokens"]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks.reward_faults.batch import COMPLETIONS, GROUPS, NUM_SHARDS
 from mortal_steps.config import NewModelConfig, RewardsConfig, RunConfig, TrainingConfig
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.grpo import GRPO
+from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.types import GeneratedShard, PolicyVersion, Rollout, RolloutBatch, RolloutGroup
 
@@ -35,7 +36,8 @@ class Advantages:
                 gradient_checkpointing=False,
             ),
         )
-        self._stepper = GRPOStepper(
+        self._stepper = TrlStepper(
+            GRPO(),
             config,
             model_path=str(folder / "model"),
             num_steps=1_000,

@@ -76,7 +76,7 @@ class EngineKind(Extension):
 
 TRAINING_MODULES = (
     "mortal_steps.policy.transformers_models",  # before all that imports transformers
-    "mortal_steps.policy.algorithms.grpo.stepper",
+    "mortal_steps.policy.algorithms.stepping.stepper",
     "mortal_steps.policy.starting_model.base_model",
     "mortal_steps.policy.starting_model.prompt_lengths",
     "mortal_steps.rollout.engines.transformers",

@@ -1,8 +1,11 @@
-"""What torch can do with this machine's GPU, and why it computes on the CPU beside one."""
+"""What torch can do with this machine's GPU, where training runs, and why it is not there."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from mortal_steps.system.gpus import expects_gpu
+from mortal_steps.types import TrainingPlace
 
 
 def has_bfloat16() -> bool:
@@ -39,3 +42,43 @@ def why_unused() -> str | None:
     except (RuntimeError, AssertionError) as error:
         return f"torch {torch.__version__}: {str(error).splitlines()[0].rstrip('.')}"
     return f"torch {torch.__version__} sees no CUDA device"
+
+
+def on_one_gpu() -> dict[str, Any]:
+    """Return arguments of `from_pretrained` for a model on the first GPU; none without a GPU.
+
+    By default, TRL lets accelerate deal the layers out to all GPUs, and to the host's memory where
+    they are short of room.
+    """
+    import torch
+
+    return {"device_map": {"": "cuda:0"}} if torch.cuda.is_available() else {}
+
+
+def on_cpu_beside_gpu() -> str | None:
+    """Return a sentence for a machine whose GPU torch cannot use."""
+    reason = why_unused()
+    if reason is None:
+        return None
+    return (
+        f"this machine has a GPU, and training runs on the CPU, because torch cannot use it "
+        f"({reason}). If that is what you want, set compute.local.actor.devices = ['']"
+    )
+
+
+def training_place(trainer: Any) -> TrainingPlace:
+    """Return the device of a Trainer, the type of its weights, and its number of threads."""
+    import torch
+
+    device = trainer.args.device
+    name = str(device)
+    if device.type == "cuda":
+        name = f"{device} ({torch.cuda.get_device_name(device)})"
+        if torch.cuda.device_count() > 1:
+            name += f", one of {torch.cuda.device_count()} visible"
+    trained = next(p for p in trainer.model.parameters() if p.requires_grad)
+    precision = str(trained.dtype).removeprefix("torch.")
+    for autocast in ("bf16", "fp16"):
+        if getattr(trainer.args, autocast):
+            precision += f" under {autocast} autocast"
+    return TrainingPlace(device=name, precision=precision, threads=torch.get_num_threads())

@@ -14,7 +14,7 @@ from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.registry.versions import ModelFiles
-from mortal_steps.rollout.engines.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from mortal_steps.rollout.engines.model_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.starting_model import base_folder

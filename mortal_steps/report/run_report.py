@@ -16,7 +16,6 @@ from typing import Any
 
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
-from mortal_steps.report.rivals import Rival
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
@@ -25,6 +24,16 @@ from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
 """Lines in the table of evaluations; functions may log any number of metrics."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rival:
+    """Another run's best evaluation."""
+
+    run_id: str
+    step: int
+    scores: dict[str, float]
+    """`reward`, and each function's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

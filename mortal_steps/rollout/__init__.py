@@ -6,7 +6,7 @@ episodes                      how completions come about, in one turn or in seve
 weight_sync                   how an engine loads a version, and proves that it has done so
 prompts, sampling             prompts as token ids; sampling parameters
 responses                     completions of chats as messages
-measuring, token_bounds       lengths of prompts
+measuring                     lengths of prompts
 fitting                       which prompts fit the model, and what becomes of the others
 trial                         completions outside of a run
 judged                        completions of a finished model

@@ -17,7 +17,6 @@ from mortal_steps.rollout.engines.base import Engine, EngineFactory
 from mortal_steps.rollout.episodes.base import Episodes, check_groups, episodes_of
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
-from mortal_steps.rollout.weight_sync.compared import Compared
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -49,7 +48,8 @@ class RolloutWorker:
         self._episodes: Episodes | None = None
         self._loaded: WeightsRef | None = None
         """What the engine holds; None while that is unproven."""
-        self._compared = Compared()
+        self._not_compared: list[str] | None = None
+        """Names of tensors for which the canary alone speaks, once a version was loaded."""
         self._num_bytes = 0
         """Of the version that was loaded last."""
 
@@ -142,10 +142,26 @@ class RolloutWorker:
             rollout = self._config.rollout
             sync = weight_sync(rollout)
             store = self._store.holding(weights.path)
-            load_weights(store, engine, sync, weights, rollout.canary_tolerance, self._compared)
+            others = load_weights(store, engine, sync, weights, rollout.canary_tolerance)
+            self._log_compared(others)
             self._num_bytes = store.folder_bytes(weights.path)
             self._loaded = weights
         return engine
+
+    def _log_compared(self, others: list[str]) -> None:
+        """Log how much of a version is compared, which is the same for all versions."""
+        if others == self._not_compared:
+            return
+        self._not_compared = others
+        if not others:
+            logger.info("all tensors of a version are compared with those published")
+            return
+        logger.warning(
+            "%d tensors of a version are not compared with those published, since the engine has "
+            "them by other names or in another form: the probe's log-probabilities alone are their "
+            "proof (%s%s)",
+            *(len(others), others[0], ", ..." if len(others) > 1 else ""),
+        )
 
     def _sample_shard(self, engine: Engine, request: GenerateRequest) -> GeneratedShard:
         batch = self._store.read_record(request.problems, list[Problem])

@@ -20,7 +20,7 @@ from typing import Literal
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.policy.on_disk import checkpoints, weights
-from mortal_steps.rollout.engines.adapter_files import is_adapter
+from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Digests of the files in committed folders: `blake3:<hex>`, the algorithm by its name.
 
-Folders of older versions list plain hexadecimal numbers, which are sha256; either is compared by
-its own algorithm. BLAKE3 takes a quarter of sha256's time and can use several cores.
+A plain hexadecimal number is sha256, by which a model is known outside of its run; either is
+compared by its own algorithm. BLAKE3 takes a quarter of sha256's time and can use several cores.
 """
 
 from __future__ import annotations

@@ -49,16 +49,21 @@ def configured(folder, heading, run_id, **changes):
     return load_config(path)
 
 
-def test_a_reward_kind_of_a_users_own_scores_a_run(project):
-    config = configured(project, "A reward kind", "scored")
-    assert reward_weights(config.rewards) == {"LengthReward": 0.5, "matches": 1.0}
-    run = go_on(config)
+def batch_of(run, step):
+    """What a step of a run trained on."""
     expected = journal.Expected(
         rollout=run.config.rollout,
         training=run.config.training,
         weights=reward_weights(run.config.rewards),
     )
-    batch = journal.read_batch(run.store, expected, find_entry(run.store, 1).request)
+    return journal.read_batch(run.store, expected, find_entry(run.store, step).request)
+
+
+def test_a_reward_kind_of_a_users_own_scores_a_run(project):
+    config = configured(project, "A reward kind", "scored")
+    assert reward_weights(config.rewards) == {"LengthReward": 0.5, "matches": 1.0}
+    run = go_on(config)
+    batch = batch_of(run, 1)
     for group in batch.groups:
         for rollout in group.rollouts:
             length = abs(len(rollout.completion.text) - 3)
@@ -121,8 +126,7 @@ def test_episodes_of_two_turns_train_and_go_on_to_the_same_bits_after_a_kill(pro
     killed = go_on(config)
     assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
     assert any(row["grad_norm"] > 0 for row in whole.metrics())
-    first = journal.read_batch(whole.store, whole.config, find_entry(whole.store, 0).request)
-    again = journal.read_batch(killed.store, killed.config, find_entry(killed.store, 0).request)
+    first, again = batch_of(whole, 0), batch_of(killed, 0)
     assert first.groups == again.groups
     for rollout in [rollout for group in first.groups for rollout in group.rollouts]:
         check_two_turns(rollout.completion)

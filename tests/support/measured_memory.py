@@ -10,7 +10,8 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.config import NewModelConfig, RunConfig
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.grpo import GRPO
+from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup
 
@@ -52,7 +53,8 @@ def measure(
             "training": {"max_completion_length": completion, "learning_rate": 1e-6, **training},
         }
     )
-    stepper = GRPOStepper(
+    stepper = TrlStepper(
+        GRPO(),
         config,
         model_path=str(folder),
         num_steps=3,

@@ -20,8 +20,8 @@ from trl import SFTConfig, SFTTrainer
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
-from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
-from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
+from mortal_steps.policy.algorithms.stepping.reproducible import reproducible_kernels
+from mortal_steps.policy.gpu import on_one_gpu
 from mortal_steps.policy.model_files.tokenizer import save_tokenizer
 from mortal_steps.policy.model_files.writing import any_generation_settings
 from mortal_steps.types import Problem

@@ -48,7 +48,7 @@ class Engine(Protocol):
     @abstractmethod
     def load(self, folder: Path) -> None:
         """Replace the weights, in place, by those of a published version's folder: a whole model,
-        or a LoRA adapter (`adapter_files.is_adapter`), which is computed with beside the model that
+        or a LoRA adapter (`model_files.is_adapter`), which is computed with beside the model that
         the engine was built with.
 
         Raises `EngineError` where the folder does not fit the model. Another error is a failure

@@ -31,11 +31,14 @@ from transformers import (
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.models.model_class import check_known, load_model
-from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import SampledTokens, context_length
-from mortal_steps.rollout.engines.held_tensors import read_files, tensors_in
+from mortal_steps.rollout.engines.model_files import (
+    is_adapter,
+    read_adapter_config,
+    tensor_shapes,
+    tensors_in,
+)
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
-from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
 from mortal_steps.rollout.engines.transformers_padding import check_padding
 from mortal_steps.rollout.engines.transformers_tensors import ComparesTensors
@@ -122,8 +125,6 @@ class TransformersEngine(ComparesTensors):
                 raise ValueError(
                     f"{name} is {shapes[name]} there, {tuple(tensor.shape)} in the model"
                 )
-        if read_files(own, folder):
-            return
         with torch.no_grad():
             for name, tensor in tensors_in(folder):
                 own[name].copy_(tensor)

@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS, read_adapter_config
+from mortal_steps.rollout.engines.model_files import ADAPTER_WEIGHTS, read_adapter_config
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 
@@ -26,7 +26,8 @@ class AdaptedModel:
         self.config = read_adapter_config(folder)
         config = LoraConfig.from_pretrained(str(folder))
         config.base_model_name_or_path = None  # as the actor calls it; peft would warn
-        adapted = get_peft_model(model, config).eval()
+        # In the type that the adapter is published in, which is the model's.
+        adapted = get_peft_model(model, config, autocast_adapter_dtype=False).eval()
         # The tensors that compute, by the names that they have in files.
         self._held: dict[str, torch.Tensor] = get_peft_model_state_dict(
             adapted, save_embedding_layers=False

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.rollout.engines.published_names import by_published_names
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
 from mortal_steps.rollout.weight_sync.published import PublishedTensors

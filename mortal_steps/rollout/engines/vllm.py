@@ -24,14 +24,18 @@ from typing import Any
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines import vllm_cpu, vllm_gpu, vllm_library
-from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import (
     Engine,
     SampledTokens,
     context_length,
     read_model_config,
 )
-from mortal_steps.rollout.engines.tensor_shapes import TensorShapes, check_shapes, tensor_shapes
+from mortal_steps.rollout.engines.model_files import (
+    TensorShapes,
+    check_shapes,
+    is_adapter,
+    tensor_shapes,
+)
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
 from mortal_steps.rollout.engines.vllm_library import supervised
 from mortal_steps.rollout.weight_sync.base import weight_sync
@@ -144,7 +148,7 @@ class VllmEngine(Engine):
             self._comparable |= vllm_weights.comparable_tensors(self._llm, published.folder)
         if not self._comparable:
             return {}
-        found = vllm_weights.held_tensors(self._llm, published, self._comparable)
+        found = vllm_weights.compare(self._llm, published, self._comparable)
         if all(found.values()):
             self._shapes, self._is_published = published.shapes, True
         return found

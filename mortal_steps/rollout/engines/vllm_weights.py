@@ -8,12 +8,9 @@ there is computed:
     load_weights    q_proj.weight -> qkv_proj.weight[:64].copy_(q)
     here            q_proj.weight -> sums_of(qkv_proj.weight[:64])
 
-What a model computes with before it writes it has no such digest: the tensors are then read again,
-and compared with what lies where they go.
-
-What vLLM turns into another form after loading (quantized layers, experts for some kernels) is not
-what the model says. Which tensors can be compared is found out when the engine starts, with the
-weights that vLLM has just read by itself.
+What vLLM turns into another form (quantized layers, experts for some kernels), or a model computes
+with before it writes it, has no such digest. Which tensors can be compared is found out when the
+engine starts, with the weights that vLLM has just read by itself.
 
 Names used here that vLLM does not publish: the worker's `model_runner`.
 """
@@ -30,14 +27,16 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mortal_steps.rollout.engines.held_tensors import is_held, tensors_in
+from mortal_steps.rollout.engines.model_files import tensors_in
 from mortal_steps.rollout.engines.vllm_adapter import AdapterWitness
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.weight_sync.tensor_digests import (
     Sums,
     digest_of,
+    dtype_of,
     read_sums,
     sums_of,
+    tensor_digests,
 )
 from mortal_steps.system.faults import ends_process
 
@@ -53,12 +52,6 @@ sums of a tensor that has these parts, and 0 elsewhere."""
 class Witness(AdapterWitness):
     """Methods that a worker of vLLM has beside its own (`worker_extension_cls`)."""
 
-    def compared(self, folder: str) -> dict[str, bool]:
-        """Of each tensor that has a place in this worker, by name, whether it is held there."""
-        comparison = _Comparison()
-        self._load(comparison, tensors_in(Path(folder)))
-        return comparison.found
-
     def held(self, forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, list[Held]]:
         """Of each tensor of such a type and shape, by name, what this worker holds in its place."""
         places = _Places()
@@ -66,41 +59,41 @@ class Witness(AdapterWitness):
             (name, torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
             for name, (dtype, shape) in forms.items()
         )
-        self._load(places, empty)
+        with torch.no_grad(), places:
+            self.model_runner.get_model().load_weights(places.naming(empty))
         return places.read()
 
-    def _load(self, mode: _Writes, pairs: Iterable[tuple[str, torch.Tensor]]) -> None:
-        with torch.no_grad(), mode:
-            self.model_runner.get_model().load_weights(mode.naming(pairs))
 
-
-class _Writes(TorchDispatchMode):  # type: ignore[misc]
-    """Writes nothing, but takes note of what would be written."""
+class _Places(TorchDispatchMode):  # type: ignore[misc]
+    """Where the parts of each tensor go that a model loads; nothing is written."""
 
     def __init__(self) -> None:
         super().__init__()
         self._name = ""
+        """Of the tensor that is being loaded."""
+        self._names: dict[int, str] = {}
+        """By the tensor's storage."""
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._parts: dict[str, list[tuple[Part, torch.Tensor]]] = defaultdict(list)
+        self._computed: set[str] = set()
+        """Names of tensors of which something else is written than a part."""
 
     def naming(
         self, pairs: Iterable[tuple[str, torch.Tensor]]
     ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Hand the tensors on, and know which of them is being loaded."""
         for name, tensor in pairs:
             self._name = name
-            self.begin(tensor)
+            self._tensors[name] = tensor
+            self._names[tensor.untyped_storage()._cdata] = name
             yield name, tensor
-
-    def begin(self, tensor: torch.Tensor) -> None:
-        """A tensor is about to be loaded."""
-
-    def note(self, held: torch.Tensor, given: torch.Tensor) -> None:
-        """`given` would be written over `held`."""
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         aten, kwargs = torch.ops.aten, kwargs or {}
         if operation is aten.copy_.default:
-            self.note(*args[:2])
+            self._note(*args[:2])
             return args[0]
         if operation in (aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default):
             return args[0]  # padding
@@ -110,40 +103,15 @@ class _Writes(TorchDispatchMode):  # type: ignore[misc]
             kwargs = {**kwargs, "device": "meta"}
         return operation(*args, **kwargs)
 
-
-class _Comparison(_Writes):
-    """Of each tensor, whether all of it is there already."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[str, bool] = {}
-
-    def note(self, held: torch.Tensor, given: torch.Tensor) -> None:
-        before = self.found.get(self._name, True)
-        self.found[self._name] = before and is_held(held, given)
-
-
-class _Places(_Writes):
-    """Where the parts of each tensor go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._tensors: dict[str, torch.Tensor] = {}
-        self._parts: dict[str, list[tuple[Part, torch.Tensor]]] = defaultdict(list)
-        self._computed: set[str] = set()
-        """Names of tensors of which something else is written than a part."""
-
-    def begin(self, tensor: torch.Tensor) -> None:
-        self._tensors[self._name] = tensor
-
-    def note(self, held: torch.Tensor, given: torch.Tensor) -> None:
-        whole = self._tensors[self._name]
-        of_it = given.untyped_storage()._cdata == whole.untyped_storage()._cdata
-        if of_it and given.shape == held.shape and given.dtype == whole.dtype:
+    def _note(self, held: torch.Tensor, given: torch.Tensor) -> None:
+        storage = given.untyped_storage()._cdata
+        name = self._names.get(storage, self._name)
+        whole = self._tensors[name]
+        if storage in self._names and given.shape == held.shape and given.dtype == whole.dtype:
             part = given.storage_offset(), tuple(given.shape), given.stride()
-            self._parts[self._name].append((part, held))
+            self._parts[name].append((part, held))
         else:
-            self._computed.add(self._name)
+            self._computed.add(name)
 
     def read(self) -> dict[str, list[Held]]:
         found, sums = [], []
@@ -179,77 +147,67 @@ def _assembled(whole: torch.Tensor, pieces: list[tuple[Part, torch.Tensor]]) -> 
 
 def comparable_tensors(llm: Any, folder: Path) -> frozenset[str]:
     """Names of the tensors that can be compared, asked of an engine that has just read them."""
-    try:
-        return frozenset(name for name, same in _answers(llm, folder).items() if same)
-    except Exception as error:
-        _raise_if_of_gpu(error)
-        # A layer whose weights have been packed takes no others; what it raises is its own.
-        logger.warning(
-            "vLLM's tensors cannot be compared with published ones; the probe's log-probabilities "
-            "alone prove its weights",
-            exc_info=True,
-        )
-        return frozenset()
+    forms = {
+        name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+        for name, tensor in tensors_in(folder)
+    }
+    held = _held_digests(llm, forms)
+    # Each in the type that vLLM holds it in; a published version has that type.
+    read = (
+        (name, tensor.to(dtype_of(held[name])))
+        for name, tensor in tensors_in(folder)
+        if name in held
+    )
+    return frozenset(name for name, digest in tensor_digests(read).items() if held[name] == digest)
 
 
-def _raise_if_of_gpu(error: Exception) -> None:
-    """Raise a fault of the GPU, or lack of its memory, anew: neither is the model's own."""
-    if ends_process(error) or isinstance(error, torch.OutOfMemoryError):
-        raise error
-
-
-def held_tensors(
-    llm: Any, published: PublishedTensors, comparable: frozenset[str]
-) -> dict[str, bool]:
+def compare(llm: Any, published: PublishedTensors, comparable: frozenset[str]) -> dict[str, bool]:
     """Of each tensor that can be compared, whether it is held as it was published."""
     forms = {
         name: (digest.partition(":")[0], published.shapes[name])
         for name, digest in published.digests.items()
         if name in comparable and name in published.shapes
     }
-    try:
-        digests, torn = _digests(llm, forms)
-    except Exception as error:  # what a `load_weights` raises that looks at values is its own
-        _raise_if_of_gpu(error)
-        logger.warning(
-            "vLLM's tensors are compared one by one: its model loads none without content",
-            exc_info=True,
-        )
-        digests, torn = {}, set()
-    found = published.matching(digests) | dict.fromkeys(torn, False)
-    rest = comparable.intersection(published.shapes) - found.keys()
-    if rest:
-        published.reread |= rest
-        answers = _answers(llm, published.folder)
-        found |= {name: same for name, same in answers.items() if name in rest}
-    return found
+    held = _held_digests(llm, forms)
+    return dict.fromkeys(forms.keys() - held.keys(), False) | published.matching(held)
 
 
-def _digests(
-    llm: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]]
-) -> tuple[dict[str, str], set[str]]:
-    """Digests of the tensors that the workers hold all of, by name; and the names of those of which
-    two of them hold different contents."""
+def _held_digests(llm: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, str]:
+    """Digests of the tensors, given by type and shape, that the workers hold all of, by name. One
+    of which two workers hold different contents has none."""
     parts: dict[str, dict[tuple[Part, ...], tuple[str, Sums]]] = defaultdict(dict)
-    digests, torn = {}, set()
-    for answer in llm.collective_rpc("held", args=(forms,)) if forms else ():
+    torn = set()
+    for answer in _answers(llm, forms):
         for name, entries in answer.items():
             for geometry, dtype, sums in entries:
                 if parts[name].setdefault(geometry, (dtype, sums)) != (dtype, sums):
                     torn.add(name)
+    digests = {}
     for name, contents in parts.items():
         shape = forms[name][1]
         size = sum(math.prod(part[1]) for geometry in contents for part in geometry)
         types = {dtype for dtype, _ in contents.values()}
-        if size == math.prod(shape) and len(types) == 1:
+        if name not in torn and size == math.prod(shape) and len(types) == 1:
             first, second = (sum(sums[i] for _, sums in contents.values()) for i in (0, 1))
             digests[name] = digest_of(getattr(torch, types.pop()), shape, (first, second))
-    return digests, torn
+    return digests
 
 
-def _answers(llm: Any, folder: Path) -> dict[str, bool]:
-    found: dict[str, bool] = {}
-    for answer in llm.collective_rpc("compared", args=(str(folder),)):
-        for name, same in answer.items():
-            found[name] = found.get(name, True) and same
-    return found
+def _answers(llm: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[Any]:
+    """What each worker holds; nothing of a model whose `load_weights` needs the tensors' content,
+    or takes none once its weights are packed."""
+    if not forms:
+        return []
+    try:
+        answers: list[Any] = llm.collective_rpc("held", args=(forms,))
+    except Exception as error:  # what a `load_weights` raises is its own
+        # A fault of the GPU, or lack of its memory, is not the model's own.
+        if ends_process(error) or isinstance(error, torch.OutOfMemoryError):
+            raise
+        logger.warning(
+            "vLLM's tensors cannot be compared with published ones; the probe's log-probabilities "
+            "alone prove its weights",
+            exc_info=True,
+        )
+        return []
+    return answers

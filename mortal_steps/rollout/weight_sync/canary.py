@@ -3,7 +3,7 @@
 Three checks guard against sampling with other weights than those asked for, which no metric shows:
 
 1. The folder: every file has the digest that was recorded when the version was published. It is
-   hashed beside loading, unless the digests of all tensors in it are compared.
+   hashed beside loading, unless all tensors in it are compared.
 2. The tensors: those that the engine holds have the digests of those that the actor had
    (`Engine.compare`), however little the log-probabilities differ.
 3. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
@@ -17,23 +17,19 @@ Three checks guard against sampling with other weights than those asked for, whi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import math
 import statistics
-from collections.abc import Collection
 from pathlib import Path
 
 from mortal_steps.config.rollout import HALF_PRECISION_MEAN, HALF_PRECISION_TOLERANCE
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
-from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.engines.model_files import is_adapter, names_by_file
 from mortal_steps.rollout.weight_sync.base import WeightSync
-from mortal_steps.rollout.weight_sync.compared import Compared
 from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held
 from mortal_steps.store import RunStore
-from mortal_steps.store.tensor_layout import Layout, layout_of
 from mortal_steps.types import WeightsRef
 
 logger = logging.getLogger(__name__)
@@ -42,89 +38,50 @@ PROBE_FILE = "probe.json"
 
 
 def load_weights(
-    store: RunStore,
-    engine: Engine,
-    sync: WeightSync,
-    weights: WeightsRef,
-    tolerance: float,
-    compared: Compared | None = None,
-) -> None:
+    store: RunStore, engine: Engine, sync: WeightSync, weights: WeightsRef, tolerance: float
+) -> list[str]:
     """Make the engine hold `weights`, which it takes by `sync`; whatever is raised, what it holds
     then must not be sampled with, and another version may be loaded.
 
-    Raises `CorruptFileError` for a folder that is not what was published, `EngineError` for one
-    that the engine cannot load, `WeightsMismatchError` if the canary fails.
+    Returns the names of a model's tensors that the canary alone speaks for. Raises
+    `CorruptFileError` for a folder that is not what was published, `EngineError` for one that the
+    engine cannot load, `WeightsMismatchError` if the canary fails.
     """
-    layouts = _layouts(store.path(weights.path))
-    with store.verifying_folder(weights.path, weights.sha256, but=layouts) as folder:
+    files = names_by_file(store.path(weights.path))
+    with store.verifying_folder(weights.path, weights.sha256, but=files) as folder:
         engine.check(folder)
         sync.load(engine, folder)
         published = published_in(folder)
         found = engine.compare(published)
         check_held(found, str(folder))
-    by_digest = published.by_digest(found)
-    if not all(is_compared(layout, by_digest) for layout in layouts.values()):
+    others = sorted(frozenset().union(*files.values()) - found.keys())
+    if others:
         store.verify_folder(weights.path, weights.sha256)
-    if compared is not None and not is_adapter(folder):
-        compared.tell(found, layouts.values())
-    by_name = bool(layouts) and all(is_compared(layout, found) for layout in layouts.values())
-    proven = by_name or published.is_whole
-    check_probe_in(engine, folder, tolerance, proven=proven)
+    proven = (bool(files) and not others) or published.is_whole
+    check_probe(engine, folder, tolerance, proven=proven)
+    return [] if is_adapter(folder) else others
 
 
 def published_in(folder: Path) -> PublishedTensors:
-    """The tensors in a version's folder."""
-    path = folder / PROBE_FILE
-    digests = published_digests(path.read_bytes()) if path.exists() else {}
+    """The tensors in a version's folder. A damaged probe has no digests; `check_probe` refuses
+    it."""
+    try:
+        digests = dict(json.loads((folder / PROBE_FILE).read_bytes())["tensors"])
+    except (OSError, ValueError, KeyError, TypeError):
+        digests = {}
     return PublishedTensors(folder=folder, digests=digests)
 
 
-def published_digests(probe: bytes) -> dict[str, str]:
-    """Digest of each tensor, as the content of a probe's file has them; none of a damaged one,
-    which `check_probe` refuses."""
-    try:
-        return dict(json.loads(probe)["tensors"])
-    except (ValueError, KeyError, TypeError):
-        return {}
-
-
-def is_compared(layout: Layout, found: Collection[str]) -> bool:
-    """Whether these are names of all tensors in a file. It need not be hashed where they are of
-    those whose digest was met."""
-    return all(place.name in found for place in layout.places)
-
-
-def _layouts(folder: Path) -> dict[str, Layout]:
-    """Of the folder's safetensors by name, but for damaged ones, which their digest tells."""
-    found = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        with contextlib.suppress(CorruptFileError, OSError):
-            found[path.name] = layout_of(path)
-    return found
-
-
-def check_probe_in(engine: Engine, folder: Path, tolerance: float, *, proven: bool) -> None:
+def check_probe(engine: Engine, folder: Path, tolerance: float, *, proven: bool) -> None:
     """Raise `WeightsMismatchError` unless the engine scores the folder's probe as the actor did.
 
     `tolerance` is in nats. With `proven`, every tensor has been compared with the published one.
     Raises `CorruptFileError` for a folder without a probe.
     """
-    try:
-        probe = (folder / PROBE_FILE).read_bytes()
-    except OSError as error:
-        raise CorruptFileError(f"{folder / PROBE_FILE} is no probe: {error!r}") from None
-    check_probe(engine, probe, tolerance, str(folder), proven=proven)
-
-
-def check_probe(
-    engine: Engine, probe: bytes, tolerance: float, origin: str, *, proven: bool
-) -> None:
-    """Check as `check_probe_in` does, with the content of the probe's file; `origin` names the
-    folder."""
-    token_ids, expected = _read_probe(probe, f"{origin}/{PROBE_FILE}")
+    token_ids, expected = _read_probe(folder / PROBE_FILE)
     if not all(map(math.isfinite, expected)):
         raise WeightsMismatchError(
-            f"the actor's own logprobs of the probe are not finite in {origin}: its weights have "
+            f"the actor's own logprobs of the probe are not finite in {folder}: its weights have "
             "diverged. Fork the run at a checkpoint before that version (`mortal fork`), with a "
             "lower training.learning_rate or training.trl.max_grad_norm"
         )
@@ -143,7 +100,7 @@ def check_probe(
     mean, largest = statistics.fmean(differences), max(differences)
     if not mean <= mean_allowed or not (are_near or proven):
         raise WeightsMismatchError(
-            f"the engine does not compute with the weights of {origin}: its logprobs of the probe "
+            f"the engine does not compute with the weights of {folder}: its logprobs of the probe "
             f"differ from the actor's by {mean:.3g} nats on average, allowed {mean_allowed:g}, and "
             f"by up to {largest:.3g} (rollout.canary_tolerance). Try another rollout.weight_sync; "
             "or, if the two compute in different precision, continue with a wider tolerance: "
@@ -154,15 +111,15 @@ def check_probe(
             "the engine's logprobs of the probe differ from the actor's by up to %.3g nats in %s, "
             "and by %.3g on average (at most %g): this is rounding, since every tensor is the one "
             "that was published",
-            *(largest, origin, mean, mean_allowed),
+            *(largest, folder, mean, mean_allowed),
         )
 
 
-def _read_probe(content: bytes, path: str) -> tuple[list[int], list[float]]:
+def _read_probe(path: Path) -> tuple[list[int], list[float]]:
     try:
-        probe = json.loads(content)
+        probe = json.loads(path.read_bytes())
         token_ids, logprobs = list(probe["token_ids"]), list(probe["logprobs"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptFileError(f"{path} is no probe: {error!r}") from None
     if len(logprobs) != len(token_ids) - 1 or not logprobs:
         raise CorruptFileError(

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2
 from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
 from mortal_steps.policy.model_files.exporting import Export, export_model
 from mortal_steps.policy.on_disk.weights import weights_digest
-from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
+from mortal_steps.rollout.engines.model_files import tensor_shapes
 from tests.support.policy.parity import check_parity
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import make_run, train_until_killed

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from mortal_steps.policy.algorithms.stepping.rounding import rounded
+from mortal_steps.policy.algorithms.stepping.scoring import rounded
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.rollout.weight_sync.canary import HALF_PRECISION_TOLERANCE
 from mortal_steps.types import WeightsRef

@@ -14,7 +14,7 @@ from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
 from mortal_steps.report.log_repair import restore_logs
-from mortal_steps.rollout.engines.adapter_files import is_adapter
+from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
 from tests.support.bare_flow import InProcess, one_thread
 from tests.support.damage import flip_a_byte

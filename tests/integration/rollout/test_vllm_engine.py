@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
+from mortal_steps.rollout.engines.model_files import check_shapes, tensor_shapes
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,

@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.policy.model_files.exporting import Export, export_model
 from mortal_steps.policy.on_disk.weights import path_of, weights_digest
-from mortal_steps.rollout.engines.adapter_files import is_adapter
+from mortal_steps.rollout.engines.model_files import is_adapter
 from tests.support.policy.fixtures import model_path, one_thread
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import ADAPTER, SETUPS, make_run

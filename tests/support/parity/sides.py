@@ -20,10 +20,9 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.algorithms.grpo import stepper as grpo
-from mortal_steps.policy.algorithms.rloo import stepper as rloo
 from mortal_steps.policy.algorithms.stepping import digests
-from mortal_steps.policy.algorithms.stepping.randomness import prefer_reproducible_kernels
+from mortal_steps.policy.algorithms.stepping import stepper as stepping
+from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproducible_kernels
 from mortal_steps.policy.on_disk import checkpoints, weights
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
@@ -32,9 +31,6 @@ from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Recorder, run_stock
 
 UPDATES, OUTCOME, REFUSED = "updates", "outcome.json", "refused"
-
-
-STEPPERS = {"grpo": (grpo, "GRPOStepper"), "rloo": (rloo, "RLOOStepper")}
 
 
 def configuration(case: Case) -> RunConfig:
@@ -69,7 +65,7 @@ def stock(case: Case, folder: Path, model: Path) -> None:
 def actor(case: Case, folder: Path, model: Path, kill: tuple[str, int] | None) -> None:
     """The actor from where the run directory stands; kills its own process if told so."""
     with _quietly(folder):
-        _let_steppers_tell(case.algorithm["type"], folder, kill)
+        _let_steppers_tell(folder, kill)
         run = make_run(folder / "run", configuration(case), str(model), num_steps=case.num_steps)
         trainer = run.actor()
         done = sum(1 for _ in run.store.path("steps").glob("*/result.json"))
@@ -107,12 +103,11 @@ class _Digests(Recorder):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _let_steppers_tell(algorithm: str, folder: Path, kill: tuple[str, int] | None) -> None:
-    module, name = STEPPERS[algorithm]
+def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
     place, count = kill or ("", 0)
     recorder = _Digests(folder, count if place == "update" else None)
 
-    class TellingStepper(getattr(module, name)):  # type: ignore[misc]
+    class TellingStepper(stepping.TrlStepper):
         calls = 0
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -135,7 +130,7 @@ def _let_steppers_tell(algorithm: str, folder: Path, kill: tuple[str, int] | Non
                 if TellingStepper.calls == count:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-    setattr(module, name, TellingStepper)
+    stepping.TrlStepper = TellingStepper  # type: ignore[misc]
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
         "quantization_config": quantization(config.model.quantization),
         "callbacks": [recorder],
     }
-    build = {"grpo": stock_grpo, "rloo": stock_rloo}[config.algorithm.type]
+    build = stock_rloo if config.algorithm.type == "rloo" else stock_grpo
     trainer = build(config, options, rollouts, arguments)
     trainer.train()
     recorder.trainer = trainer

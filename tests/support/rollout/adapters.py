@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.writing import adapter_tensors, save_adapter
-from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS
+from mortal_steps.rollout.engines.model_files import ADAPTER_WEIGHTS
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef

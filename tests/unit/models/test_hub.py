@@ -17,7 +17,7 @@ from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models import hub
 from mortal_steps.orchestration.opening import create_run, open_run
 from mortal_steps.orchestration.settling import settle
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import find_run
@@ -115,7 +115,7 @@ def test_an_adapter_names_its_base_by_commit(cache, tmp_path):
     config = RunConfig(model=model, training=lora, rewards=rewards)
     folder = hub.model_folder(NAME, model)
     assert Path(folder).name == SECOND
-    stepper = GRPOStepper(config, model_path=folder, num_steps=1, output_dir=tmp_path / "logs")
+    stepper = GRPO().stepper(config, model_path=folder, num_steps=1, output_dir=tmp_path / "logs")
     stepper.begin()
     stepper.save_final(tmp_path / "final")
     adapter = (tmp_path / "final" / "adapter_config.json").read_text()

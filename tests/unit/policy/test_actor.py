@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
 from mortal_steps.policy import journal
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.types import Completion, GeneratedShard, ScoredRollouts
 from tests.support.damage import flip_a_byte
@@ -148,9 +148,9 @@ def test_the_gpu_is_free_of_the_actors_cache_when_an_engine_wakes_or_starts(
     run = make_run(tmp_path / "run", make_config(rollout=rollout), model_path)
     actor, calls = run.actor(), []
     monkeypatch.setattr("mortal_steps.policy.gpu.empty_cache", lambda: calls.append("emptied"))
-    take = GRPOStepper.train_step
+    take = TrlStepper.train_step
     monkeypatch.setattr(
-        GRPOStepper,
+        TrlStepper,
         "train_step",
         lambda *args, **kw: (calls.append("trained"), take(*args, **kw))[1],
     )

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from mortal_steps.policy.algorithms.stepping.attention import attend_reproducibly
+from mortal_steps.policy.algorithms.stepping.reproducible import attend_reproducibly
 
 OF_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 IDS = torch.tensor([[5, 8, 9, 30, 40, 22], [0, 0, 11, 6, 7, 12]])

@@ -7,7 +7,7 @@ import torch
 
 from mortal_steps.errors import DivergedError, WeightsMismatchError
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.algorithms.stepping.divergence import check_finite
+from mortal_steps.policy.algorithms.stepping.model_checks import check_finite
 from mortal_steps.rollout.weight_sync.canary import check_probe
 from tests.support.policy.rollouts import make_batch, make_config
 
@@ -26,7 +26,8 @@ def test_metrics_alone_are_no_divergence():
     check_finite(torch.nn.Linear(2, 2), 3, ["grad_norm"])
 
 
-def test_what_the_actor_cannot_score_is_not_the_engines_fault():
-    probe = json.dumps({"token_ids": [3, 4], "logprobs": [float("nan")]}).encode()
-    with pytest.raises(WeightsMismatchError, match=r"actor's own .* weights/v1: .* diverged"):
-        check_probe(None, probe, 1e-3, "weights/v1", proven=True)
+def test_what_the_actor_cannot_score_is_not_the_engines_fault(tmp_path):
+    probe = {"token_ids": [3, 4], "logprobs": [float("nan")]}
+    (tmp_path / "probe.json").write_text(json.dumps(probe))
+    with pytest.raises(WeightsMismatchError, match=r"actor's own .* diverged"):
+        check_probe(None, tmp_path, 1e-3, proven=True)

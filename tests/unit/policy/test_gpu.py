@@ -9,8 +9,7 @@ from trl import GRPOConfig
 from mortal_steps.compute import devices
 from mortal_steps.config import RunConfig
 from mortal_steps.policy.algorithms.stepping.options import our_options
-from mortal_steps.policy.algorithms.stepping.place import on_cpu_beside_gpu
-from mortal_steps.policy.gpu import has_bfloat16, why_unused
+from mortal_steps.policy.gpu import has_bfloat16, on_cpu_beside_gpu, why_unused
 from mortal_steps.system import gpus
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, GPT2Config, GraniteMoeConfig, GraniteMoeForCausalLM
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from tests.support.policy.rollouts import make_batch, make_config
 
@@ -61,7 +61,7 @@ def test_a_loss_of_the_router_that_fails_is_named_with_the_remedy(model_path, tm
     GraniteMoeForCausalLM(experts).save_pretrained(tmp_path / "model")
 
     def begun(**training):
-        stepper = GRPOStepper(
+        stepper = GRPO().stepper(
             make_config(**training),
             model_path=str(tmp_path / "model"),
             num_steps=1,

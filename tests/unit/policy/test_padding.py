@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.grpo import GRPO
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_config
 
@@ -12,7 +12,7 @@ PROBE = [5, 8, 9, 30, 40, 22, 11, 6]
 @pytest.mark.parametrize(("architecture", "tells"), [("gpt2", True), ("llama", False)])
 def test_learned_positions_are_told_of_and_others_are_not(architecture, tells, tmp_path):
     build(architecture, tmp_path / "model")
-    stepper = GRPOStepper(
+    stepper = GRPO().stepper(
         make_config(), model_path=str(tmp_path / "model"), num_steps=1, output_dir=tmp_path
     )
     stepper.begin()

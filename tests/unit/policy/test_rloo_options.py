@@ -9,8 +9,8 @@ from mortal_steps.config.marks import Affects, trl_options_decided
 from mortal_steps.config.trl_options import options_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.algorithms.rloo import RLOO
-from mortal_steps.policy.algorithms.rloo.options import LACKING, build_trl_config
+from mortal_steps.policy.algorithms.rloo import LACKING, RLOO
+from mortal_steps.policy.algorithms.stepping.options import build_options
 from tests.support.policy.rollouts import make_config
 
 VLLM = {"engine": "vllm"}
@@ -37,7 +37,7 @@ def test_the_keys_of_training_and_of_the_algorithm_reach_trl(tmp_path):
         rollout={"temperature": 0.6},
         trl={"mask_truncated_completions": True, "optim": "sgd"},
     )
-    built = build_trl_config(config, num_steps=10, output_dir=tmp_path)
+    built = build_options(config, algorithm_of(config), num_steps=10, output_dir=tmp_path)
     assert (built.normalize_advantages, built.reward_clip_range) == (True, (-1, 1))
     assert (built.beta, built.epsilon, built.epsilon_high) == (0.1, 0.3, 0.4)
     assert (built.num_iterations, built.max_steps, built.temperature) == (3, 30, 0.6)
@@ -46,9 +46,8 @@ def test_the_keys_of_training_and_of_the_algorithm_reach_trl(tmp_path):
 
 
 def test_defaults_are_those_of_the_documentation(tmp_path):
-    built = build_trl_config(
-        RunConfig(algorithm={"type": "rloo"}), num_steps=1, output_dir=tmp_path
-    )
+    config = RunConfig(algorithm={"type": "rloo"})
+    built = build_options(config, RLOO(), num_steps=1, output_dir=tmp_path)
     assert (built.beta, built.num_generations, built.normalize_advantages) == (0.0, 4, False)
     assert (RLOOConfig.beta, RLOOConfig.num_generations) == (0.05, 2)
 

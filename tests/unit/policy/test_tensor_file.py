@@ -2,14 +2,17 @@
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.policy.model_files import writing
 from mortal_steps.policy.model_files.staging import copied, pieces_of
-from mortal_steps.policy.model_files.tensor_file import digest_of_tensors, write_tensors
+from mortal_steps.policy.model_files.tensor_file import (
+    TYPE_NAMES,
+    digest_of_tensors,
+    write_tensors,
+)
 from mortal_steps.store.digests import digest_of_file
-from mortal_steps.store.tensor_layout import TYPE_NAMES
 from tests.support.parity.architectures import ARCHITECTURES, SHAPE
 
 
@@ -108,3 +111,21 @@ def test_a_tensor_on_a_cpu_is_written_from_its_own_memory():
     tensor = torch.randn(6, 8)
     (piece,) = pieces_of(tensor)
     assert piece.data_ptr() == tensor.data_ptr()
+
+
+TENSORS = {
+    "b.weight": torch.arange(6, dtype=torch.float32).view(2, 3),
+    "a.weight": torch.arange(5, dtype=torch.float32),
+    "größe": torch.ones(2, dtype=torch.bfloat16),
+    "a.half": torch.ones(3, dtype=torch.float16),
+    "empty": torch.empty(0, 4),
+    "scalar": torch.tensor(3.5),
+    "counts": torch.arange(3),
+    "mask": torch.tensor([True, False]),
+}
+
+
+@pytest.mark.parametrize("chosen", [TENSORS, {"a.weight": TENSORS["a.weight"]}, {}])
+def test_the_order_and_the_filling_are_the_librarys(tmp_path, chosen):
+    write_tensors(tmp_path / "ours", chosen)
+    assert (tmp_path / "ours").read_bytes() == save(dict(chosen), metadata={"format": "pt"})

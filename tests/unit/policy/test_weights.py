@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig, Qwen3
 from mortal_steps.config import NewModelConfig
 from mortal_steps.data.kept import keep_problems
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.store import RunStore
@@ -27,7 +27,9 @@ ADAPTER = {"use_lora": True, "lora": {"dropout": 0.2, "publish": "adapter"}}
 def make_stepper(model_path, folder, num_steps=2, **training):
     """A stepper that has taken so many steps, and could take one more."""
     config = make_config(learning_rate=1e-2, **training)
-    stepper = GRPOStepper(config, model_path=model_path, num_steps=num_steps + 1, output_dir=folder)
+    stepper = GRPO().stepper(
+        config, model_path=model_path, num_steps=num_steps + 1, output_dir=folder
+    )
     stepper.begin()
     for step in range(num_steps):
         stepper.train_step(make_batch(config, step), seed=step)
@@ -98,7 +100,7 @@ def test_a_published_adapter_is_the_policy_beside_its_base(model_path, tmp_path,
 
 def test_version_0_is_the_model_itself(model_path, tmp_path, store):
     for name, training in {"full": {}, "lora": LORA}.items():
-        stepper = GRPOStepper(
+        stepper = GRPO().stepper(
             make_config(**training), model_path=model_path, num_steps=1, output_dir=tmp_path
         )
         stepper.begin()
@@ -160,7 +162,7 @@ def test_scoring_and_exporting_leave_no_trace(model_path, tmp_path, training):
     config = make_config(**training)
     outcomes = []
     for disturbed in (False, True):
-        stepper = GRPOStepper(
+        stepper = GRPO().stepper(
             config, model_path=model_path, num_steps=2, output_dir=tmp_path / "out"
         )
         stepper.begin()
@@ -238,9 +240,9 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
     config = make_config()
     problems = [Problem(id="a", prompt=prompt), Problem(id="b", prompt="zzz")]
     keep_problems(store, problems, [])
-    tokenizer = GRPOStepper(
-        config, model_path=model_path, num_steps=1, output_dir=tmp_path
-    ).tokenizer
+    tokenizer = (
+        GRPO().stepper(config, model_path=model_path, num_steps=1, output_dir=tmp_path).tokenizer
+    )
     probe = weights.probe_tokens(store, tokenizer, {}, config.model.max_model_len)
     assert len(probe) == length
     assert probe[: len(start)] == start
@@ -256,7 +258,7 @@ def test_a_run_without_problems_has_no_probe(store):
 
 def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(ModelError, match=r"no usable model at .*nowhere"):
-        GRPOStepper(
+        GRPO().stepper(
             make_config(),
             model_path=str(tmp_path / "nowhere"),
             num_steps=1,
@@ -268,11 +270,11 @@ def test_a_model_without_tokenizer_is_named(model_path, tmp_path):
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         shutil.copy(f"{model_path}/{name}", tmp_path / name)
     with pytest.raises(ModelError, match="has no tokenizer; save one there"):
-        GRPOStepper(make_config(), model_path=str(tmp_path), num_steps=1, output_dir=tmp_path)
+        GRPO().stepper(make_config(), model_path=str(tmp_path), num_steps=1, output_dir=tmp_path)
 
 
 def test_a_model_without_weights_is_named(tmp_path):
     build_model(tmp_path, NewModelConfig(), seed=0)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="cannot load the model"):
-        GRPOStepper(make_config(), model_path=str(tmp_path), num_steps=1, output_dir=tmp_path)
+        GRPO().stepper(make_config(), model_path=str(tmp_path), num_steps=1, output_dir=tmp_path)

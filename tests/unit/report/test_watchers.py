@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mortal_steps.config import RunConfig
 from mortal_steps.report.watch import found_by, watchers_of
 from mortal_steps.report.watchers.base import Episodes, Seen
-from mortal_steps.report.watchers.reward_flat import EQUAL
+from mortal_steps.report.watchers.rewards import EQUAL
 
 NOISE = itertools.cycle([0.02, -0.03, 0.01, 0.0, -0.01, 0.03, -0.02])
 

@@ -90,7 +90,7 @@ def test_an_adapter_is_proven_where_its_tensors_were_compared(published, engine,
     """And not where the engine only could have compared some."""
     store, versions, _ = published
     found = []
-    monkeypatch.setattr(canary, "check_probe_in", lambda *_, proven: found.append(proven))
+    monkeypatch.setattr(canary, "check_probe", lambda *_, proven: found.append(proven))
     sync(store, engine, versions[1])
     monkeypatch.setattr(engine, "compare", lambda published: {})
     sync(store, engine, versions[1])

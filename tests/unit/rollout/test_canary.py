@@ -25,25 +25,30 @@ class Scorer:
         return self._found
 
 
-def check(differences, dtype="bfloat16", *, proven, logprob=LIKELY, tolerance=1e-3):
-    expected = [logprob] * len(differences)
-    probe = json.dumps({"token_ids": [3] * (len(expected) + 1), "logprobs": expected})
-    engine = Scorer(differences, dtype, logprob)
-    check_probe(engine, probe.encode(), tolerance, "weights/v1", proven=proven)
+@pytest.fixture
+def check(tmp_path):
+    def check(differences, dtype="bfloat16", *, proven, logprob=LIKELY, tolerance=1e-3):
+        expected = [logprob] * len(differences)
+        probe = {"token_ids": [3] * (len(expected) + 1), "logprobs": expected}
+        (tmp_path / "probe.json").write_text(json.dumps(probe))
+        engine = Scorer(differences, dtype, logprob)
+        check_probe(engine, tmp_path, tolerance, proven=proven)
+
+    return check
 
 
-def test_one_token_that_is_far_off_is_logged_where_every_tensor_was_compared(caplog):
+def test_one_token_that_is_far_off_is_logged_where_every_tensor_was_compared(check, caplog):
     with caplog.at_level(logging.WARNING):
         check(ROUNDED, proven=True)
     assert "up to 0.32 nats" in caplog.text
 
 
-def test_it_is_refused_where_the_tensors_were_not_compared():
+def test_it_is_refused_where_the_tensors_were_not_compared(check):
     with pytest.raises(WeightsMismatchError, match=r"by up to 0\.32.*mortal resume"):
         check(ROUNDED, proven=False)
 
 
-def test_rare_tokens_may_be_farther_off(caplog):
+def test_rare_tokens_may_be_farther_off(check, caplog):
     check([1.5, *[0.01] * 62], proven=False, logprob=RARE)
     with pytest.raises(WeightsMismatchError):
         check([2.0, *[0.01] * 62], proven=False, logprob=RARE)
@@ -55,12 +60,12 @@ def test_rare_tokens_may_be_farther_off(caplog):
     ("differences", "dtype"),
     [([0.12] * 64, "bfloat16"), ([0.0, math.nan], "bfloat16"), ([0.002] * 8, "float32")],
 )
-def test_a_mean_beyond_the_tolerance_is_refused(differences, dtype, proven):
+def test_a_mean_beyond_the_tolerance_is_refused(check, differences, dtype, proven):
     with pytest.raises(WeightsMismatchError, match="nats on average"):
         check(differences, dtype, proven=proven)
 
 
-def test_a_wider_tolerance_lets_it_pass():
+def test_a_wider_tolerance_lets_it_pass(check):
     check([0.12] * 64, proven=False, tolerance=0.2)
     check([0.002] * 8, "float32", proven=False, tolerance=0.01)
     check([0.4, *[0.0] * 8], proven=False, tolerance=0.5)

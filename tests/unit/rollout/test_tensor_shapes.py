@@ -3,8 +3,7 @@
 import pytest
 
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines.held_tensors import tensors_in
-from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
+from mortal_steps.rollout.engines.model_files import check_shapes, tensor_shapes, tensors_in
 from tests.support.rollout.tiny_model import build_tiny_model, with_tensors_to_spare
 
 

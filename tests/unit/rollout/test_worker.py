@@ -267,3 +267,17 @@ def test_without_vllm_the_error_names_the_interpreter_setting(store, model_a, mo
     monkeypatch.setattr(os, "environ", dict(os.environ))  # what it sets for vLLM is forgotten
     with pytest.raises(EngineError, match=r"compute\.local\.rollout\.python"):
         worker_for(store, model_a, engine="vllm").start()
+
+
+def test_the_log_says_once_what_is_not_compared(worker, v0, caplog, monkeypatch):
+    def sync_twice():
+        for _ in range(2):
+            worker._loaded = None
+            worker.sync_weights(weights=v0)
+
+    with caplog.at_level(logging.INFO):
+        sync_twice()
+    assert caplog.text.count("all tensors of a version are compared") == 1
+    monkeypatch.setattr(worker._engine, "compare", lambda published: {})
+    sync_twice()
+    assert caplog.text.count("alone are their proof") == 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,9 @@ from peft import PeftModel
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME
 
-from mortal_steps.policy.model_files.restore import (
-    load_adapter,
-    load_model,
-    restore_types,
-)
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
+from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
 
 logger = logging.getLogger(__name__)
 
@@ -38,22 +36,35 @@ NO_METRICS = {"step_time", "epoch", "step"}
 class Stepped(Trainer):
     """What makes one of TRL's trainers, named after it among the bases, be run from outside."""
 
+    algorithm: TrlHooks
+    """The run's algorithm with its settings."""
     recorded: dict[str, list[Any]]
-    """Columns of the batch being trained on (`recorded.columns`)."""
+    """Columns of the rollouts being trained on (`columns`)."""
     renewed_at: int | None = None
     """Optimizer updates behind a checkpoint that another configuration wrote."""
 
-    def update(self, row_names: Sequence[str]) -> None:
-        """One optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging."""
-        # TRL takes a batch out of `recorded` when one is due; of its inputs it only names the rows
-        # that it warns about.
-        inputs = [{"prompt": name} for name in row_names]
+    def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
+        """Accept a batch to train on, and return its rows, each with its `prompt`.
+
+        Rollouts are taken out of `recorded` when TRL would sample. Of their rows it only names
+        those that it warns about.
+        """
+        if isinstance(batch, RowBatch):
+            return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
+        self.recorded = columns(batch, self.args.max_completion_length)
+        return [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]
+
+    def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Make one optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging.
+
+        Every micro-step is given all rows, as TRL's trainers expect: `_prepare_inputs` selects.
+        """
         num_micro_steps = self.args.gradient_accumulation_steps
         self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
         for micro_step in range(num_micro_steps):
             is_last = micro_step + 1 == num_micro_steps
             self.accelerator.gradient_state._set_sync_gradients(is_last)
-            self._count_loss(self.training_step(self.model_wrapped, inputs, None))
+            self._count_loss(self.training_step(self.model_wrapped, rows, None))
             if not is_last:
                 self.control = self.callback_handler.on_substep_end(
                     self.args, self.state, self.control
@@ -120,6 +131,31 @@ class Stepped(Trainer):
         self.lr_scheduler.step()
         self.state.global_step = self.renewed_at
         self.state.compute_steps(self.args, self.args.max_steps)
+
+
+def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:
+    """Return the batch as GRPOTrainer's `rollout_func` does: one row per rollout, in group and
+    generation order.
+
+    Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them.
+    There is an `env_mask` where an environment has tokens in the batch: TRL keeps those out of the
+    loss, of its weights and of the lengths it logs.
+    """
+    rows = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
+    completions = [rollout.completion for _, rollout in rows]
+    end = max_completion_length
+    recorded: dict[str, list[Any]] = {
+        "prompt_ids": [
+            list(group.prompt_ids if completion.prompt_ids is None else completion.prompt_ids)
+            for (group, _), completion in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": [list(completion.token_ids[:end]) for completion in completions],
+        "logprobs": [list(completion.logprobs[:end]) for completion in completions],
+        "recorded_rewards": [dict(rollout.rewards) for _, rollout in rows],
+    }
+    if any(completion.num_sampled < len(completion.token_ids) for completion in completions):
+        recorded["env_mask"] = [completion.loss_mask[:end] for completion in completions]
+    return recorded
 
 
 class SetUpDone(Exception):

@@ -21,7 +21,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
-from mortal_steps.policy.algorithms.stepping.without_weights import without_weights
+from mortal_steps.policy.algorithms.stepping.model_options import without_weights
 from mortal_steps.system.gpus import has_gpu
 
 KEY = "training.lora.target_modules"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from transformers import AutoConfig, PreTrainedModel
+from typing import Any
 
-from mortal_steps.config import RunConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.trl_options import loading_options
 from mortal_steps.errors import ConfigError
-from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.hub import is_hub_model, tokenizer_folder
 from mortal_steps.models.model_class import trained_class
-from mortal_steps.policy.algorithms.stepping.without_weights import without_weights
 
 CAST = "cast_lm_head_to_fp32"
 ROUTER = "router_aux_loss_coef"
@@ -71,3 +73,23 @@ def _why_no_cast(model: PreTrainedModel, is_adapted: bool) -> str | None:
             "and the model has elsewhere"
         )
     return None
+
+
+def without_weights(model: ModelConfig) -> PreTrainedModel:
+    """The model as it is trained, its parameters on torch's device `meta`. Raises `ModelError` if
+    its configuration cannot be read."""
+    remote = model.trust_remote_code
+    if model.new is not None:
+        # Imported where used: few models are new.
+        from mortal_steps.policy.starting_model.new_model import shape_of
+
+        shape: Any = shape_of(model.new)
+    else:
+        shape = AutoConfig.from_pretrained(tokenizer_folder(model), trust_remote_code=remote)
+    kind = trained_class(shape)
+    with torch.device("meta"):
+        if kind is AutoModelForCausalLM:
+            built: PreTrainedModel = kind.from_config(shape, trust_remote_code=remote)
+        else:
+            built = kind(shape)
+    return built

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
+import trl
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import Trainer, TrainingArguments
 from transformers.utils import is_liger_kernel_available
@@ -29,10 +30,8 @@ from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.models.local_folder import read_type
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
-from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
-from mortal_steps.policy.gpu import has_bfloat16
-
-Built = TypeVar("Built", bound=TrainingArguments)
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
 
 WORTH_A_WARNING = 0.9
 """Share of weights that an update changes below which a warning is due."""
@@ -41,16 +40,18 @@ NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
 
-def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) -> tuple[str, ...]:
-    """`build` TRL's configuration of a run and drop it; a sentence for each option without effect,
-    and for a count that TRL takes otherwise.
+def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
+    """Build TRL's configuration of a run and drop it; return a sentence for each option without
+    effect, and for a count that TRL takes otherwise.
 
     May run on a machine without the actor's GPU and packages: what only there could be refused
     passes here. Raises what `check_model_options` raises.
     """
     away = config.compute.backend == "modal"
     elsewhere = away and not torch.cuda.is_available()
-    built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
+    built = build_options(
+        config, algorithm, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere
+    )
     lora_config(config)
     if away and config.model.quantization:
         raise ConfigError(
@@ -69,35 +70,45 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
 
 def build_options(
     config: RunConfig,
-    kind: type[Built],
+    algorithm: TrlHooks,
     *,
     num_steps: int,
     output_dir: Path,
     use_cpu: bool = False,
     autocast: bool | None = None,
-) -> Built:
-    """TRL's configuration of a run of `num_steps` train steps. Raises `ConfigError`.
+) -> Any:
+    """Build TRL's configuration of a run of `num_steps` train steps. Raises `ConfigError`.
 
-    It is of this `kind`. Keys that belong to an option that it has not are left alone.
+    Keys that belong to an option that the algorithm's configuration does not have are left alone.
     `autocast` is whether matrices are multiplied in bfloat16 where the configuration says nothing
     about it; by default that is TRL's own default on a GPU, and off on the CPU.
     """
+    kind: type[TrainingArguments] = getattr(trl, algorithm.trl_config)
+    own = algorithm.options()
     given = config.training.trl
+    for option in given:
+        if option in own:
+            raise ConfigError(f"training.trl.{option} is set by algorithm.{option}; use that")
     check_names(given, kind.__name__)
     _check_types(given, kind)
     chosen = {name: value for name, value in given.items() if not idleness(name)}
-    ours = our_options(config, kind, num_steps=num_steps, output_dir=output_dir)
+    ours = our_options(config, kind, num_steps=num_steps, output_dir=output_dir) | own
     # Said where there is nothing else, or transformers refuses autocast.
     ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
     if autocast is not None:
         ours["bf16"] = autocast and not chosen.get("fp16")
-    place = {} if ours["use_cpu"] else on_one_gpu()
-    loading = ours["model_init_kwargs"] | place | loading_options(chosen)
+    device = {} if ours["use_cpu"] else on_one_gpu()
+    loading = ours["model_init_kwargs"] | device | loading_options(chosen)
     chosen = chosen | {"model_init_kwargs": loading}
     try:
-        return _construct(kind, ours | chosen)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            built = kind(**(ours | chosen))
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise ConfigError(_explain(error, kind, ours, chosen)) from error
+        keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in given.items())
+        raise ConfigError(f"{keys or 'training'}: {kind.__name__} refuses this: {error}") from error
+    algorithm.check_built(config, built)
+    return built
 
 
 def our_options(
@@ -208,12 +219,6 @@ def _saved_type(config: RunConfig) -> str | None:
         return None
 
 
-def _construct(kind: type[Built], options: dict[str, Any]) -> Built:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        return kind(**options)
-
-
 def _check_types(chosen: dict[str, Any], kind: type[TrainingArguments]) -> None:
     # They are plain dataclasses, which take any value of any type and fail much later.
     hints = get_type_hints(kind)
@@ -224,23 +229,6 @@ def _check_types(chosen: dict[str, Any], kind: type[TrainingArguments]) -> None:
         except ValidationError as error:
             reason = in_plain_words(error.errors()[0]["msg"])
             raise ConfigError(f"training.trl.{name} = {value!r}: {reason}") from None
-
-
-def _explain(
-    error: Exception,
-    kind: type[TrainingArguments],
-    ours: dict[str, Any],
-    chosen: dict[str, Any],
-) -> str:
-    """Name the option to blame: the one without which TRL accepts the rest."""
-    for name, value in chosen.items():
-        others = {key: other for key, other in chosen.items() if key != name}
-        try:
-            _construct(kind, ours | others)
-        except (ValueError, TypeError, NotImplementedError):
-            continue
-        return f"training.trl.{name} = {value!r}: {error}"
-    return f"training: TRL's {kind.__name__} refuses this: {error}"
 
 
 def _check_packages(built: TrainingArguments) -> None:

@@ -17,32 +17,31 @@ from __future__ import annotations
 
 import functools
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PrinterCallback, TrainingArguments
+from transformers import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy.algorithms.stepping import digests, state
-from mortal_steps.policy.algorithms.stepping.divergence import check_finite
 from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
-from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
+from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
-from mortal_steps.policy.algorithms.stepping.padding import check_padding
-from mortal_steps.policy.algorithms.stepping.place import on_cpu_beside_gpu, training_place
-from mortal_steps.policy.algorithms.stepping.randomness import (
+from mortal_steps.policy.algorithms.stepping.model_checks import (
+    check_finite,
+    check_padding,
+    check_router_loss,
+)
+from mortal_steps.policy.algorithms.stepping.options import build_options
+from mortal_steps.policy.algorithms.stepping.reproducible import (
     prefer_reproducible_kernels,
     seed_everything,
     streams_digest,
 )
-from mortal_steps.policy.algorithms.stepping.recorded import NO_ROWS, columns, recorded_reward
-from mortal_steps.policy.algorithms.stepping.router_loss import check_router_loss
 from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
 from mortal_steps.policy.algorithms.stepping.snapshot import (
     Snapshot,
@@ -50,6 +49,13 @@ from mortal_steps.policy.algorithms.stepping.snapshot import (
     take_snapshot,
     why_none,
 )
+from mortal_steps.policy.algorithms.stepping.trainers import (
+    NO_ROWS,
+    build_trainer,
+    recorded_reward,
+)
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.tensor_file import cast
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
@@ -65,19 +71,20 @@ from mortal_steps.policy.model_files.writing import (
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.scores import reward_names
-from mortal_steps.types import RolloutBatch, TrainingPlace
+from mortal_steps.types import TrainingBatch, TrainingPlace
 
 
-class TrlStepper(ABC):
+class TrlStepper:
     """One run's trainer: `begin`, then a `train_step` per batch.
 
-    `autocast` decides on bfloat16 autocast where the configuration does not; by default the device
-    does. With `use_cpu`, GPUs are left alone. Raises `ConfigError` for what TRL refuses and
-    `ModelError` for an unusable model or tokenizer.
+    The trainer is the algorithm's `trainer_class`. `autocast` decides on bfloat16 autocast where
+    the configuration does not; by default the device does. With `use_cpu`, GPUs are left alone.
+    Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or tokenizer.
     """
 
     def __init__(
         self,
+        algorithm: TrlHooks,
         config: RunConfig,
         *,
         model_path: str,
@@ -97,13 +104,20 @@ class TrlStepper(ABC):
         self._observer = Observer()
         self._published_in = getattr(torch, config.sampling_type or "", None)
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
-        arguments = self._arguments(
-            num_steps=num_steps, output_dir=output_dir, autocast=autocast, use_cpu=use_cpu
+        arguments = build_options(
+            config,
+            algorithm,
+            num_steps=num_steps,
+            output_dir=output_dir,
+            autocast=autocast,
+            use_cpu=use_cpu,
         )
         # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
         arguments._n_gpu = min(arguments.n_gpu, 1)
         try:
-            self._trainer = self._build_trainer(
+            self._trainer = build_trainer(
+                algorithm,
+                corrects=config.corrects_importance,
                 model=model_path,
                 args=arguments,
                 reward_funcs=[recorded_reward(name) for name in reward_names(config.rewards)],
@@ -120,14 +134,6 @@ class TrlStepper(ABC):
         except (ValueError, NotImplementedError, ImportError) as error:
             raise ConfigError(f"TRL refuses this configuration: {error}") from error
         self._trainer.remove_callback(PrinterCallback)
-
-    @abstractmethod
-    def _arguments(self, **options: Any) -> TrainingArguments:
-        """TRL's configuration of the run (`options.build_options`)."""
-
-    @abstractmethod
-    def _build_trainer(self, **arguments: Any) -> Stepped:
-        """TRL's trainer, which takes its completions out of `recorded`."""
 
     def begin(
         self,
@@ -156,19 +162,17 @@ class TrlStepper(ABC):
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
-    def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
-        """Train on one batch; a pure function of the state held, the batch and `seed`.
+    def train_step(self, batch: TrainingBatch, *, seed: int) -> dict[str, float]:
+        """Train on one batch; a pure function of the state before, the batch and `seed`.
 
         Returns TRL's metrics of the step, without those that the clock decides. A metric without
         a finite value is left out. Raises `DivergedError` as `check_finite` does.
         """
-        training = self._config.training
         seed_everything(seed)
-        self._trainer.recorded = columns(batch, training.max_completion_length)
-        names = [group.problem.id for group in batch.groups for _ in group.rollouts]
+        rows = self._trainer.accept(batch)
         with narrow_tiles(self._trainer.model):
-            for _ in range(training.optimizer_steps_per_batch):
-                self._trainer.update(names)
+            for _ in range(self._config.training.optimizer_steps_per_batch):
+                self._trainer.update(rows)
         metrics = self._observer.take_metrics()
         if self._observer.not_finite:
             check_finite(self._trainer.model, batch.step, self._observer.not_finite)

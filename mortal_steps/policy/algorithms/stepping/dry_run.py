@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.errors import ConfigError, DivergedError
-from mortal_steps.policy.algorithms.base import Stepper
+from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.policy.starting_model.starting_weights import without_a_word
 from mortal_steps.scores import reward_weights, weighted_sum
@@ -26,9 +27,8 @@ from mortal_steps.types import (
     Rollout,
     RolloutBatch,
     RolloutGroup,
+    ScoredRollouts,
 )
-
-Build = Callable[..., Stepper]
 
 OF_THE_MODEL = {
     *("model_init_kwargs", "optim_target_modules", "router_aux_loss_coef", "cast_lm_head_to_fp32"),
@@ -43,73 +43,68 @@ OF_THE_DEVICE = {
 ON_ANY_DEVICE = {"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"}
 """Optimizers that need neither a GPU nor a package."""
 SMALL = NewModelConfig(alphabet="ab", hidden_size=8, head_dim=8, num_layers=1, intermediate_size=8)
-PROMPT, TOKENS = (3,), (4, 1)
-"""`a`, and what is said to have been sampled: `b` and the end."""
-LOGPROB = -1.6
-"""About that of a token of five that are equally likely."""
+COMPLETION = Completion(
+    token_ids=(4, 1),  # `b` and the end
+    logprobs=(-1.6, -1.6),  # of a token of five that are equally likely
+    text="b",
+    finish_reason="stop",
+    seed=0,
+    policy_version=PolicyVersion(0),
+)
 
 
-def rehearse(config: RunConfig, build: Build) -> None:
-    """Raise `ConfigError` for an option in `[training.trl]` with which TRL fails, and without which
-    it takes a step. `build` is the class of the run's stepper.
+def dry_run(config: RunConfig, algorithm: TrlHooks) -> None:
+    """Raise `ConfigError` if TRL cannot take a step with the options in `[training.trl]`, and takes
+    one without them.
 
-    What fails without any single one of them is left for the run itself to tell.
+    What fails without them as well is left to the run itself.
     """
     options = config.training.trl
     elsewhere = OF_THE_MODEL | OF_THE_DEVICE
     if options.get("optim", "adamw_torch") not in ON_ANY_DEVICE:
         elsewhere |= {"optim", "optim_args"}
     chosen = {name: value for name, value in options.items() if name not in elsewhere}
-    if not chosen:
+    if not chosen or algorithm.trains_on is not ScoredRollouts:
         return
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
+    with tempfile.TemporaryDirectory(prefix="dry-run-") as name:
         folder = Path(name)
         with without_a_word():
             build_model(folder / "model", SMALL, seed=0)
-        error = _failure(config, chosen, build, folder)  # what TRL warns of is for the user
-        if error is None:
+        error = _failure(_small(config, chosen), algorithm, folder)
+        if error is None or _failure(_small(config, {}), algorithm, folder) is not None:
             return
-        for option, value in chosen.items():
-            others = {other: chosen[other] for other in chosen if other != option}
-            if _failure(config, others, build, folder) is None:
-                raise ConfigError(
-                    f"training.trl.{option} = {value!r}: TRL cannot train with it ({_told(error)})"
-                ) from error
+        keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in chosen.items())
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, DivergedError):
+            reason = "its first step makes weights that are not finite"
+        raise ConfigError(f"{keys}: TRL cannot train with this ({reason})") from error
 
 
-def _failure(
-    config: RunConfig, options: Mapping[str, Any], build: Build, folder: Path
-) -> Exception | None:
-    small = _small(config, options)
+def _failure(config: RunConfig, algorithm: TrlHooks, folder: Path) -> Exception | None:
     try:
-        stepper = build(
-            small,
+        stepper = TrlStepper(
+            algorithm,
+            config,
             model_path=str(folder / "model"),
             num_steps=2,
             output_dir=folder / "output",
             use_cpu=True,
         )
         stepper.begin()
-        stepper.train_step(_batch(small), seed=0)
+        stepper.train_step(_batch(config), seed=0)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a reason
         return error
     return None
 
 
-def _told(error: Exception) -> str:
-    if isinstance(error, DivergedError):
-        return "its first step makes weights that are not finite"
-    return f"{type(error).__name__}: {error}"
-
-
 def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
-    """The configuration with these options, the small model, and as few rows as divide."""
+    """Return the configuration with these options, the small model, and as few rows as divide."""
     training = config.training.model_copy(update={"trl": dict(options)})
     pieces, generations = training.steps_per_generation, training.num_generations
     training = training.model_copy(
         update={
             "batch_size": pieces // math.gcd(pieces, generations),
-            "max_completion_length": len(TOKENS),
+            "max_completion_length": len(COMPLETION.token_ids),
             "lora": LoraConfig(r=1, dropout=0.0),
         }
     )
@@ -120,23 +115,15 @@ def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
 
 def _batch(config: RunConfig) -> RolloutBatch:
     weights = reward_weights(config.rewards)
-    groups = []
-    for place in range(config.training.batch_size):
-        problem = Problem(id=f"rehearsed-{place}", prompt="a")
-        rollouts = [
-            Rollout(
-                completion=Completion(
-                    token_ids=TOKENS,
-                    logprobs=[LOGPROB] * len(TOKENS),
-                    text="b",
-                    finish_reason="stop",
-                    seed=0,
-                    policy_version=PolicyVersion(0),
-                ),
-                rewards=dict.fromkeys(weights, float(number)),
-                reward=weighted_sum(dict.fromkeys(weights, float(number)), weights),
-            )
-            for number in range(config.training.num_generations)
-        ]
-        groups.append(RolloutGroup(problem=problem, prompt_ids=PROMPT, rollouts=rollouts))
+    rollouts = []
+    for number in range(config.training.num_generations):
+        rewards = dict.fromkeys(weights, float(number))
+        score = weighted_sum(rewards, weights)
+        rollouts.append(Rollout(completion=COMPLETION, rewards=rewards, reward=score))
+    groups = [
+        RolloutGroup(
+            problem=Problem(id=f"dry-run-{number}", prompt="a"), prompt_ids=(3,), rollouts=rollouts
+        )
+        for number in range(config.training.batch_size)
+    ]
     return RolloutBatch(step=0, policy_version=PolicyVersion(0), groups=groups)

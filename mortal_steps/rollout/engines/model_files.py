@@ -1,13 +1,53 @@
-"""Names and shapes of the tensors in a folder, told without reading them."""
+"""Folders of weights, as engines read them: a whole model, or a LoRA adapter as PEFT writes it.
+
+adapter_config.json         rank, scaling, the modules that an adapter adapts
+adapter_model.safetensors   two small matrices for each of them
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mortal_steps.errors import EngineError
+from mortal_steps.store import FOLDER_MANIFEST
 
+if TYPE_CHECKING:  # an engine sets the environment that torch reads when it is imported
+    import torch
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 TensorShapes = dict[str, tuple[int, ...]]
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter, which needs its base beside it, or a whole model."""
+    return (folder / ADAPTER_CONFIG).exists()
+
+
+def read_adapter_config(folder: Path) -> dict[str, Any]:
+    """What the adapter is like; raises `EngineError` where that cannot be read."""
+    path = folder / ADAPTER_CONFIG
+    try:
+        config: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{path} is no adapter's configuration: {error}") from error
+    return config
+
+
+def adapter_digest(folder: Path) -> str:
+    """A name that no other adapter has: the digest of the manifest, which lists those of the files.
+
+    Raises `EngineError` for a folder that nobody committed.
+    """
+    try:
+        return hashlib.sha256((folder / FOLDER_MANIFEST).read_bytes()).hexdigest()
+    except OSError as error:
+        raise EngineError(f"{folder} is no committed folder: {error}") from error
 
 
 def model_files(folder: Path) -> list[Path]:
@@ -38,6 +78,31 @@ def tensor_shapes(folder: Path, *, required: bool = True) -> TensorShapes:
     if required and not shapes:
         raise EngineError(f"{folder} has no *.safetensors; save the model in that format")
     return shapes
+
+
+def names_by_file(folder: Path) -> dict[str, frozenset[str]]:
+    """Names of the tensors in each of the folder's safetensors, but for damaged files, which their
+    digest tells."""
+    from safetensors import SafetensorError, safe_open
+
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with (
+            contextlib.suppress(OSError, SafetensorError),
+            safe_open(path, framework="numpy") as file,
+        ):
+            found[path.name] = frozenset(file.keys())
+    return found
+
+
+def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and tensor out of a model folder's mapped files: never two sets of weights in memory."""
+    from safetensors import safe_open
+
+    for path in model_files(folder):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                yield name, file.get_tensor(name)
 
 
 def check_shapes(

@@ -1,0 +1,135 @@
+"""TRL's trainers, run from outside on recorded batches.
+
+GRPOTrainer takes what was sampled elsewhere by its `rollout_func`. RLOOTrainer has none: recorded
+tokens stand in for its own where it tokenizes prompts and where it samples, and scores reach its
+reward functions as a dataset's column would.
+
+Names it leans on, which is why the versions are pinned: TRL `use_vllm, vllm_generation,
+_last_loaded_step, use_adaptive_entropy, entropy_coef, _last_world_entropy` and its file
+`entropy_ctrl_state.json`; `_tokenize_prompts, _generate_single_turn, _calculate_rewards`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from trl import GRPOTrainer, RLOOTrainer
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.stepping import digests
+from mortal_steps.policy.algorithms.stepping.loop import Stepped
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.types import RolloutBatch, TrainingBatch
+
+NO_ROWS = [{"prompt": ""}]
+"""TRL wants a dataset. This one is in memory: `datasets` makes a folder for one that it generates,
+in the user's home, which may be read-only in a container."""
+
+
+def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> Stepped:
+    """Build the algorithm's trainer, to be run from outside, with these arguments of TRL's.
+
+    With `corrects`, TRL corrects for the difference between sampler and trainer by truncated
+    importance sampling (https://fengyao.notion.site/off-policy-rl). Raises `ConfigError` for a
+    trainer that is none of TRL's two.
+    """
+    kind = algorithm.trainer_class()
+    if issubclass(kind, GRPOTrainer):
+        base: type[Stepped] = SteppedGRPOTrainer
+        arguments["rollout_func"] = recorded_rollouts
+    elif issubclass(kind, RLOOTrainer):
+        base = SteppedRLOOTrainer
+    else:
+        raise ConfigError(
+            f"algorithm.type = {algorithm.type!r}: the trainer {kind.__name__} is derived from "
+            "neither GRPOTrainer nor RLOOTrainer of TRL; derive it from one of them"
+        )
+    stepped: type[Stepped] = type(kind.__name__, (base, kind), {"algorithm": algorithm})
+    trainer = stepped(**arguments)
+    if corrects and isinstance(trainer, GRPOTrainer):
+        # TRL ties the correction to its own vLLM engine. Switching that on after the constructor
+        # gives the correction without the engine.
+        trainer.use_vllm = True
+        trainer.vllm_generation = _SampledElsewhere()
+        trainer._last_loaded_step = -1
+    return trainer
+
+
+class SteppedGRPOTrainer(Stepped, GRPOTrainer):
+    """GRPOTrainer whose loop is run from outside."""
+
+    def save_control(self, folder: Path) -> None:
+        """Write the coefficient of the entropy bonus, where TRL adapts it."""
+        if self.use_adaptive_entropy:
+            control = json.dumps(self._entropy_control())
+            (folder / "entropy_ctrl_state.json").write_text(control)
+
+    def control_digests(self) -> dict[str, str]:
+        """Return the digest of that."""
+        if not self.use_adaptive_entropy:
+            return {}
+        return {"entropy control": digests.digest(self._entropy_control())}
+
+    def _entropy_control(self) -> dict[str, Any]:
+        return {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+
+
+def recorded_rollouts(prompts: Sequence[Any], trainer: SteppedGRPOTrainer) -> dict[str, list[Any]]:
+    """Return what was sampled elsewhere; TRL's `rollout_func`."""
+    return trainer.recorded
+
+
+class _SampledElsewhere:
+    """Stands where TRL keeps its vLLM engine: sampling is done, there is nothing to sync."""
+
+    def sync_weights(self) -> None:
+        pass
+
+
+class SteppedRLOOTrainer(Stepped, RLOOTrainer):
+    """RLOOTrainer whose loop is run from outside."""
+
+    def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
+        """See `Stepped.accept`. Raises `ConfigError` for a batch with tokens that an environment
+        wrote: RLOOTrainer would train on them."""
+        if isinstance(batch, RolloutBatch):
+            _check_is_sampled(batch)
+        return super().accept(batch)
+
+    def _tokenize_prompts(self, prompts: list[str]) -> tuple[Any, None, dict[str, Any]]:
+        return self.recorded["prompt_ids"], None, {}
+
+    def _generate_single_turn(self, prompt_ids: Any, *multimodal: Any) -> Any:
+        return self.recorded["completion_ids"]
+
+    def _calculate_rewards(self, inputs: list[dict[str, Any]], *completed: Any) -> torch.Tensor:
+        scored = zip(inputs, self.recorded["recorded_rewards"], strict=True)
+        rows = [{**row, "recorded_rewards": rewards} for row, rewards in scored]
+        return super()._calculate_rewards(rows, *completed)
+
+
+def _check_is_sampled(batch: RolloutBatch) -> None:
+    for group in batch.groups:
+        for completion in (rollout.completion for rollout in group.rollouts):
+            if completion.num_sampled < len(completion.token_ids):
+                raise ConfigError(
+                    f"algorithm.type = 'rloo': in step {batch.step + 1}, completions of "
+                    f"{group.problem.id} hold tokens of an environment, between the turns of "
+                    "the model, and TRL's RLOO cannot leave them out of the loss; train on "
+                    "completions of one turn, or set algorithm.type = 'grpo'"
+                )
+
+
+def recorded_reward(name: str) -> Callable[..., list[float | None]]:
+    """Return a reward function, as TRL sees it, that returns the recorded score `name` of each
+    row."""
+
+    def reward(recorded_rewards: Sequence[Any], **kwargs: Any) -> list[float | None]:
+        return [rewards[name] for rewards in recorded_rewards]
+
+    reward.__name__ = name
+    return reward

@@ -1,0 +1,51 @@
+"""Algorithms that one of TRL's trainers computes.
+
+Nothing here imports torch or TRL before an algorithm is checked: configurations are read with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mortal_steps.config import RunConfig
+from mortal_steps.policy.algorithms.base import Stepper
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
+
+
+class TrlAlgorithm(TrlHooks):
+    """An algorithm that a trainer of TRL's computes, one train step at a time."""
+
+    def check(self, config: RunConfig) -> tuple[str, ...]:
+        """See `Algorithm.check`."""
+        # Imported where used: imports torch and TRL.
+        from mortal_steps.policy.algorithms.stepping.dry_run import dry_run
+        from mortal_steps.policy.algorithms.stepping.options import check_options
+
+        idle = check_options(config, self)
+        dry_run(config, self)
+        return idle
+
+    def stepper(
+        self,
+        config: RunConfig,
+        *,
+        model_path: str,
+        num_steps: int,
+        output_dir: Path,
+        autocast: bool | None = None,
+        base: AdapterBase | None = None,
+    ) -> Stepper:
+        """See `Algorithm.stepper`."""
+        # Imported where used: imports torch and TRL.
+        from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
+
+        return TrlStepper(
+            self,
+            config,
+            model_path=model_path,
+            num_steps=num_steps,
+            output_dir=output_dir,
+            autocast=autocast,
+            base=base,
+        )
