@@ -12,7 +12,7 @@ from pathlib import Path
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
-from mortal_steps.runs.lease import is_driven
+from mortal_steps.runs.lease import acquire, is_driven
 from mortal_steps.runs.objects import object_bytes, remove_object, unused_objects
 from mortal_steps.runs.removal import (
     FreedSpace,
@@ -109,9 +109,19 @@ def _left_in_memory() -> Iterator[Item]:
         if not run.exists() or not is_driven(RunStore(run)):
             yield Item(
                 what=f"{folder}, weights in memory that a killed run, {run.name}, has left",
-                num_bytes=sum(path.stat().st_size for path in folder.rglob("*")),
-                remove=functools.partial(shared_memory.remove_folder, run),
+                num_bytes=FreedSpace().without(folder),
+                remove=functools.partial(_remove_from_memory, run),
             )
+
+
+def _remove_from_memory(run: Path) -> None:
+    """Raises `StoreError` if a process drives the run by now."""
+    lease = acquire(RunStore(run)) if run.exists() else None
+    try:
+        shared_memory.remove_folder(run)
+    finally:
+        if lease is not None:
+            lease.release()
 
 
 def _whole(run: Run, now: float, freed: FreedSpace) -> Item:

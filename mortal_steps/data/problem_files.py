@@ -141,10 +141,18 @@ def select(problems: Sequence[Problem], rows: array[int]) -> Sequence[Problem]:
     beside it."""
     if not isinstance(problems, ProblemFile):
         return [problems[row] for row in rows]
-    wanted = set(rows)
     path = problems.path.with_name(f"{problems.path.stem}-{len(rows)}{SUFFIX}")
-    write_texts(path, (row for at, row in enumerate(problems.texts()) if at in wanted))
+    write_texts(path, _at(problems.texts(), rows))
     return ProblemFile(path, keeps=problems._keeps)
+
+
+def _at(texts: Iterable[Texts], positions: Iterable[int]) -> Iterator[Texts]:
+    remaining = iter(positions)
+    wanted = next(remaining, None)
+    for at, row in enumerate(texts):
+        if at == wanted:
+            yield row
+            wanted = next(remaining, None)
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> None:

@@ -28,7 +28,7 @@ from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems
 from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.schedule import num_train_steps
-from mortal_steps.store import RunStore
+from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, check_config
 from mortal_steps.types import Checkpoint, Problem
@@ -76,6 +76,8 @@ def fork_run(
         _check_problems(parent, config, problems[0])
         _check_steps_ahead(config, saved, problems[0])
         files.complete(problems)
+        if not root.exists():
+            shared_memory.remove_folder(root)  # of a run of this name, killed and deleted
         _put_in_place(beside, root)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

@@ -31,7 +31,7 @@ from mortal_steps.rewards.sources.record import accept_present_sources, check_so
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, check_never_begun, find_run
-from mortal_steps.store import RunStore
+from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
 
@@ -156,6 +156,7 @@ def create_run(
     lease = acquire(store)
     try:
         if not (root / IDENTITY_FILE).exists():  # else another process has just made it
+            shared_memory.remove_folder(root)  # of a run of this name that was killed and deleted
             write_identity(store, config, train, held_out)
     finally:
         lease.release()

@@ -40,6 +40,10 @@ class Publisher:
         """The version if it is published whole."""
         return weights.find(self._store, version)
 
+    def has_versions_before(self, step: int) -> bool:
+        """Whether the older versions are published that a checkpoint of `step` refers to."""
+        return all(self.find(each) for each in recovery.versions_before(self._rollout, step))
+
     def publish(self, stepper: Stepper, step: int) -> WeightsRef:
         """Publish the weights after `step` train steps, which `stepper` holds.
 

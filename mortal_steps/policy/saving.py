@@ -137,6 +137,8 @@ class Saver:
         if not step or step % self._settings.save_steps or self.is_begun(step):
             return
         if all(saved < step for saved in checkpoints.saved_steps(self._store)):
+            if not self._publisher.has_versions_before(step):
+                return  # a reboot emptied the memory: only the checkpoint before leads to them
             logger.warning("the checkpoint of step %d was not finished: saving it now", step)
             self.save(held)
             self.prune(step)

@@ -16,10 +16,11 @@ depends on where it is:
 
 A driver that finds another one's token in the record has lost the run.
 
-One case is not covered: somebody deletes lease.json while a driver on another machine holds it,
-where file locks do not reach. The driver writes it again within `RENEW_EVERY_S`; or it finds the
-token of a driver that has come meanwhile, and stops at its next write. If a machine's clock is
-ahead by less than `LEASE_TTL_S`, its lease lasts longer by that time.
+Two cases are not covered. Somebody deletes `lock` while workers of a dead driver are still ending:
+a new driver does not wait for them. Or somebody deletes lease.json while a driver on another
+machine holds it, where file locks do not reach. The driver writes it again within `RENEW_EVERY_S`;
+or it finds the token of a driver that has come meanwhile, and stops at its next write. If a
+machine's clock is ahead by less than `LEASE_TTL_S`, its lease lasts longer by that time.
 """
 
 from __future__ import annotations

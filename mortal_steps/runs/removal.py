@@ -19,6 +19,7 @@ from mortal_steps.policy.on_disk import rollout_files
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.retention import last_written
 from mortal_steps.runs.run import Run
+from mortal_steps.store import shared_memory
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 
 TRASH = "trash"
@@ -37,6 +38,7 @@ def remove_run(run: Run) -> None:
     except BaseException:
         lease.release()
         raise
+    shared_memory.remove_folder(root)
     trash = hidden_beside(root, TRASH)
     try:
         lease.move_away(trash)

@@ -91,8 +91,12 @@ def probe_of(
 
 
 def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
-    """The version if it is published whole, in memory or on disk."""
-    return find_in(store.in_memory, version) or find_in(store, version)
+    """The version if it is published whole, in memory or on disk. A damaged one in memory goes, so
+    that readers do not choose it."""
+    found = find_in(store.in_memory, version)
+    if found is None:
+        store.in_memory.remove_folder(path_of(version))
+    return found or find_in(store, version)
 
 
 def find_in(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
