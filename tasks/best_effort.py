@@ -18,6 +18,7 @@ PATIENCE_S = 5.0
 UNANSWERED = (
     *(TimeoutError, httpx.HTTPError, PrefectHTTPStatusError),
     ObjectNotFound,  # somebody has deleted it
+    ValueError,  # no answer of Prefect's, such as the page of a proxy in front of it
     AssertionError,
 )
 """Errors of such a request. The last is Prefect's error for a request whose retries `server_watch`

@@ -78,6 +78,8 @@ class Segment:
         self._reason = f"no answer in {PATIENCE_S:g} s"
         self._over: Future[State[Any]] = Future()
         self._shown = True
+        self.told = False
+        """Whether the server has taken its end."""
         # A daemon, so that a process whose server is gone for good can end.
         self._thread = threading.Thread(
             target=around.copy().run, args=(self._run,), name=f"{THREAD}{name}", daemon=True
@@ -100,6 +102,7 @@ class Segment:
         try:
             with tags(*self._tags):
                 subflow(return_state=True)
+            self.told = self._begun.done()
         except BaseException as error:  # of the server's absence, or of a run that is suspended
             if not self._begun.done():
                 self._reason = str(error) or self._reason
@@ -181,6 +184,7 @@ class Segments:
     def end(self, before: int, state: State[Any] | None = None) -> None:
         """End the segments whose steps are all before this one: as Completed, unless another state
         is given."""
+        self._ended = [segment for segment in self._ended if not segment.told]
         for number in [n for n in self._open if (n + 1) * self._length <= before]:
             segment = self._open.pop(number)
             segment.end(Completed() if state is None else state)

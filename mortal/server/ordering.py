@@ -1,25 +1,57 @@
-"""Lets a Prefect server show an event to its automations soon, though one before it is missing.
+"""The order in which the server passes events to its automations.
 
-Prefect shows an event only after the event that it follows, for example Crashed after Running, if
-less than five minutes lie between the two. If the earlier event never comes, the later one waits
-for fifteen minutes, and so do all that follow it. That happens
+Prefect passes on an event only after the event that it follows, for example Crashed after Running,
+if less than five minutes lie between the two. If the earlier event never arrives, the later one
+waits for fifteen minutes, and so do all events that follow it. That happens whenever
 
-- if the server was restarted in between, because only its memory has what it has shown; for
-  example, if a run and its server lose their power together;
-- if a schedule made the flow run less than five minutes before, because its first state never has
-  an event.
+- the server was restarted in between, because it remembers only in memory which events it has
+  passed on; for example, if a run and its server lose their power together;
+- a schedule made the flow run less than five minutes before, because its first state never has an
+  event;
+- SQLite was busy, and Prefect dropped the earlier event.
 
-With this module an event waits for `WAIT`. The setting PREFECT_SERVER_EVENTS_CAUSAL_ORDERING names
-the module; the limit itself has no setting. https://github.com/PrefectHQ/prefect/issues/20954 tells
-of the same wait on Redis.
+With this module, an event waits only for `WAIT`. That is longer than one process takes to pass on
+an event, even if it needs four attempts. The setting PREFECT_SERVER_EVENTS_CAUSAL_ORDERING names
+this module.
 """
 
-from datetime import timedelta
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
 
 from prefect.server.events.ordering import memory
+from prefect.server.events.schemas.events import ReceivedEvent
 
 WAIT = timedelta(seconds=10)
-"""Longer than a process takes to pass on an event, even with four attempts."""
+GIVE_UP = timedelta(minutes=15)
+"""An event that could not be passed on for this long is dropped."""
 
-memory.PRECEDING_EVENT_LOOKBACK = WAIT  # type: ignore[attr-defined]
-CausalOrdering = memory.CausalOrdering
+
+class CausalOrdering(memory.CausalOrdering):
+    """Prefect's own ordering with a shorter wait."""
+
+    async def wait_for_leader(self, event: ReceivedEvent) -> None:
+        """Raise `EventArrivedEarly` for an event that has to wait."""
+        if datetime.now(UTC) - event.received < WAIT:
+            await super().wait_for_leader(event)
+
+    async def get_lost_followers(self) -> list[ReceivedEvent]:
+        """The events that have waited long enough, in the order in which they occurred. Prefect
+        calls this every few seconds.
+
+        An event stays on the list until it has been passed on; `preceding_event_confirmed` then
+        removes it. If one of them fails, for example because SQLite is busy, Prefect passes on none
+        of those behind it. Events that follow one on the list are passed on together with it.
+        """
+        now = datetime.now(UTC)
+        async with self._lock:
+            waiting = dict(self._events)
+        lost = [
+            event
+            for event in waiting.values()
+            if now - event.received >= WAIT and event.follows not in waiting
+        ]
+        for event in lost:
+            if now - event.received >= GIVE_UP:  # this is the last attempt
+                await self.forget_follower(event)
+        return sorted(lost, key=lambda event: event.occurred)

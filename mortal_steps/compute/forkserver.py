@@ -70,26 +70,34 @@ class ForkedProcess:
     """A worker's process, for the event loop in which it was ordered."""
 
     def __init__(self, server: Child, answers: socket.socket) -> None:
-        self._answers = answers
-        self._ending = asyncio.ensure_future(self._end(server))
+        # No task: whoever cancels all tasks must not close the socket, which kills the worker.
+        self._answers, self._server = answers, server
+        self._loop = asyncio.get_running_loop()
+        self._status: asyncio.Future[bytes] = self._loop.create_future()
+        self._loop.add_reader(answers, self._ended)
 
     async def wait(self) -> int | None:
         """Return the exit code once the process has ended; if the server has, then the server's."""
-        return await asyncio.shield(self._ending)
+        status = await asyncio.shield(self._status)
+        if status:
+            return int(STATUS.unpack(status)[0])
+        return await asyncio.to_thread(self._server.wait)
 
     def has_ended(self) -> bool:
         """Return whether it is dead."""
-        return self._ending.done()
+        return self._status.done() or self._loop.is_closed()
 
     def kill(self) -> None:
         """Have the process killed."""
         with contextlib.suppress(OSError):  # it has ended
             self._answers.shutdown(socket.SHUT_WR)
 
-    async def _end(self, server: Child) -> int | None:
-        with self._answers:
-            status = await asyncio.get_running_loop().sock_recv(self._answers, STATUS.size)
-        return STATUS.unpack(status)[0] if status else await asyncio.to_thread(server.wait)
+    def _ended(self) -> None:
+        self._loop.remove_reader(self._answers)
+        status = b""
+        with self._answers, contextlib.suppress(OSError):
+            status = self._answers.recv(STATUS.size)
+        self._status.set_result(status)
 
 
 class ForkServer:

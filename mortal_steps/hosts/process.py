@@ -109,9 +109,11 @@ class HostProcess:
         """Return what the handler's method does, which must have the type `returns`.
 
         Raises the `MortalError` that the method raised, `WorkerError` for any other exception, and
-        `HostLostError` without an answer within `timeout_s`.
+        `HostLostError` without an answer within `timeout_s`. A host that has ended by itself is not
+        started again here: what it was given before is lost.
         """
-        self.start()
+        if self._child is None:
+            self.start()
         request = Request(
             number=next(self._numbers), method=method, payload=payload, timeout_s=timeout_s
         )

@@ -22,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,6 +60,7 @@ class Child(subprocess.Popen[bytes]):
         if shutil.which(command[0]) is None:
             raise FileNotFoundError(2, os.strerror(2), command[0])
         ours: list[str] = []
+        self._cutting = threading.Lock()  # threads wait for it while others kill it
         lifeline, self._lifeline = os.pipe()
         if sys.platform == "linux":
             ours = [sys.executable, "-I", "-S", __file__, str(lifeline), str(grace_s), str(scratch)]
@@ -96,8 +98,9 @@ class Child(subprocess.Popen[bytes]):
         if sys.platform != "linux":
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-        elif self._lifeline >= 0:
-            with contextlib.suppress(BrokenPipeError):  # it has ended
+            return
+        with self._cutting, contextlib.suppress(BrokenPipeError):  # it has ended
+            if self._lifeline >= 0:
                 os.write(self._lifeline, KILL)
 
     def kill_all(self) -> None:
@@ -106,9 +109,10 @@ class Child(subprocess.Popen[bytes]):
         self.wait()
 
     def _cut_lifeline(self) -> None:
-        if self.returncode is not None and self._lifeline >= 0:
-            lifeline, self._lifeline = self._lifeline, -1
-            os.close(lifeline)
+        with self._cutting:
+            if self.returncode is not None and self._lifeline >= 0:
+                lifeline, self._lifeline = self._lifeline, -1
+                os.close(lifeline)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -200,6 +200,11 @@ def _key(variable: str | None, base_url: str) -> str | None:
             f"reward functions run; set it to a key for {base_url}, and name it in "
             "rewards.credentials if it is one that they do not see"
         )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"api_key_env = {variable!r} of a judge: the key in that environment variable has a "
+            "character that no key has, such as a line break or a typographic quote; correct it"
+        )
     return key
 
 

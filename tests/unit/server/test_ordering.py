@@ -1,29 +1,24 @@
 """Events whose forerunner the server does not know reach its automations all the same, soon."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from prefect.server.events.ordering import EventArrivedEarly, memory
+from prefect.server.events.ordering import EventArrivedEarly
 from prefect.server.events.schemas.events import ReceivedEvent, Resource
 
-from mortal.server.ordering import WAIT, CausalOrdering
-
-WAIT_S = 0.5
+from mortal.server.ordering import GIVE_UP, WAIT, CausalOrdering
 
 
 @pytest.fixture
-def ordering(monkeypatch):
-    assert memory.PRECEDING_EVENT_LOOKBACK == WAIT
-    monkeypatch.setattr(memory, "PRECEDING_EVENT_LOOKBACK", timedelta(seconds=WAIT_S))
+def ordering():
     yield CausalOrdering(scope="a-test")
     CausalOrdering.clear_all_scopes()
 
 
-def event(name, *, follows=None):
-    """An event that the server has just received."""
-    at = datetime.now(UTC)
+def event(name, *, follows=None, age=timedelta(0)):
+    """An event that the server has received so long ago."""
+    at = datetime.now(UTC) - age
     return ReceivedEvent(
         occurred=at,
         received=at,
@@ -58,13 +53,41 @@ async def test_an_event_waits_for_the_one_it_follows(ordering):
 async def test_what_follows_an_event_that_never_comes_is_shown_after_a_while(ordering):
     shown = []
     handler = await show(ordering, shown)
-    pending = event("Pending", follows=uuid4())
+    pending = event("Pending", follows=uuid4(), age=WAIT - timedelta(seconds=0.2))
     running = event("Running", follows=pending.id)
     for each in (pending, running):
         with pytest.raises(EventArrivedEarly):
             await handler(each)
-    await asyncio.sleep(WAIT_S)
-    for lost in await ordering.get_lost_followers():
-        await handler(lost)
+    pending.received -= timedelta(seconds=0.2)
+    (lost,) = await ordering.get_lost_followers()
+    await handler(lost)
     assert shown == ["Pending", "Running"]
+    assert await ordering.get_lost_followers() == []
+
+
+async def test_an_event_that_could_not_be_shown_is_shown_later_once(ordering):
+    """Prefect shows the lost ones in a loop that ends with the first exception."""
+    shown = []
+    handler = await show(ordering, shown)
+    crashed, cancelled = (event(name, follows=uuid4()) for name in ("Crashed", "Cancelled"))
+    recovering = event("Recovering", follows=crashed.id)
+    for each in (crashed, cancelled, recovering):
+        with pytest.raises(EventArrivedEarly):
+            await handler(each)
+        each.received -= WAIT
+    first_time = await ordering.get_lost_followers()
+    assert first_time == await ordering.get_lost_followers() == [crashed, cancelled]
+    for lost in first_time:
+        await handler(lost)
+    assert shown == ["Crashed", "Recovering", "Cancelled"]
+    assert await ordering.get_lost_followers() == []
+
+
+async def test_an_event_that_can_never_be_shown_is_given_up(ordering):
+    handler = await show(ordering, [])
+    never = event("Crashed", follows=uuid4())
+    with pytest.raises(EventArrivedEarly):
+        await handler(never)
+    never.received -= GIVE_UP
+    assert await ordering.get_lost_followers() == [never]
     assert await ordering.get_lost_followers() == []
