@@ -25,6 +25,9 @@ from mortal_steps.system.scratch import Scratch
 
 CLOSE_GRACE_S = 2.0
 """Seconds that a container may take to end by itself before it is killed."""
+LAST_LINES = 8
+"""Of its log, in the error that says that a worker has ended. Before a process ends, its libraries
+may still print some."""
 EPITAPH_BYTES = 8192
 """Bytes at the end of a lost container's log that are read for its error message."""
 LONGEST_LOG = 64 * 2**20
@@ -253,7 +256,7 @@ class LocalContainer:
             lines = _end_of(self._log_path).decode(errors="replace").splitlines()
         except OSError as error:  # the callers have to be told all the same
             return f"{ended}; log {self._log_path} cannot be read: {error.strerror}"
-        tail = "".join(f"\n    {line}" for line in lines[-5:])
+        tail = "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
         return f"{ended}; log {self._log_path}:{tail}"
 
 

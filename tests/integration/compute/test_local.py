@@ -214,13 +214,17 @@ def test_workers_end_with_their_owner(tmp_path, then):
     process.wait()
     process.stdout.close()
     wait_until_gone(worker)
-    assert not temporary.parent.exists()
+    wait_until(lambda: not temporary.parent.exists(), "its supervisor removes its folder after it")
 
 
 def wait_until_gone(process):
+    wait_until(lambda: not process.lives(), "the worker ends with its owner")
+
+
+def wait_until(condition, expected):
     deadline = time.monotonic() + 60
-    while process.lives():
-        assert time.monotonic() < deadline, "the worker outlived its owner"
+    while not condition():
+        assert time.monotonic() < deadline, expected
         time.sleep(0.05)
 
 

@@ -202,8 +202,9 @@ def test_a_host_of_users_functions_imports_nothing_of_the_configuration(tmp_path
 def test_a_host_that_died_between_calls_is_nobodys_failure(make_host: Any) -> None:
     host = make_host("length")
     call(host, "length")
-    os.kill(host_pid(host), signal.SIGKILL)
-    assert_ends(host_pid(host))
+    pid = host_pid(host)
+    os.kill(pid, signal.SIGKILL)
+    assert_ends(pid)
     assert isinstance(call(host, "length")["length"], CallScores)
 
 
