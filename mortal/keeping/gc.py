@@ -65,7 +65,7 @@ def plan(
     decided = what_may_go(known, now=now, protected=protected)
     freed = FreedSpace()
     items = [_leftover(trash, freed) for trash in trash_in(runs_dir)]
-    items += _left_in_memory()
+    items += _left_in_memory(runs_dir)
     items += [_whole(runs[run_id], now, freed) for run_id in decided.remove]
     items += map(_object, unused_objects(runs_dir, without=decided.remove))
     for run_id, steps in decided.prune.items():
@@ -103,9 +103,11 @@ def _leftover(trash: Path, freed: FreedSpace) -> Item:
     )
 
 
-def _left_in_memory() -> Iterator[Item]:
-    """Folders in shared memory of runs, wherever they are, that nobody drives."""
+def _left_in_memory(runs_dir: Path) -> Iterator[Item]:
+    """Folders in shared memory of runs of this folder that nobody drives."""
     for folder, run in shared_memory.folders():
+        if run.parent != runs_dir.resolve():
+            continue
         if not run.exists() or not is_driven(RunStore(run)):
             yield Item(
                 what=f"{folder}, weights in memory that a killed run, {run.name}, has left",

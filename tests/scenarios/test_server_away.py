@@ -122,11 +122,13 @@ from mortal.server.files import Server
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.opening import create_run
+from mortal_steps.runs.run import find_run
 
 config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "early"})
 create_run(Path("runs/early"), config, [], [])
+run = find_run(Path("runs"), "early")
 try:
-    _run_flow(config, Server(api_url="http://127.0.0.1:9/api"))
+    _run_flow(config, run, Server(api_url="http://127.0.0.1:9/api"))
 except ServerError as error:
     print(error)
 """

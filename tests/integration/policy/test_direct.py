@@ -102,6 +102,24 @@ def test_the_disk_has_the_versions_that_a_checkpoint_does_not_lead_to(run, stale
         assert weights.find_in(run.store, version) == weights.find_in(run.store.in_memory, version)
 
 
+def test_a_version_that_is_damaged_in_memory_is_read_from_the_disk(run, staleness):
+    actor = run.actor()
+    actor.prepare(step=0)
+    train(run, actor, range(2))
+    path = f"weights/v{2 - staleness}"
+    whole = weights.find(run.store, 2 - staleness)
+    damaged = next(run.store.in_memory.path(path).glob("*.safetensors"))
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    found = weights.find(run.store, 2 - staleness)
+    if staleness:
+        assert found == whole
+        assert run.store.holding(path).root == run.store.root
+    else:
+        assert found is None
+
+
 def test_no_other_user_can_read_them(run):
     run.actor().prepare(step=0)
     folder = shared_memory.folder_of(run.store.root)

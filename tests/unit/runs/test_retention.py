@@ -20,7 +20,7 @@ from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.retention import DAY_S, KnownRun, what_may_go
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
-from mortal_steps.store import RunStore
+from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
 from mortal_steps.types.identity import Parent, RunInfo
 from tests.support.registry import model_files
@@ -212,8 +212,10 @@ def test_a_removal_that_is_killed_leaves_no_half_of_a_run(runs, tmp_path, monkey
 
 def test_a_resume_that_waited_for_the_removal_makes_no_new_run(runs, tmp_path):
     run = begun(tmp_path, "old", 99)
+    shared_memory.make_folder(run.store.root)
     opened = lease._open_lock(run.store)
     removal.remove_run(run)
+    assert not shared_memory.folder_of(run.store.root).exists()
     with pytest.raises(StoreError, match="run old was removed"):
         lease._lock_or_refuse(run.store, opened)
     os.close(opened)

@@ -7,7 +7,9 @@ import shutil
 import pytest
 
 from mortal.keeping import gc
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.opening import create_run
 from mortal_steps.runs import lease
 from mortal_steps.store import RunStore, shared_memory
 
@@ -63,3 +65,11 @@ def test_gc_removes_what_a_removed_run_has_left(run, tmp_path):
     run.rmdir()
     folder = shared_memory.folder_of(run)
     assert [item for item in gc.plan(tmp_path).items if str(folder) in item.what]
+
+
+def test_a_new_run_finds_nothing_of_a_killed_one_whose_directory_is_gone(run, tmp_path):
+    (shared_memory.folder_of(run) / "weights").mkdir()
+    run.rmdir()
+    config = RunConfig.model_validate({"run_id": run.name, "runs_dir": str(tmp_path)})
+    create_run(run, config, [], [])
+    assert not shared_memory.folder_of(run).exists()

@@ -39,6 +39,17 @@ def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
         ask(make(stub, api_key_env="MY_KEY"))
 
 
+@pytest.mark.parametrize("key", ["sk-secret\nX: y", "\N{LEFT DOUBLE QUOTATION MARK}sk-secret"])
+def test_a_key_that_no_header_can_have_is_named_and_not_told(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", key)
+    with pytest.raises(ConfigError, match="api_key_env = 'MY_KEY'") as raised:
+        ask(make(stub, api_key_env="MY_KEY"))
+    assert "sk-secret" not in str(raised.value)
+    assert not stub.requests
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_key_that_is_missing_is_asked_for(stub: JudgeStub, status: int) -> None:
     stub.always = lambda body: Answer(status=status)
