@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -209,8 +212,10 @@ def _key(variable: str | None, base_url: str) -> str | None:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """Return the seconds to wait; 0 if the header is missing, or is a date."""
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:
-        return 0.0
+    """Return the seconds to wait, which the header gives as a number or as a date; 0 without it."""
+    asked = headers.get("retry-after", "")
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(asked))
+    with contextlib.suppress(ValueError):  # neither: as if it were missing
+        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
+    return 0.0

@@ -4,6 +4,7 @@ Against a server that speaks as OpenAI's does.
 """
 
 import time
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,14 @@ def test_a_judge_that_says_when_to_come_back_is_left_alone_until_then(stub: Judg
     began = time.monotonic()
     assert ask(make(stub), ["a"]) == [1.0]
     assert time.monotonic() - began >= 0.7
+
+
+def test_it_may_say_so_by_a_date_of_whole_seconds(stub: JudgeStub) -> None:
+    began = time.time()
+    until = formatdate(began + 2, usegmt=True)
+    stub.next.append(Answer(status=429, headers={"Retry-After": until}))
+    assert ask(make(stub), ["a"]) == [1.0]
+    assert time.time() - began >= 1.0
 
 
 def test_delays_grow_up_to_the_longest(stub: JudgeStub) -> None:
