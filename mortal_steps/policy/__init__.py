@@ -2,9 +2,10 @@
 
 The worker and its parts:
     actor                   idempotent train steps and checkpoints: `Actor`
-    memory, held            the one state that an actor has in memory
+    state_manager, actor_state
+                            the one state that an actor has in memory
     saving                  checkpoints, written beside the next train steps
-    publishing, sharing     weights for rollout workers: as files, through shared memory
+    publishing              weights for rollout workers
     read_ahead              a step's shards, read before the step is asked for
 
 What a step trains on:

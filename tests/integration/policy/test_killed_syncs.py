@@ -34,7 +34,7 @@ def train_until_killed(run, stage):
     actor = run.actor()
     actor.prepare(step=0)
     run.train(actor, range(KILLED_AT))
-    stepper, write_result = actor._memory.held.stepper, journal.write_result
+    stepper, write_result = actor._states.state.stepper, journal.write_result
     if stage == "when half of the folder is written":
         export = stepper.export_weights
         stepper.export_weights = lambda folder: (export(folder), die())
@@ -67,7 +67,7 @@ def test_an_actor_killed_while_it_reads_ahead_has_changed_nothing(run, uninterru
     def read():
         actor = run.actor()
         actor.prepare(step=0)
-        actor._memory.records.read_record = die
+        actor._states.records.read_record = die
         actor.read_ahead(generations=generations)
 
     killed_in_a_fork(read)

@@ -26,7 +26,7 @@ def test_the_step_is_the_same_and_its_shards_are_not_read_again(run, actor):
     for path in generations_of(run, request):
         path.unlink()
     assert untimed(actor.train_step(request=request)) == untimed(expected)
-    assert not actor._memory.records._read, "their memory is given back"
+    assert not actor._states.records._read, "their memory is given back"
 
 
 def test_a_damaged_shard_is_named_by_the_step_that_needs_it(run, actor):
