@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 
-from mortal.server.choice import check_configured_server
 from mortal.server.files import Server, living_server, out_of_room, state_dir
-from mortal.server.own import BegunServer, begun_server
+from mortal.server.local_server import BegunServer, begun_server
+from mortal.server.select_server import check_configured_server
 from mortal.terminal.display import page_now, show_outcome
 from mortal.terminal.output import (
     checking,
