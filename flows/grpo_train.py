@@ -39,7 +39,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
