@@ -6,7 +6,6 @@ The worker and its parts:
                             the one state that an actor has in memory
     saving                  checkpoints, written beside the next train steps
     publishing              weights for rollout workers
-    read_ahead              a step's shards, read before the step is asked for
 
 What a step trains on:
     journal                 which batch each step trained on, and its result. Users' batch sources

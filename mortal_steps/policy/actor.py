@@ -36,7 +36,7 @@ from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.state_manager import StateManager
-from mortal_steps.rollout.measuring import PromptLengths
+from mortal_steps.rollout.prompt_lengths import PromptLengths
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock
 from mortal_steps.types import (
@@ -44,7 +44,6 @@ from mortal_steps.types import (
     Checkpoint,
     FileRef,
     FinalModel,
-    GenerationRef,
     Problem,
     Rows,
     ScoredRollouts,
@@ -201,11 +200,6 @@ class Actor:
             warnings=self._publisher.warnings(state.stepper) if step == 0 else (),
         )
 
-    def read_ahead(self, *, generations: Sequence[GenerationRef]) -> None:
-        """Read the shards of the next step while they are scored; changes nothing but the time
-        that `train_step` takes."""
-        self._states.records.look_at(generations)
-
     def train_step(self, *, request: TrainRequest) -> StepResult:
         """Take one train step, exactly once however often this is called.
 
@@ -214,12 +208,11 @@ class Actor:
         started = time.perf_counter()
         if not 0 <= request.step < self._num_steps:
             raise ActorStateError(f"step {request.step} is outside 0..{self._num_steps - 1}")
-        digest = journal.batch_digest(self._states.records, request)
+        digest = journal.batch_digest(self._store, request)
         result = journal.find_result(self._store, request.step)
         entry = JournalEntry(batch_sha256=digest, request=request)
         with self._warned.collecting():
             result = self._states.take(entry) if result is None else self._answer(entry, result)
-        self._states.records.forget()
         rollout = self._config.rollout
         if rollout.sleep_while_training or (rollout.weight_sync or RELOAD) not in IN_PLACE:
             gpu.empty_cache()

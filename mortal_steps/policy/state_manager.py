@@ -21,7 +21,6 @@ from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.publishing import Publisher
-from mortal_steps.policy.read_ahead import ReadAhead
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.schedule import train_seed
@@ -63,7 +62,6 @@ class StateManager:
         self._model_path = model_path
         self._num_steps = num_steps
         self.state: ActorState | None = None
-        self.records = ReadAhead(store)
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def bring_to(self, step: int) -> ActorState:
@@ -98,8 +96,7 @@ class StateManager:
         If that fails, the state is no longer what its step says: it is discarded.
         """
         self._saver.save_lost(state)
-        batch = journal.read_batch(self.records, self._expected, entry.request)
-        self.records.forget()
+        batch = journal.read_batch(self._store, self._expected, entry.request)
         recorded = journal.find_result(self._store, batch.step)
         # Beside training: nothing of a step counts before its result is committed.
         noting: Future[None] | None = None
