@@ -199,7 +199,7 @@ def _check_role(role: str | None, worker: int | None) -> None:
 
 
 def _print_server() -> None:
-    from mortal.server.choice import running_server
+    from mortal.server.select_server import running_server
 
     server = running_server()
     from mortal.server.flow_runs import unfinished  # Prefect reads its settings when imported

@@ -13,7 +13,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.reward_forms import SANDBOX
 from mortal_steps.config.training import LossType
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.settling import find_context
+from mortal_steps.orchestration.resolve_defaults import find_context
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.calling.dispatch import is_async
 
