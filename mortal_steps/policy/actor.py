@@ -265,13 +265,11 @@ class Actor:
         self._saver.finish()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
-        hashed: dict[str, str] = {}
-        with self._store.committing_folder("final", hashed=hashed) as folder:
-            hashed |= state.stepper.save_final(folder)
+        with self._store.committing_folder("final") as folder:
+            state.stepper.save_final(folder)
         if merges:
-            merged: dict[str, str] = {}
-            with self._store.committing_folder("final-merged", hashed=merged) as folder:
-                merged |= state.stepper.save_merged(folder)
+            with self._store.committing_folder("final-merged") as folder:
+                state.stepper.save_merged(folder)
         self._publisher.finish()
         return FinalModel(
             path="final",

@@ -90,8 +90,7 @@ class Publisher:
             self._sync.finish()
 
     def pin(self, version: PolicyVersion) -> list[Future[None]]:
-        """Keep this version, and those that a checkpoint of its state refers to, while that
-        checkpoint is written.
+        """Keep the versions that a checkpoint of this state refers to while it is written.
 
         Returns futures that end once everything published is on disk.
         """
@@ -116,7 +115,6 @@ class Publisher:
         versions = sorted({v for store in stores for v in weights.published_versions(store)})
         keep = {v for v in versions if v >= oldest} | set(versions[-2:])
         # Nor does a checkpoint lead to the older versions that sample from it on.
-        keep |= self._pinned
         for saved in {*checkpoints.saved_steps(self._store), *self._pinned}:
             keep.update(recovery.versions_before(self._rollout, saved))
         weights.prune(self._store, keep, self._sync)

@@ -4,8 +4,7 @@ options        from `[training]` to TRL's own configuration
 loop           TRL's loop turned inside out: one optimizer update at a time
 trainers       TRL's trainers with that loop, on recorded batches
 stepper        one train step at a time
-state          what lies between two train steps: saved, compared, restored
-snapshot       a copy of it, to be saved while training goes on
+state          what lies between two train steps: copied, saved, compared, restored
 digests        digests of the weights and of the optimizer's state
 scoring        log-probabilities, as an engine computes them with rounded weights
 dry_run        one step with the run's options, on a model of next to no size

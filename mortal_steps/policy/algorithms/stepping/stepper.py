@@ -15,9 +15,8 @@ what it calls its method.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -43,12 +42,7 @@ from mortal_steps.policy.algorithms.stepping.reproducible import (
     streams_digest,
 )
 from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
-from mortal_steps.policy.algorithms.stepping.snapshot import (
-    Snapshot,
-    published_as_trained,
-    take_snapshot,
-    why_none,
-)
+from mortal_steps.policy.algorithms.stepping.state import TrainerState
 from mortal_steps.policy.algorithms.stepping.trainers import (
     NO_ROWS,
     build_trainer,
@@ -57,16 +51,13 @@ from mortal_steps.policy.algorithms.stepping.trainers import (
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
-from mortal_steps.policy.model_files.tensor_file import cast
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
-    Settings,
     adapter_tensors,
     published_tensors,
     save_adapter,
     save_model,
     save_trained,
-    settings_of,
 )
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -219,39 +210,17 @@ class TrlStepper:
         """
         return logprobs_of(self._trainer.model, token_ids, self._published_in)
 
-    def save_state(
-        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
-    ) -> dict[str, str]:
-        """Write all that `begin` needs to go on bit for bit; only between train steps. See
-        `export.save_trained`."""
-        # What was cast for the engines is not what is trained.
-        shared = beside if self._published_in is None else None
-        return state.save_state(self._trainer, folder, self._base, shared)
+    def save_state(self, folder: Path) -> None:
+        """Write all that `begin` needs to go on bit for bit; only between train steps."""
+        state.take_state(self._trainer, self._base, copy=False).save_state(folder)
 
-    def why_no_snapshot(self, *, is_published: bool) -> str | None:
-        """Why `snapshot` cannot be called; None where it can."""
-        kind = type(self)
-        if "save_state" in vars(self) or kind.save_state is not TrlStepper.save_state:
-            return f"{kind.__name__} has a `save_state` of its own"
-        return why_none(self._trainer, links=is_published and self._links)
+    def why_no_snapshot(self) -> str | None:
+        """Return why `snapshot` cannot be called; None where it can."""
+        return state.why_no_copy(self._trainer)
 
-    def snapshot(self, *, weights_digest: str, is_published: bool) -> Snapshot:
-        """What `save_state` writes, as it is now, to be written while training goes on.
-
-        `weights_digest` is that of the weights as they are. If a version with these weights
-        `is_published`, its file may be linked.
-        """
-        return take_snapshot(
-            self._trainer,
-            self._base,
-            weights_digest=weights_digest,
-            links=is_published and self._links,
-            may_share=self._published_in is None,
-        )
-
-    @functools.cached_property
-    def _links(self) -> bool:
-        return self._published_in is None and published_as_trained(self._trainer)
+    def snapshot(self) -> TrainerState:
+        """Copy what `save_state` writes, to be written while training goes on."""
+        return state.take_state(self._trainer, self._base, copy=True)
 
     def weights_digest(self) -> str:
         """Digest of the weights that are trained, as they are now."""
@@ -261,43 +230,28 @@ class TrlStepper:
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
         return state.state_digests(self._trainer)
 
-    def export_weights(self, folder: Path) -> dict[str, str]:
+    def export_weights(self, folder: Path) -> None:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA
-        adapter alone (`training.lora.publish`).
-
-        These return digests of files that were hashed while they were written, by name.
-        """
+        adapter alone (`training.lora.publish`)."""
         if self._config.training.publishes_adapter:
-            return save_adapter(self._trainer.model, folder, self._base, self._published_in)
-        return save_model(self._trainer.model, folder, self._settings, self._published_in)
+            save_adapter(self._trainer.model, folder, self._base, self._published_in)
+        else:
+            save_model(self._trainer.model, folder, self._published_in)
 
     def published_digests(self) -> dict[str, str]:
-        """Digest of each tensor that `export_weights` writes, by its name there, computed where it
-        is."""
-        return tensor_digests(self._published())
+        """Digest each tensor that `export_weights` writes, by its name there, where it is."""
+        model, dtype = self._trainer.model, self._published_in
+        if self._config.training.publishes_adapter:
+            return tensor_digests(adapter_tensors(model, dtype).items())
+        return tensor_digests(published_tensors(model, dtype=dtype).items())
 
-    def _published(self) -> Iterator[tuple[str, torch.Tensor]]:
-        model = self._trainer.model
-        adapter = self._config.training.publishes_adapter
-        tensors = adapter_tensors(model) if adapter else published_tensors(model)
-        for name, tensor in tensors.items():
-            yield name, cast(tensor, self._published_in)
-
-    @functools.cached_property
-    def _settings(self) -> Settings:
-        """The same for all versions."""
-        return settings_of(self._trainer.model, self._published_in)
-
-    def save_final(self, folder: Path) -> dict[str, str]:
+    def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
-        name = self._trainer._name
         base = named_base(self._config, self._model_path)  # where it is now: others load it
-        digests = save_trained(self._trainer.model, folder, base, method=name)
+        save_trained(self._trainer.model, folder, base, method=self._trainer._name)
         save_tokenizer(self.tokenizer, folder)
-        return digests
 
-    def save_merged(self, folder: Path) -> dict[str, str]:
+    def save_merged(self, folder: Path) -> None:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
-        digests = save_model(self._trainer.model, folder)
+        save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
-        return digests
