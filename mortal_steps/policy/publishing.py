@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy.algorithms import Stepper
-from mortal_steps.policy.algorithms.base import TellsOfModel
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
@@ -57,12 +56,6 @@ class Publisher:
             self._sync,
             in_memory=self._rollout.shares_weights,
         )
-
-    def warnings(self, stepper: Stepper) -> tuple[str, ...]:
-        """What TRL's trainers have to say of the model; those of others say nothing."""
-        if not isinstance(stepper, TellsOfModel):
-            return ()
-        return stepper.warnings(self._probe_for(stepper))
 
     def _probe_for(self, stepper: Stepper) -> list[int]:
         if self._probe is None:

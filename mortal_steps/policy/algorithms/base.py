@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 from pydantic import ValidationError
 
@@ -120,15 +120,6 @@ class Stepper(Protocol):
     @property
     def autocast(self) -> bool:
         """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
-        ...
-
-
-@runtime_checkable
-class TellsOfModel(Protocol):
-    """A `Stepper` that knows what is amiss with its model, as those of TRL's trainers do."""
-
-    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
-        """What a user should know before the first step; found out with these tokens."""
         ...
 
 

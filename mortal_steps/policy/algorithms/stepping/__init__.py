@@ -11,7 +11,5 @@ dry_run        one step with the run's options, on a model of next to no size
 lora           `[training.lora]` and `[model.quantization]`, as PEFT and transformers take them
 lora_targets   model_options
                what fits the model that is trained, asked before the first step
-model_checks   what can be wrong with it: padding, experts, weights that are not finite
 reproducible   seeds, random streams, kernels that compute the same bits again
-logit_tiles    TRL's buffer for log-probabilities, no wider than the vocabulary
 """

@@ -21,20 +21,15 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
+from torch import nn
 from transformers import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.errors import ConfigError, DivergedError, ModelError
 from mortal_steps.policy.algorithms.stepping import digests, state
-from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
-from mortal_steps.policy.algorithms.stepping.model_checks import (
-    check_finite,
-    check_padding,
-    check_router_loss,
-)
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.policy.algorithms.stepping.reproducible import (
     prefer_reproducible_kernels,
@@ -49,7 +44,7 @@ from mortal_steps.policy.algorithms.stepping.trainers import (
     recorded_reward,
 )
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
-from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
+from mortal_steps.policy.gpu import training_place
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
@@ -137,7 +132,6 @@ class TrlStepper:
         With `renewed_at`, a number of train steps, another configuration wrote the folder: model,
         optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
         configuration, and its schedule stands where so many of its own steps would have led.
-        Raises `ConfigError` as `check_router_loss` does.
         """
         if renewed_at is not None:
             updates = self._config.training.optimizer_steps_per_batch
@@ -149,7 +143,6 @@ class TrlStepper:
             self._observer.setting_up = False
         accumulation = self._config.training.accumulation_steps
         self._trainer.current_gradient_accumulation_steps = accumulation
-        check_router_loss(self._trainer)
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
@@ -161,9 +154,8 @@ class TrlStepper:
         """
         seed_everything(seed)
         rows = self._trainer.accept(batch)
-        with narrow_tiles(self._trainer.model):
-            for _ in range(self._config.training.optimizer_steps_per_batch):
-                self._trainer.update(rows)
+        for _ in range(self._config.training.optimizer_steps_per_batch):
+            self._trainer.update(rows)
         metrics = self._observer.take_metrics()
         if self._observer.not_finite:
             check_finite(self._trainer.model, batch.step, self._observer.not_finite)
@@ -196,10 +188,6 @@ class TrlStepper:
     def place(self) -> TrainingPlace:
         """Where and in which numbers training runs."""
         return training_place(self._trainer)
-
-    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
-        """What a user should know before the first step, found out with the tokens of a probe."""
-        return tuple(filter(None, [on_cpu_beside_gpu(), check_padding(self._trainer, probe)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
@@ -255,3 +243,21 @@ class TrlStepper:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
         save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
+
+
+def check_finite(model: nn.Module, step: int, metrics: Sequence[str]) -> None:
+    """Raise `DivergedError` if a trained weight is infinite or no number.
+
+    It reads all of them, and is called where these `metrics` of the step were not finite. They may
+    be so by themselves: with fp16, TRL skips an update whose gradient is not finite.
+    """
+    trained = ((name, each) for name, each in model.named_parameters() if each.requires_grad)
+    broken = [name for name, each in trained if not each.isfinite().all()]
+    if not broken:
+        return
+    more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+    raise DivergedError(
+        f"step {step + 1}: training has diverged. The weights {broken[0]}{more} are not finite any "
+        f"more, nor were {', '.join(metrics)}. Fork the run at a checkpoint before this step "
+        "(`mortal fork`), with a lower training.learning_rate or training.trl.max_grad_norm"
+    )
