@@ -43,7 +43,6 @@ If the base lies elsewhere now, load it from there and give it to `PeftModel.fro
 """
 
 
-FILE_PATTERN = "model{suffix}.safetensors"
 LARGEST_FILE = "50GB"
 """As in transformers."""
 
@@ -118,10 +117,10 @@ def published_tensors(
     return _cast(tensors if own_names else revert_weight_conversion(base, tensors), dtype)
 
 
-def write_tensors(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write the tensors of a model, split into files as transformers does."""
+def write_tensors(folder: Path, tensors: Mapping[str, torch.Tensor], name: str = "model") -> None:
+    """Write the tensors of a model, split into files of this `name` as transformers does."""
     split = split_torch_state_dict_into_shards(
-        dict(tensors), filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
+        dict(tensors), filename_pattern=name + "{suffix}.safetensors", max_shard_size=LARGEST_FILE
     )
     for file, names in split.filename_to_tensors.items():
         part = {name: tensors[name].contiguous() for name in names}

@@ -39,7 +39,8 @@ from mortal_steps.system.memory import available_bytes
 
 ROOM = 2
 """Times the size of a copy that must be free in memory before it is made."""
-REFERENCE_FOLDER = "reference"
+REFERENCE = "reference"
+"""What the files of the reference model are called, as those of the model are `model`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,7 @@ class TrainerState:
         if self.model:
             write_tensors(folder, self.model)
         if self.reference:
-            (folder / REFERENCE_FOLDER).mkdir()
-            write_tensors(folder / REFERENCE_FOLDER, self.reference)
+            write_tensors(folder, self.reference, REFERENCE)
         torch.save(self.optimizer, folder / OPTIMIZER_NAME)
 
     def digests(self) -> dict[str, str]:
@@ -106,9 +106,8 @@ def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
 
     A folder that was `renewed` by another configuration may have none: it begins to move here.
     """
-    reference = folder / REFERENCE_FOLDER
-    if trainer.args.sync_ref_model and (reference.exists() or not renewed):
-        load_model(trainer.ref_model, reference)
+    if trainer.args.sync_ref_model and (not renewed or any(folder.glob(f"{REFERENCE}*"))):
+        load_model(trainer.ref_model, folder, REFERENCE)
 
 
 def _tensors_of(trainer: Stepped) -> dict[str, Any]:
