@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mortal.trainer import Distributed, MortalTrainer
-from mortal.trainer.parameters import ScaleRewards
+from mortal.trainer.settings import ScaleRewards
 from mortal_steps.config import RunConfig
 from mortal_steps.config.reward_forms import SANDBOX
 from mortal_steps.config.training import LossType
