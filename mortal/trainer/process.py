@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     return dict(asyncio.run(gate.judge(gate.bring_in())).metrics)
 
 
-ACTIONS = {"train": train, "detach": detach, "evaluate": evaluate}
+ACTIONS: dict[str, Callable[..., Any]] = {"train": train, "detach": detach, "evaluate": evaluate}
 
 
 def main() -> None:
