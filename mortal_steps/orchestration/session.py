@@ -22,7 +22,6 @@ from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
-from mortal_steps.rollout.sampling import eval_sampling, sampling_params
 from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
@@ -134,7 +133,7 @@ class Session:
             start=start,
             stop=stop,
             num_generations=self.config.training.num_generations,
-            sampling=sampling_params(self.config.rollout, self.config.max_tokens),
+            sampling=self.config.sampling,
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )
@@ -206,9 +205,7 @@ class Session:
             problems=info.eval_problems,
             num_problems=info.num_eval_problems,
             num_shards=config.num_shards,
-            sampling=eval_sampling(
-                config.rollout, config.max_tokens, config.evaluation.temperature
-            ),
+            sampling=config.eval_sampling,
         )
         folder = f"evaluations/{step:06d}"
         sampling = held_out.generate_request(step, shard, weights, folder)

@@ -36,7 +36,7 @@ from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
-from mortal_steps.rollout.measuring import PromptLengths
+from mortal_steps.rollout.prompt_lengths import PromptLengths
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock
 from mortal_steps.types import (

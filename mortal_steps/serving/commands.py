@@ -164,7 +164,7 @@ def url_of(endpoint: Endpoint) -> str:
 
 
 def _cpu_options(config: Path, length: int) -> Sequence[str]:
-    """Options of vLLM on a CPU, the same as in rollout workers; see rollout/engines/vllm.py."""
+    """Options of vLLM on a CPU, the same as in rollout workers (rollout/engines/vllm)."""
     settings = json.loads(config.read_text(encoding="utf-8"))
     cache = max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
     return [

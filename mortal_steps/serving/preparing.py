@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.settling import rollout_interpreter
+from mortal_steps.orchestration.resolve_defaults import rollout_interpreter
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.commands import (
     Endpoint,

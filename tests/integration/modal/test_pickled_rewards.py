@@ -5,7 +5,7 @@ import sys
 
 from mortal.trainer.objects.rewards import terms_of
 from mortal.trainer.settings import overrides
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, SHORT, project
 from tests.support.modal.scored import scored

@@ -1,4 +1,4 @@
-"""The `vllm` engine: an in-process `LLM`. Only the modules `vllm_...` beside this one import vLLM.
+"""The `vllm` engine: an in-process `LLM`. Only modules of this package import vLLM.
 
 What vLLM does by default and this engine does not:
 
@@ -23,7 +23,6 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines import vllm_cpu, vllm_gpu, vllm_library
 from mortal_steps.rollout.engines.base import (
     Engine,
     SampledTokens,
@@ -36,14 +35,15 @@ from mortal_steps.rollout.engines.model_files import (
     is_adapter,
     tensor_shapes,
 )
-from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
-from mortal_steps.rollout.engines.vllm_library import supervised
+from mortal_steps.rollout.engines.vllm import library, platforms
+from mortal_steps.rollout.engines.vllm.adapter import VllmAdapters
+from mortal_steps.rollout.engines.vllm.library import supervised
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 
-WITNESS = "mortal_steps.rollout.engines.vllm_witness.Witness"
+WITNESS = "mortal_steps.rollout.engines.vllm.witness.Witness"
 """For the option `worker_extension_cls` of an `LLM`."""
 
 
@@ -64,10 +64,10 @@ class VllmEngine(Engine):
         tokenizer: Callable[[], Any],
     ) -> None:
         """vLLM reads the tokenizer itself; `tokenizer` is not called."""
-        self._vllm = vllm_library.import_vllm()
+        self._vllm = library.import_vllm()
         self.on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self.on_cpu:
-            vllm_cpu.require_libnuma()
+            platforms.require_libnuma()
         self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
@@ -85,9 +85,9 @@ class VllmEngine(Engine):
         self._one_seed = rollout.seeds == "engine"
         self._llm = self._start(model_path)
         # Imported where vLLM has imported torch.
-        from mortal_steps.rollout.engines import vllm_weights
+        from mortal_steps.rollout.engines.vllm import weights
 
-        self._comparable = vllm_weights.comparable_tensors(self._llm, Path(model_path))
+        self._comparable = weights.comparable_tensors(self._llm, Path(model_path))
         self._shapes = tensor_shapes(Path(model_path), required=False)
         self._is_published = False
         """Whether these are a published version's, by the names that the actor gives."""
@@ -105,15 +105,17 @@ class VllmEngine(Engine):
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
-            **(vllm_cpu.cpu_options(self._model_config, self.max_model_len) if self.on_cpu else {}),
+            **(
+                platforms.cpu_options(self._model_config, self.max_model_len) if self.on_cpu else {}
+            ),
             "enable_sleep_mode": (self._sleeps or rollout.sleep_while_training) and not self.on_cpu,
             "worker_extension_cls": WITNESS,
             **rollout.engine_options,
         }
         if self.on_cpu:
-            vllm_cpu.fit_to_cpu(options, rollout)
+            platforms.fit_to_cpu(options, rollout)
             return options
-        return vllm_gpu.with_fixed_kernels(options)
+        return platforms.with_fixed_kernels(options)
 
     def check(self, folder: Path) -> None:
         """Raise `EngineError` if the folder's tensors are not the model's; an adapter's are checked
@@ -139,16 +141,16 @@ class VllmEngine(Engine):
     def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
         """Of the adapter's modules, or of the model's tensors that vLLM has where `load_weights`
         puts them."""
-        from mortal_steps.rollout.engines import vllm_weights
+        from mortal_steps.rollout.engines.vllm import weights
 
         if is_adapter(published.folder):
             return self._adapters.compare(self._llm, published)
         if published.shapes.keys() - self._shapes.keys():
             # The model that was read calls them otherwise.
-            self._comparable |= vllm_weights.comparable_tensors(self._llm, published.folder)
+            self._comparable |= weights.comparable_tensors(self._llm, published.folder)
         if not self._comparable:
             return {}
-        found = vllm_weights.compare(self._llm, published, self._comparable)
+        found = weights.compare(self._llm, published, self._comparable)
         if all(found.values()):
             self._shapes, self._is_published = published.shapes, True
         return found
@@ -156,7 +158,7 @@ class VllmEngine(Engine):
     def restart(self, folder: Path) -> None:
         """Start vLLM anew with the folder; raises `EngineError` if it does not start, and
         `UnusableProcessError` if only another process can start one."""
-        vllm_library.wake_wholly(self._llm)
+        library.wake_wholly(self._llm)
         # A wedged engine may also refuse to shut down; a new one is wanted all the same.
         with contextlib.suppress(Exception):
             self.close()
@@ -198,16 +200,13 @@ class VllmEngine(Engine):
         """One completion per entry; vLLM batches them as memory allows. With `rollout.seeds =
         "engine"`, all of them are drawn from a stream that is seeded with all seeds together."""
         requests = [
-            vllm_library.request(self._vllm, params, None if self._one_seed else seed)
-            for seed in seeds
+            library.request(self._vllm, params, None if self._one_seed else seed) for seed in seeds
         ]
         self._reset_prefix_cache()
         if self._one_seed:
-            self._llm.collective_rpc(
-                vllm_library.seed_worker, args=(derive_seed("engine", *seeds),)
-            )
+            self._llm.collective_rpc(library.seed_worker, args=(derive_seed("engine", *seeds),))
         outputs = self._generate(prompts_ids, requests)
-        return [vllm_library.sampled_tokens(output.outputs[0]) for output in outputs]
+        return [library.sampled_tokens(output.outputs[0]) for output in outputs]
 
     @supervised
     def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -222,7 +221,7 @@ class VllmEngine(Engine):
 
     def close(self) -> None:
         """End the engine and give back its memory."""
-        vllm_library.wake_wholly(self._llm)
+        library.wake_wholly(self._llm)
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         gc.collect()
@@ -256,7 +255,7 @@ class VllmEngine(Engine):
             )
         except Exception as error:
             raise EngineError(
-                f"vLLM refused a batch of {len(prompts)} prompts: {vllm_library.told_by(error)}"
+                f"vLLM refused a batch of {len(prompts)} prompts: {library.told_by(error)}"
             ) from error
         return outputs
 
@@ -265,7 +264,7 @@ class VllmEngine(Engine):
             return self._vllm.LLM(model=model, **self._options)
         except Exception as error:
             options = {key: value for key, value in self._options.items() if key != "tokenizer"}
-            told = vllm_library.told_by(error)
+            told = library.told_by(error)
             raise EngineError(
                 f"vLLM does not start with {model}: {told}\nIts options were "
                 f"{options}; change them through rollout.engine_options and model.max_model_len"

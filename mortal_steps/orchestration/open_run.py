@@ -22,7 +22,7 @@ from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, Store
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.checks import check_environment
-from mortal_steps.orchestration.settling import settle, with_own_seed
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults, with_own_seed
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.registry.registry import PRODUCTION
 from mortal_steps.registry.versions import FOLDER
@@ -55,7 +55,7 @@ def open_run(
         _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
-        config = settle(follow_link(config))
+        config = resolve_defaults(follow_link(config))
         problems = preflight.check(config, say=say, beside=beside, warned=warned)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
@@ -91,7 +91,7 @@ def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str]
             f"run {config.run_id} exists in {config.runs_dir}, and --dry-run is about a new run; "
             "leave --run-id out, or choose another"
         )
-    preflight.check(settle(follow_link(with_own_seed(config))), say=say, show=show)
+    preflight.check(resolve_defaults(follow_link(with_own_seed(config))), say=say, show=show)
 
 
 def _checked_root(config: RunConfig) -> Path:
@@ -113,7 +113,7 @@ def _checked_root(config: RunConfig) -> Path:
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
     """The configuration, with defaults that were resolved when the run began as they were resolved
     then."""
-    return follow_as_before(config, begun).settled_like(begun)
+    return follow_as_before(config, begun).resolved_like(begun)
 
 
 def changes(begun: RunConfig, config: RunConfig) -> list[str]:

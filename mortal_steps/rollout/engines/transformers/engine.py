@@ -12,7 +12,9 @@ batch left padding and kernels may move logprobs by some 1e-6.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +29,29 @@ from transformers import (
     StoppingCriteriaList,
     StopStringCriteria,
 )
+from transformers.core_model_loading import revert_weight_conversion
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.models.model_class import check_known, load_model
-from mortal_steps.rollout.engines.base import SampledTokens, context_length
+from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
 from mortal_steps.rollout.engines.model_files import (
     is_adapter,
     read_adapter_config,
     tensor_shapes,
     tensors_in,
 )
-from mortal_steps.rollout.engines.seeded_draw import SeededDraw
-from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
-from mortal_steps.rollout.engines.transformers_padding import check_padding
-from mortal_steps.rollout.engines.transformers_tensors import ComparesTensors
+from mortal_steps.rollout.engines.transformers.adapter import AdaptedModel
+from mortal_steps.rollout.engines.transformers.seeded_draw import SeededDraw
+from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.types import SamplingParams
 
+LAYER = re.compile(r"(.*?\.\d+\.)?")
+READS_PADDING = ("rwkv", "recurrent_gemma")
+"""Recurrent models whose completions would come from another distribution beside longer prompts."""
 
-class TransformersEngine(ComparesTensors):
+
+class TransformersEngine(Engine):
     """Samples with transformers on the GPU if there is one, else on the CPU.
 
     Weights are replaced in place, whatever way of syncing them is chosen: there is no server to
@@ -71,8 +77,6 @@ class TransformersEngine(ComparesTensors):
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._base_path = model_path
         self._is_base = True
-        self._leaves_out_padding = False
-        """Whether that was found out."""
         self._adapted: AdaptedModel | None = None
         try:
             self._model = self._read_model(model_path)
@@ -129,6 +133,19 @@ class TransformersEngine(ComparesTensors):
             for name, tensor in tensors_in(folder):
                 own[name].copy_(tensor)
 
+    def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
+        """Compare the adapter's tensors, or the model's by the names that they have in files."""
+        if is_adapter(published.folder):
+            return self._adapted.compare(published) if self._adapted else {"all of it": False}
+        own = self._own()
+        if own.keys() >= published.shapes.keys():
+            return published.compared(own.items())
+        return published.compared(_by_published_names(self._model, own))
+
+    def _own(self) -> dict[str, torch.Tensor]:
+        held = dict(self._model.named_parameters())
+        return {name: held[name] for name in self._names if name in held}
+
     def sample(
         self,
         prompts_ids: Sequence[Sequence[int]],
@@ -152,9 +169,13 @@ class TransformersEngine(ComparesTensors):
         # A model's own generation settings (Qwen's repetition_penalty, top_k) would otherwise fill
         # what `generation` leaves open, and the tokens would come from another distribution.
         self._model.generation_config = generation
-        if not self._leaves_out_padding and not mask_BP.all():
-            check_padding(self._model, ids_BP, mask_BP, prompts_ids)
-            self._leaves_out_padding = True
+        if self._model.config.model_type in READS_PADDING and not mask_BP.all():
+            raise EngineError(
+                f"transformers reads the padding of shorter prompts with "
+                f"{self._model.config.model_type}, whatever their mask. Sample prompts that all "
+                "have the same number of tokens, or with rollout.engine = 'vllm' if that knows the "
+                "model"
+            )
         with torch.inference_mode():
             sequences = self._model.generate(
                 ids_BP,
@@ -249,3 +270,24 @@ def _cut(
         )
         for tokens, logprobs, length, stopped in rows
     ]
+
+
+def _by_published_names(
+    model: Any, held: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield published name and tensor of a model whose tensors transformers converts.
+
+        held        layers.0.mlp.experts.gate_up_proj (E, 2I, H)
+        published   layers.0.block_sparse_moe.experts.0.w1.weight (I, H), .w3.weight, ...
+
+    One layer follows the other: what is converted is a copy, and no two sets of weights are in
+    memory. `revert_weight_conversion` is no published name of transformers.
+    """
+    for _, names in itertools.groupby(sorted(held, key=_layer_of), key=_layer_of):
+        layer = {name: held[name].detach() for name in names}
+        yield from revert_weight_conversion(model, layer).items()
+
+
+def _layer_of(name: str) -> str:
+    found = LAYER.match(name)
+    return found[0] if found else ""

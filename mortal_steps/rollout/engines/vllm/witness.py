@@ -3,12 +3,12 @@ methods that compare its tensors, and kernels that keep tensors as they were pub
 
 from vllm.platforms import current_platform
 
-from mortal_steps.rollout.engines import vllm_cpu, vllm_gpu
-from mortal_steps.rollout.engines.vllm_weights import Witness
+from mortal_steps.rollout.engines.vllm import platforms
+from mortal_steps.rollout.engines.vllm.weights import Witness
 
 __all__ = ["Witness"]
 
 if current_platform.is_cpu():
-    vllm_cpu.keep_weights_plain()
+    platforms.keep_weights_plain()
 else:
-    vllm_gpu.add_adapters_in_order()
+    platforms.add_adapters_in_order()

@@ -29,14 +29,14 @@ SEED_OF_THE_RUN = -1
 """Value of `seed` with which each run has another one."""
 
 
-def settle(config: RunConfig) -> RunConfig:
+def resolve_defaults(config: RunConfig) -> RunConfig:
     """The configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config)
     found = find_placement(config, samples=samples)
-    settled = config.settled(
+    settled = config.resolved(
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=_find_engine(config),

@@ -28,7 +28,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mortal_steps.rollout.engines.model_files import tensors_in
-from mortal_steps.rollout.engines.vllm_adapter import AdapterWitness
+from mortal_steps.rollout.engines.vllm.adapter import AdapterWitness
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.weight_sync.tensor_digests import (
     Sums,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.model_files import ADAPTER_WEIGHTS, adapter_digest
-from mortal_steps.rollout.engines.vllm_library import told_by
+from mortal_steps.rollout.engines.vllm.library import told_by
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 if TYPE_CHECKING:  # vLLM sets the environment that torch reads when it is imported
