@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.output import add_output_option, console, results_table, write_results
-from mortal_steps.rollout.engines.vllm_library import import_vllm
+from mortal_steps.rollout.engines.vllm.library import import_vllm
 
 import_vllm()  # before torch, which reads what it sets
 
@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: E402
 
 from mortal_steps.config import ModelConfig, RolloutConfig  # noqa: E402
-from mortal_steps.rollout.engines.vllm import VllmEngine  # noqa: E402
+from mortal_steps.rollout.engines.vllm.engine import VllmEngine  # noqa: E402
 from mortal_steps.types import SamplingParams  # noqa: E402
 from tests.support.rollout.tiny_model import build_tiny_model  # noqa: E402
 

@@ -26,11 +26,11 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.endings import ended_already, is_deployed, state_for, stay_suspended
-from mortal_flows.lateness import is_first_try, missed_its_time, skip
+from mortal_flows.final_states import ended_already, is_deployed, state_for, stay_suspended
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import has_begun, is_named_after, run_name, settings
 from mortal_flows.signals import is_taken_away, stop_on_signals
+from mortal_flows.skip_late_runs import is_first_try, missed_its_time, skip
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import stand_alone
@@ -39,7 +39,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize

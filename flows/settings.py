@@ -21,8 +21,8 @@ from mortal_steps.config.loader import (
 )
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, MortalError
-from mortal_steps.orchestration.opening import changes
-from mortal_steps.orchestration.settling import with_own_seed
+from mortal_steps.orchestration.open_run import changes
+from mortal_steps.orchestration.resolve_defaults import with_own_seed
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.identity import IDENTITY_FILE
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from mortal_steps.config.loader import load_config
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.session import Session
 
 

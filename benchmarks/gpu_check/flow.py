@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.runs.run import Run
 
 

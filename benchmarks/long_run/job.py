@@ -18,7 +18,7 @@ from mortal_flows import grpo_train
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration.driver import open_session
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 

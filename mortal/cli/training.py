@@ -93,7 +93,7 @@ def train(
     if accept_changed_rewards:
         settings = _accepted(settings)
     if dry_run:
-        from mortal_steps.orchestration.opening import rehearse
+        from mortal_steps.orchestration.open_run import rehearse
         from mortal_steps.report.spinner import spinner
 
         rehearse(settings, checking, say)
@@ -215,7 +215,7 @@ def fork(
 
 
 def _accepted(settings: RunConfig) -> RunConfig:
-    from mortal_steps.orchestration.opening import accept_changed_rewards
+    from mortal_steps.orchestration.open_run import accept_changed_rewards
 
     return accept_changed_rewards(settings)
 

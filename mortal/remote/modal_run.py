@@ -50,11 +50,11 @@ def try_rollout(
     from mortal.terminal.samples import show_sampled
     from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
+    from mortal_steps.orchestration.resolve_defaults import resolve_defaults
     from mortal_steps.orchestration.rollout_trial import NUM_PROBLEMS, chosen_problems
-    from mortal_steps.orchestration.settling import settle
 
     with _explained():
-        settings = settle(settings_of(config, given))
+        settings = resolve_defaults(settings_of(config, given))
         if not is_hub_model(settings.model) or settings.model.warm_start is not None:
             raise ConfigError(
                 f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "

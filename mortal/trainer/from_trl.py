@@ -18,8 +18,8 @@ from typing import Any
 from mortal.trainer.modes import Distributed, Mode, SingleNode
 from mortal.trainer.settings import KEYS, flat
 from mortal.trainer.trl_counts import IN_BATCHES, SIZES, STEPS, named_steps, sizes_of, steps_of
+from mortal_steps.config.field_metadata import trl_option
 from mortal_steps.config.loader import every_key
-from mortal_steps.config.marks import trl_option
 from mortal_steps.config.trl_options import (
     CONFIGS,
     TRAINER_ARGUMENTS,

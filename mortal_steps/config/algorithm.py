@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny
 
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.config.training import LossType
 from mortal_steps.extensions import Registry, simple

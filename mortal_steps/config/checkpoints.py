@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.marks import Decides
+from mortal_steps.config.field_metadata import Decides
 from mortal_steps.config.section import Section
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from mortal_steps.config.field_metadata import ANYTHING, Affects, Decides
 from mortal_steps.config.gpus import gpu_count, modal_gpu
-from mortal_steps.config.marks import ANYTHING, Affects, Decides
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.errors import ConfigError
 

@@ -79,7 +79,7 @@ TRAINING_MODULES = (
     "mortal_steps.policy.algorithms.stepping.stepper",
     "mortal_steps.policy.starting_model.base_model",
     "mortal_steps.policy.starting_model.prompt_lengths",
-    "mortal_steps.rollout.engines.transformers",
+    "mortal_steps.rollout.engines.transformers.engine",
 )
 """Modules that the actor and rollout workers with transformers import."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
@@ -99,7 +99,7 @@ ENGINES = Registry(
     "rollout.engine",
     {
         "vllm": EngineKind(
-            factory="mortal_steps.rollout.engines.vllm:VllmEngine",
+            factory="mortal_steps.rollout.engines.vllm.engine:VllmEngine",
             needs="vllm",
             install="`make vllm-env` makes one",
             one_seed=True,
@@ -111,7 +111,7 @@ ENGINES = Registry(
             memory_option="gpu_memory_utilization",
         ),
         "transformers": EngineKind(
-            factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
+            factory="mortal_steps.rollout.engines.transformers.engine:TransformersEngine",
             corrects_importance=False,
             modal_class="TransformersRolloutWorker",
             adapters=Adapters(),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from mortal_steps.config.marks import Affects, Decides
+from mortal_steps.config.field_metadata import Affects, Decides
 from mortal_steps.config.reward_forms import checked
 from mortal_steps.config.section import Section
 

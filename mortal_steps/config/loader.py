@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
-from mortal_steps.config.marks import keys_of, section_of, trl_options_decided
+from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.section import LocalPath, Options, Section
 
 COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from mortal_steps.config.marks import Affects, Decides
+from mortal_steps.config.field_metadata import Affects, Decides
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.reward_forms import SANDBOX, checked, in_full
 from mortal_steps.config.section import Section, of_its_kind

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
-from mortal_steps.config.marks import Affects, Decides, Trl
+from mortal_steps.config.field_metadata import Affects, Decides, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.extensions import Registry, simple
 
@@ -31,10 +31,10 @@ WEIGHT_SYNC = Registry(
     "rollout.weight_sync",
     simple(
         {
-            RELOAD: "mortal_steps.rollout.weight_sync.reload:Reload",
-            VOLUME: "mortal_steps.rollout.weight_sync.volume:Volume",
-            "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
-            DIRECT: "mortal_steps.rollout.weight_sync.volume:Volume",
+            RELOAD: "mortal_steps.rollout.weight_sync.base:Reload",
+            VOLUME: "mortal_steps.rollout.weight_sync.base:Volume",
+            "checkpoint": "mortal_steps.rollout.weight_sync.base:Checkpoint",
+            DIRECT: "mortal_steps.rollout.weight_sync.base:Volume",
         }
     ),
 )

@@ -17,8 +17,14 @@ from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.evaluation import EvaluationConfig
+from mortal_steps.config.field_metadata import (
+    Affects,
+    Decides,
+    Trl,
+    identity_of,
+    trl_options_decided,
+)
 from mortal_steps.config.logging import AlertsConfig, LoggingConfig
-from mortal_steps.config.marks import Affects, Decides, Trl, identity_of, trl_options_decided
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import (
@@ -31,6 +37,7 @@ from mortal_steps.config.rollout import (
 )
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import Published, TrainingConfig
+from mortal_steps.types import SamplingParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
@@ -38,7 +45,7 @@ ROLLOUT_WORKERS = 2
 MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
 
-SETTLED = (
+RESOLVED = (
     "model.revision",
     "rollout.num_shards",
     "rollout.engine",
@@ -147,6 +154,27 @@ class RunConfig(Section):
         return self.rollout.max_tokens or self.training.max_completion_length
 
     @property
+    def sampling(self) -> SamplingParams:
+        """How the rollouts of training are sampled."""
+        return SamplingParams(
+            max_tokens=self.max_tokens,
+            temperature=self.rollout.temperature,
+            top_p=self.rollout.top_p,
+            top_k=self.rollout.top_k,
+            min_p=self.rollout.min_p,
+            stop=self.rollout.stop,
+        )
+
+    @property
+    def eval_sampling(self) -> SamplingParams:
+        """How evaluations are sampled."""
+        return SamplingParams(
+            max_tokens=self.max_tokens,
+            temperature=self.evaluation.temperature,
+            stop=self.rollout.stop,
+        )
+
+    @property
     def eval_rewards(self) -> RewardsConfig:
         """The rewards that score evaluations."""
         functions = self.evaluation.functions
@@ -227,7 +255,7 @@ class RunConfig(Section):
         differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs
 
-    def settled(
+    def resolved(
         self,
         *,
         cores: int,
@@ -266,16 +294,16 @@ class RunConfig(Section):
             "compute.local.rollout.threads": 1,
             "compute.local.reward.threads": 1,
         }
-        return self._settle(defaults, reward_commits)
+        return self._resolve(defaults, reward_commits)
 
-    def settled_like(self, begun: RunConfig) -> RunConfig:
+    def resolved_like(self, begun: RunConfig) -> RunConfig:
         """The same with what a settled configuration has for all that."""
         values = begun.model_dump()
         commits = RewardCommits(
             training=begun.rewards.commits_for(self.rewards),
             evaluation=begun.eval_rewards.commits_for(self.eval_rewards),
         )
-        return self._settle({key: _table_of(values, key)[_name(key)] for key in SETTLED}, commits)
+        return self._resolve({key: _table_of(values, key)[_name(key)] for key in RESOLVED}, commits)
 
     def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
         """The same with commits for reward models of the hub."""
@@ -292,7 +320,7 @@ class RunConfig(Section):
         takes_adapters = ENGINES.entry(self.rollout.engine or engine).adapters is not None
         return "adapter" if takes_adapters and self.only_merged is None else "merged"
 
-    def _settle(self, defaults: Mapping[str, Any], commits: RewardCommits) -> RunConfig:
+    def _resolve(self, defaults: Mapping[str, Any], commits: RewardCommits) -> RunConfig:
         """The same with these values for keys that have none; a commit goes before a branch."""
         values = self.with_reward_commits(commits).model_dump()
         for key, value in defaults.items():
@@ -303,7 +331,7 @@ class RunConfig(Section):
         return RunConfig.model_validate(values)
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
-        """What decides the run's numbers: the keys that affect anything (`marks.Affects`); without
+        """Return what decides the run's numbers: the keys that affect anything; without
         `defaults`, those that have another value."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
         rewards = self.rewards.shortened()

@@ -23,7 +23,7 @@ from mortal_steps.models.local_folder import (
     takes_pictures,
 )
 from mortal_steps.models.shape import count_parameters
-from mortal_steps.orchestration.settling import lacks, rollout_interpreter
+from mortal_steps.orchestration.resolve_defaults import lacks, rollout_interpreter
 from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
 

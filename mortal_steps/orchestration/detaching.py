@@ -10,7 +10,7 @@ import asyncio
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 
 
 def detach(config: RunConfig) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.data import made_rows
+from mortal_steps.config.field_metadata import Affects, affected_by
 from mortal_steps.config.loader import load_stored_config, parse_config
-from mortal_steps.config.marks import Affects, affected_by
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
@@ -23,7 +23,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork_files import Changes, ForkFiles, changes_between, is_below
 from mortal_steps.orchestration.preflight import Problems
-from mortal_steps.orchestration.settling import find_reward_commits, with_own_seed
+from mortal_steps.orchestration.resolve_defaults import find_reward_commits, with_own_seed
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems
 from mortal_steps.runs.run import Run, check_never_begun, find_run

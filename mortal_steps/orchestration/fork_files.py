@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.marks import Affects, affected_by
+from mortal_steps.config.field_metadata import Affects, affected_by
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.policy import journal

@@ -9,7 +9,7 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.orchestration.opening import differences
+from mortal_steps.orchestration.open_run import differences
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
 from mortal_steps.store import RunStore

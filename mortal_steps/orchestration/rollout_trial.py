@@ -16,7 +16,7 @@ from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checks import check_engine, check_interpreters, check_model
-from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.rollout.trial import SampledProblems
 from mortal_steps.store import RunStore
@@ -53,7 +53,7 @@ def try_rollout(
             "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
             "mortal_deployments.modal_app::test_rollout_fn` does. Or set compute.backend = 'local'"
         )
-    config = settle(config)
+    config = resolve_defaults(config)
     check_model(config.model, config.max_tokens)
     check_interpreters(config.compute, config.rollout, ("actor", "rollout"))
     check_engine(config.rollout, config.evaluation.temperature)

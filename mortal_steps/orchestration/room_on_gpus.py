@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.forecast import Card, Forecast, gib, rows_per_shard
-from mortal_steps.orchestration.settling import find_context
+from mortal_steps.orchestration.resolve_defaults import find_context
 from mortal_steps.report.units import counted
 
 VLLM_SEQUENCES = 256

@@ -7,7 +7,6 @@ goes. The tasks wrap these calls with retries, caching and names.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -22,7 +21,6 @@ from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
-from mortal_steps.rollout.sampling import eval_sampling, sampling_params
 from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
@@ -101,17 +99,6 @@ class Session:
         }
         return self.store.path(outputs[stage]).exists()
 
-    async def read_ahead(self, generations: Sequence[GenerationRef]) -> None:
-        """Let an idle actor on this machine read completions while they are scored.
-
-        This is no stage: the train step reads whatever was not read ahead.
-        """
-        if self.config.compute.backend != "local" or self.config.rollout.staleness:
-            return
-        key = self._key("read_ahead", generations[0].step)
-        with contextlib.suppress(WorkerLostError):  # the train step says so
-            await self.compute.call("actor", "read_ahead", key=key, generations=generations)
-
     # stages
 
     def get_batch(self, step: int) -> BatchRef:
@@ -134,7 +121,7 @@ class Session:
             start=start,
             stop=stop,
             num_generations=self.config.training.num_generations,
-            sampling=sampling_params(self.config.rollout, self.config.max_tokens),
+            sampling=self.config.sampling,
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )
@@ -206,9 +193,7 @@ class Session:
             problems=info.eval_problems,
             num_problems=info.num_eval_problems,
             num_shards=config.num_shards,
-            sampling=eval_sampling(
-                config.rollout, config.max_tokens, config.evaluation.temperature
-            ),
+            sampling=config.eval_sampling,
         )
         folder = f"evaluations/{step:06d}"
         sampling = held_out.generate_request(step, shard, weights, folder)

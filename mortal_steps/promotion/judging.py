@@ -35,7 +35,6 @@ from mortal_steps.registry.registry import Registry
 from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources.files import find_sources
-from mortal_steps.rollout.sampling import eval_sampling
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
@@ -52,7 +51,7 @@ from mortal_steps.types import (
 logger = logging.getLogger(__name__)
 
 FOLDER = "judged"
-WORKER = "mortal_steps.rollout.judged:FinishedModelWorker"
+WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
 STEP = 0
 """The step from which seeds are derived; it is the same for all models, whatever step they are
 from."""
@@ -163,9 +162,7 @@ class Judge:
             problems=self._bring_problems(),
             num_problems=len(given) or info.num_eval_problems,
             num_shards=config.num_shards,
-            sampling=eval_sampling(
-                config.rollout, config.max_tokens, config.evaluation.temperature
-            ),
+            sampling=config.eval_sampling,
         )
         compute = self._local(
             finished_specs(config, self._store, self._run),

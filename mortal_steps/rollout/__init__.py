@@ -1,13 +1,10 @@
 """Sampling completions with exactly the policy version that is asked for.
 
-worker                        samples shards of a step: `RolloutWorker`
-engines                       inference engines: vLLM, transformers
-episodes                      how completions come about, in one turn or in several
-weight_sync                   how an engine loads a version, and proves that it has done so
-prompts, sampling             prompts as token ids; sampling parameters
-responses                     completions of chats as messages
-measuring                     lengths of prompts
-fitting                       which prompts fit the model, and what becomes of the others
-trial                         completions outside of a run
-judged                        completions of a finished model
+worker           samples shards of a step: `RolloutWorker`
+engines          inference engines: vLLM, transformers
+episodes         how completions come about, in one turn or in several
+weight_sync      how an engine loads a version, and proves that it has done so
+prompts          prompts as token ids
+prompt_lengths   which prompts fit the model, and what becomes of the others
+trial            completions outside of a run
 """

@@ -1,4 +1,4 @@
-"""Samples completions of a model outside of a run: what does it say, and how fast?"""
+"""Samples completions of a model outside of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.sampling import sampling_params
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import (
     GeneratedGroup,
@@ -78,10 +77,24 @@ class TrialWorker(RolloutWorker):
             start=0,
             stop=len(problems),
             num_generations=num_generations,
-            sampling=sampling_params(self._config.rollout, self._config.max_tokens),
+            sampling=self._config.sampling,
             weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
             output="unused",
         )
+
+
+class FinishedModelWorker(RolloutWorker):
+    """Samples with the model in `model_path`, whatever version the `weights` of a request name.
+
+    The engine begins with these weights and never has others, so nothing has to be proven.
+    """
+
+    def _engine_with(self, weights: WeightsRef) -> Engine:
+        """Raises `CorruptFileError` for a folder that is not as committed."""
+        if self._loaded != weights:
+            self._store.verify_folder(weights.path, weights.sha256)
+            self._loaded = weights
+        return self._started_engine()
 
 
 def sample_here(

@@ -14,7 +14,7 @@ from pathlib import Path
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
 from mortal_steps.models.local_folder import read_context
-from mortal_steps.orchestration.settling import rollout_interpreter
+from mortal_steps.orchestration.resolve_defaults import rollout_interpreter
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.starting_model import tokenizer_of
 from mortal_steps.serving.models import choose, whole_model
@@ -108,8 +108,7 @@ def _has_vllm_for_cpus(python: str) -> bool:
 
 
 def _cpu_options(config: Path, length: int) -> Sequence[str]:
-    """Return options of vLLM on a CPU, the same as in rollout workers; see
-    rollout/engines/vllm.py."""
+    """Return options of vLLM on a CPU, the same as in rollout workers (rollout/engines/vllm)."""
     settings = json.loads(config.read_text(encoding="utf-8"))
     cache = max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
     return [

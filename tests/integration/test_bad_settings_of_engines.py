@@ -52,7 +52,7 @@ def test_an_adapter_that_vllm_cannot_take_is_to_be_merged(lora, message):
     def check(engine, **more):
         training = {"use_lora": True, "lora": {**lora, **more}}
         config = parse_config({"rollout": {"engine": engine}, "training": training})
-        settled = config.settled(cores=2)
+        settled = config.resolved(cores=2)
         check_adapter(settled.rollout, settled.training, settled.only_merged)
 
     with pytest.raises(ConfigError, match=message + r'.*set training\.lora\.publish = "merged"'):

@@ -10,7 +10,7 @@ from mortal_flows.stop import Stop
 from mortal_flows.training import Training
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.batch_source import batch_source
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.policy import journal

@@ -18,7 +18,7 @@ import websockets
 
 from mortal.driver import PrefectStart
 from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
-from mortal.server.own import begun_server, keep_no_longer, own_server
+from mortal.server.local_server import begun_server, keep_no_longer, own_server
 from mortal_steps.errors import ConfigError, ServerError
 from mortal_steps.store.files import delete_folder, write_json
 from mortal_steps.system.processes import ProcessId

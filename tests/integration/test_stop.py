@@ -20,7 +20,7 @@ from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import RunStoppedError
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.report.recorder import Recorder
 from tests.support import bare
 from tests.support.bare_flow import InProcess, bare_in, project_config

@@ -3,7 +3,7 @@
 import pytest
 
 from mortal_steps.config.loader import load_config
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from tests.support.bare_flow import bare_in, go_on
 from tests.support.chaos.schedule import STARTING, Shot
 from tests.support.chaos.server import KillableServer

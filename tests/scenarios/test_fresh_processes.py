@@ -16,7 +16,7 @@ def test_same_seeds_and_threads_give_the_same_bits_in_fresh_processes(model_a):
 import json, torch
 from transformers import AutoTokenizer
 from mortal_steps.config import ModelConfig, NewModelConfig, RolloutConfig
-from mortal_steps.rollout.engines.transformers import TransformersEngine
+from mortal_steps.rollout.engines.transformers.engine import TransformersEngine
 from mortal_steps.types import SamplingParams
 tokenizer = AutoTokenizer.from_pretrained({str(model_a)!r})
 engine = TransformersEngine(model_path={str(model_a)!r}, model=ModelConfig(),

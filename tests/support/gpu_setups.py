@@ -4,7 +4,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import lines_of
-from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
 SMALL, LARGE = "Qwen2.5-0.5B-Instruct", "Qwen2.5-7B-Instruct"
@@ -44,7 +44,7 @@ def shown(name, monkeypatch):
     let_there_be(monkeypatch, gpus)
     monkeypatch.chdir(SHAPES)  # the folders of the models
     values = {"model": {"name_or_path": SMALL}, "rollout": {"engine": "vllm"}} | changes
-    config = settle(RunConfig.model_validate(values))
+    config = resolve_defaults(RunConfig.model_validate(values))
     try:
         return "".join(f"{line}\n" for line in lines_of(forecast(config, PROMPT)))
     except ConfigError as error:

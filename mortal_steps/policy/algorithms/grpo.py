@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.field_metadata import Affects
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import field_validator
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.field_metadata import Affects
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass

@@ -15,8 +15,7 @@ from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length
-from mortal_steps.rollout.fitting import check_fitting
-from mortal_steps.rollout.measuring import PromptLengths, measure_prompts
+from mortal_steps.rollout.prompt_lengths import PromptLengths, check_fitting, measure_prompts
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem, Prompt
 

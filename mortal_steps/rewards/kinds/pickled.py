@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.section import LocalPath
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.kinds.users_code import UsersCode

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import field_validator
 
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.code_execution.cases import total_limits

@@ -1,2 +1,1 @@
-"""Ways for an engine to take new weights, a module each; `mortal_steps/config/weight_sync.py` lists
-them. What proves that the engine has taken them is common to all (canary.py)."""
+"""How an engine takes new weights (base.py), and the proof that it has taken them (canary.py)."""

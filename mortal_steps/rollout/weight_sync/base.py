@@ -1,4 +1,4 @@
-"""What a way of syncing weights is: it decides how an engine loads a published version.
+"""Ways of syncing weights: how an engine loads a published version.
 
 Before it is called, the folder is compared with what was published and with the model. After it,
 the canary proves that the engine computes with the new weights (canary.py).
@@ -57,4 +57,38 @@ def restarted_on_failure(engine: Engine, folder: Path) -> Iterator[None]:
         if ends_process(error):
             raise
         logger.warning("the engine failed to load %s; starting it anew", folder, exc_info=True)
+        engine.restart(folder)
+
+
+class Reload:
+    """`reload`: the engine sleeps, wakes up and reads the folder: two sets of weights never need
+    room."""
+
+    releases_memory = True
+
+    def load(self, engine: Engine, folder: Path) -> None:
+        with restarted_on_failure(engine, folder):
+            engine.release_memory()
+            engine.load(folder)
+            engine.resume_memory()
+
+
+class Volume:
+    """`volume`: the engine reads the folder over its old weights, the least that it must be able
+    to."""
+
+    releases_memory = False
+
+    def load(self, engine: Engine, folder: Path) -> None:
+        with restarted_on_failure(engine, folder):
+            engine.load(folder)
+
+
+class Checkpoint:
+    """`checkpoint`: an engine is built anew with the folder, which is slow and right for every
+    engine, also where it cannot replace weights in place."""
+
+    releases_memory = False
+
+    def load(self, engine: Engine, folder: Path) -> None:
         engine.restart(folder)

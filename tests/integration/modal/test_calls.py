@@ -17,7 +17,7 @@ from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError, WorkerLostError
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.runs.lease import LeaseRecord
 from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, project

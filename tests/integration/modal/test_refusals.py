@@ -15,7 +15,7 @@ from mortal_steps.compute.modal.release import Release, this_release
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError, ConfigError, StoreError
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.preflight import check_modal
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore

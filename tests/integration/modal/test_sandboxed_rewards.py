@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.runs.costs import add_up
 from tests.support import bare_flow
 from tests.support.judge_stub import JudgeStub

@@ -19,7 +19,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import NewerFormatError, StoreError
 from mortal_steps.orchestration.fork import fork_run
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.weights import weights_digest

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines

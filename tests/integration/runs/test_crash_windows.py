@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from mortal_steps.orchestration.opening import create_run
+from mortal_steps.orchestration.open_run import create_run
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.rollout.engines.model_files import is_adapter
-from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
+from mortal_steps.rollout.engines.transformers.adapter import AdaptedModel
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import Killed, go_on, project_config

@@ -8,7 +8,7 @@ from mortal_steps.compute.base import CallKey
 from mortal_steps.errors import RewardError
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.driver import open_session
-from mortal_steps.orchestration.opening import accept_changed_rewards, open_run
+from mortal_steps.orchestration.open_run import accept_changed_rewards, open_run
 from mortal_steps.report.summary import summarize
 from mortal_steps.rewards.sources import files
 from mortal_steps.rewards.sources.history import SOURCES_FILE, find_history

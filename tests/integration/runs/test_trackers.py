@@ -10,7 +10,7 @@ import pytest
 
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration import tracking
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.tracking import Follower, Tracking, catch_up, with_logging
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.trackers.holding import holder_of

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from tests.support import bare_flow
 from tests.support.chaos.comparison import digests
 from tests.support.modal.fire import ACTOR, ROLLOUT, Fire

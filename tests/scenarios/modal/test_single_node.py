@@ -1,6 +1,6 @@
 """Single-node mode: actor and rollout worker take turns in one container."""
 
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from tests.support import bare_flow
 from tests.support.chaos.comparison import digests
 from tests.support.modal.fire import NODE, SINGLE_NODE, Fire

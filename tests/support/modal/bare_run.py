@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.open_run import open_run
 from tests.support import bare
 from tests.support.modal.project import project
 

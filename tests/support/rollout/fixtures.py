@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.rollout.engines.transformers import TransformersEngine
+from mortal_steps.rollout.engines.transformers.engine import TransformersEngine
 from tests.support.rollout.tiny_model import build_tiny_model
 
 

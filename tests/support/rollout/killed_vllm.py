@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from mortal_steps.rollout.engines.vllm_library import import_vllm
+from mortal_steps.rollout.engines.vllm.library import import_vllm
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
@@ -34,7 +34,7 @@ for module in (
     "vllm.entrypoints.llm",
     "vllm.v1.engine.llm_engine",
     "vllm.v1.worker.cpu_worker",
-    "mortal_steps.rollout.engines.vllm",
+    "mortal_steps.rollout.engines.vllm.engine",
 ):
     importlib.import_module(module)  # no engine is built here: its threads would not be forked
 STAGES = ("while it loads", "after it loaded")

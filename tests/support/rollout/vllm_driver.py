@@ -19,8 +19,8 @@ from pydantic import TypeAdapter
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
-from mortal_steps.rollout.engines import vllm_gpu
-from mortal_steps.rollout.engines.vllm import VllmEngine
+from mortal_steps.rollout.engines.vllm import platforms
+from mortal_steps.rollout.engines.vllm.engine import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.worker import RolloutWorker
@@ -177,8 +177,8 @@ def check_kernels(model: str) -> dict[str, Any]:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.lora.ops.triton_ops.utils import get_lora_op_configs
 
-    config = EngineArgs(**vllm_gpu.with_fixed_kernels({"model": model})).create_engine_config()
-    vllm_gpu.add_adapters_in_order()
+    config = EngineArgs(**platforms.with_fixed_kernels({"model": model})).create_engine_config()
+    platforms.add_adapters_in_order()
     return {
         "inductor": config.compilation_config.inductor_compile_config,
         "autotune": config.kernel_config.enable_flashinfer_autotune,

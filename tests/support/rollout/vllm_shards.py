@@ -8,7 +8,7 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.rollout.engines.base import SampledTokens
-from mortal_steps.rollout.engines.vllm import VllmEngine
+from mortal_steps.rollout.engines.vllm.engine import VllmEngine
 from mortal_steps.types import SamplingParams
 from tests.support.rollout.cases import PARAMS, PROMPTS_IDS, seeds
 

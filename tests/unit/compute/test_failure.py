@@ -6,7 +6,7 @@ import torch
 
 from mortal_steps.compute.failure import NO_MEMORY, as_mortal_error
 from mortal_steps.config import RunConfig
-from mortal_steps.config.marks import Affects, affected_by
+from mortal_steps.config.field_metadata import Affects, affected_by
 from mortal_steps.errors import ConfigError, WorkerError
 
 

@@ -14,9 +14,9 @@ from mortal_steps.compute.placement import (
 )
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.opening import as_begun
+from mortal_steps.orchestration.open_run import as_begun
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.rollout_trial import trial_spec
-from mortal_steps.orchestration.settling import settle
 from mortal_steps.promotion.judging import finished_specs
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -103,7 +103,7 @@ def test_seven_devices_have_seven_workers(monkeypatch):
 
 def test_a_run_has_a_shard_for_each_engine_and_keeps_it_on_another_machine(monkeypatch):
     let_there_be(monkeypatch, several(4))
-    begun = settle(config())
+    begun = resolve_defaults(config())
     assert begun.rollout.num_shards == 3
     assert begun.rollout.num_rollout_workers is None
     let_there_be(monkeypatch, several(1))
@@ -239,10 +239,10 @@ def test_a_micro_batch_on_a_gpu_has_at_most_eight_completions(monkeypatch, train
     values = config().model_dump() | {"training": training}
     chosen = RunConfig.model_validate(values)
     let_there_be(monkeypatch, [])
-    on_cpu = settle(chosen)
+    on_cpu = resolve_defaults(chosen)
     assert on_cpu.training.gradient_accumulation_steps == 1
     let_there_be(monkeypatch, several(1))
-    begun = settle(chosen)
+    begun = resolve_defaults(chosen)
     assert begun.training.gradient_accumulation_steps == steps
     let_there_be(monkeypatch, [])
     assert as_begun(chosen, begun) == begun
@@ -251,7 +251,7 @@ def test_a_micro_batch_on_a_gpu_has_at_most_eight_completions(monkeypatch, train
 @pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, None)])
 def test_a_gpu_that_emulates_bfloat16_samples_in_float32(monkeypatch, native, dtype):
     let_there_be(monkeypatch, several(1, "Tesla T4", 14.6, bfloat16=native))
-    assert settle(config()).rollout.dtype == dtype
+    assert resolve_defaults(config()).rollout.dtype == dtype
 
 
 def test_torch_is_asked_once(monkeypatch, tmp_path):
@@ -271,7 +271,7 @@ def test_torch_is_asked_once(monkeypatch, tmp_path):
     devices._ask.cache_clear()
     local = {"actor": {"devices": ["1"]}, "rollout": {"python": "sh", "devices": ["GPU-u2", "0"]}}
     own = config().model_copy(update={"compute": ComputeConfig.model_validate({"local": local})})
-    settled = settle(own)
+    settled = resolve_defaults(own)
     check_devices(settled)
     assert addresses(find_placement(settled)) == ("1", ["GPU-u2", "0"])
     assert settled.rollout.dtype == "bfloat16"

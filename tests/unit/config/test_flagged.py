@@ -3,8 +3,8 @@
 import pytest
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.field_metadata import keys_of
 from mortal_steps.config.flagged import flagged_config
-from mortal_steps.config.marks import keys_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.flags import FLAGS
 

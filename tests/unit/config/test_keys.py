@@ -8,8 +8,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
-from mortal_steps.config.marks import (
+from mortal_steps.config.field_metadata import (
     Affects,
     affected_by,
     affects_of,
@@ -17,6 +16,7 @@ from mortal_steps.config.marks import (
     section_of,
     trl_options_decided,
 )
+from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.rewards import KINDS, RewardsConfig
 from mortal_steps.config.section import Section
 from mortal_steps.errors import ConfigError
@@ -77,7 +77,7 @@ def test_fingerprints_are_what_they_were(fingerprint):
 
 
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
-    settled = RunConfig().settled(cores=2, commit="0" * 40, engine="vllm", context=512)
+    settled = RunConfig().resolved(cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
         "c1a17a6a79a766c1af0b701564cb425adfb4c172bf191e5d773aa022a17d20dc"
     )

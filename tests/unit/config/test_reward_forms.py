@@ -70,10 +70,10 @@ def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
         evaluation={"functions": ["org/critic"]},
     )
     commits = {"training": (None, COMMIT), "evaluation": ("f" * 40,)}
-    begun = written.settled(cores=1, reward_commits=RewardCommits(**commits))
+    begun = written.resolved(cores=1, reward_commits=RewardCommits(**commits))
     assert begun.rewards.functions == ("a:b", f"org/judge@{COMMIT}")
     assert begun.evaluation.functions == (f"org/critic@{'f' * 40}",)
-    assert written.settled_like(begun).fingerprint() == begun.fingerprint()
+    assert written.resolved_like(begun).fingerprint() == begun.fingerprint()
     long = RunConfig(
         rewards={
             "terms": [
@@ -82,8 +82,8 @@ def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
             ]
         }
     )
-    begun = long.settled(cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
+    begun = long.resolved(cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
     assert begun.rewards.terms[1].source.revision == COMMIT
-    assert long.settled_like(begun).identity() == begun.identity()
+    assert long.resolved_like(begun).identity() == begun.identity()
     other = RunConfig(rewards={"functions": ["a:b", "org/other"]})
-    assert other.settled_like(begun).rewards.functions == ("a:b", "org/other")
+    assert other.resolved_like(begun).rewards.functions == ("a:b", "org/other")

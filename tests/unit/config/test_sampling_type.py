@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration import settling
+from mortal_steps.orchestration import resolve_defaults as defaults
 from mortal_steps.system import gpus
 
 
@@ -15,20 +15,20 @@ def config(**tables):
 
 @pytest.fixture
 def on_gpus(monkeypatch):
-    monkeypatch.setattr(settling, "have_bfloat16", lambda found: True)
+    monkeypatch.setattr(defaults, "have_bfloat16", lambda found: True)
 
 
 def test_without_gpus_it_is_the_models(monkeypatch):
     monkeypatch.setattr(gpus, "GPUS", ())
     for tables in ({}, {"rollout": {"dtype": "auto"}}):
-        settled = settling.settle(config(**tables))
+        settled = defaults.resolve_defaults(config(**tables))
         assert (settled.rollout.dtype, settled.sampling_type) == (None, None)
         assert settled.sampled_model == settled.model
     assert not config(rollout={"engine": "transformers"}).corrects_importance
 
 
 def test_on_gpus_float32_is_sampled_in_bfloat16(on_gpus, caplog):
-    settled = settling.settle(config(rollout={"engine": "transformers"}))
+    settled = defaults.resolve_defaults(config(rollout={"engine": "transformers"}))
     assert settled.rollout.dtype == settled.sampled_model.dtype == "bfloat16"
     assert settled.model.dtype == "float32"
     assert settled.corrects_importance
@@ -48,20 +48,20 @@ def test_on_gpus_float32_is_sampled_in_bfloat16(on_gpus, caplog):
     ],
 )
 def test_what_is_chosen_and_what_is_not_autocast_stays(on_gpus, tables, dtype):
-    assert settling.settle(config(**tables)).rollout.dtype == dtype
+    assert defaults.resolve_defaults(config(**tables)).rollout.dtype == dtype
 
 
 def test_a_run_keeps_what_it_began_with(on_gpus):
     begun = config()  # by an earlier version, on whatever machine
-    assert config().settled_like(begun).rollout.dtype is None
-    begun = settling.settle(config())
-    assert config(rollout={"dtype": "auto"}).settled_like(begun).rollout.dtype == "bfloat16"
+    assert config().resolved_like(begun).rollout.dtype is None
+    begun = defaults.resolve_defaults(config())
+    assert config(rollout={"dtype": "auto"}).resolved_like(begun).rollout.dtype == "bfloat16"
 
 
 @pytest.mark.parametrize(("gpu", "dtype"), [("A10G", "bfloat16"), ("T4", None), ("t4", None)])
 def test_on_modal_the_gpus_decide(gpu, dtype):
     modal = {"backend": "modal", "modal": {"rollout": gpu}}
-    assert settling.settle(config(compute=modal)).rollout.dtype == dtype
+    assert defaults.resolve_defaults(config(compute=modal)).rollout.dtype == dtype
 
 
 def test_another_type_is_refused():

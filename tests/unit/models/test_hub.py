@@ -15,8 +15,8 @@ from mortal_steps.config import (
 )
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models import hub
-from mortal_steps.orchestration.opening import create_run, open_run
-from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.open_run import create_run, open_run
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.policy.starting_model.new_model import build_model
@@ -52,7 +52,7 @@ def model_of(run):
 def test_a_run_stays_with_the_commit_that_it_began_with(cache):
     config = RunConfig(run_id="run", runs_dir="runs", model=ModelConfig(name_or_path=NAME))
     create_run(
-        Path("runs/run"), config.settled(cores=2, commit=hub.find_commit(config.model)), [], []
+        Path("runs/run"), config.resolved(cores=2, commit=hub.find_commit(config.model)), [], []
     )
     begun = find_run(Path("runs"), "run")
     assert begun.config.model.revision == FIRST
@@ -75,12 +75,12 @@ def test_a_run_notes_the_commits_of_its_reward_models(cache):
         rewards={"functions": ["rewards.py:short", NAME]},
         evaluation={"functions": f"{NAME}@main"},
     )
-    settled = settle(config)
+    settled = resolve_defaults(config)
     assert settled.rewards.functions == ("rewards.py:short", f"{NAME}@{FIRST}")
     assert settled.evaluation.functions == (f"{NAME}@{FIRST}",)
     wrong = config.model_copy(update={"rewards": RewardsConfig(functions=(f"{NAME}@v2",))})
     with pytest.raises(ModelError, match=r"rewards: model = .*\(revision 'v2'\).* its cache"):
-        settle(wrong)
+        resolve_defaults(wrong)
 
 
 def test_what_is_asked_for_is_a_commit_in_the_end(cache):

@@ -4,8 +4,8 @@ import pytest
 from trl import RLOOConfig
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.field_metadata import Affects, trl_options_decided
 from mortal_steps.config.loader import dump_toml, load_stored_config, parse_config
-from mortal_steps.config.marks import Affects, trl_options_decided
 from mortal_steps.config.trl_options import options_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms import algorithm_of

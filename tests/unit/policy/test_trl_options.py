@@ -13,8 +13,8 @@ import trl
 from trl import GRPOConfig
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.field_metadata import trl_options_decided
 from mortal_steps.config.loader import parse_config
-from mortal_steps.config.marks import trl_options_decided
 from mortal_steps.config.trl_options import (
     CONFIGS,
     IDLE,

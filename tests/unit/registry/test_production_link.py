@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ModelError
-from mortal_steps.orchestration.opening import follow_as_before, follow_link
+from mortal_steps.orchestration.open_run import follow_as_before, follow_link
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import pytest
 
 from mortal_steps.config import DataConfig
 from mortal_steps.errors import DataError
-from mortal_steps.rollout.fitting import check_fitting, keep_fitting
-from mortal_steps.rollout.measuring import PromptLengths
+from mortal_steps.rollout.prompt_lengths import PromptLengths, check_fitting, keep_fitting
 from mortal_steps.types import Problem
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.engines.transformers import TransformersEngine
+from mortal_steps.rollout.engines.transformers.engine import TransformersEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held

@@ -12,7 +12,7 @@ import torch
 from mortal_steps.config import ModelConfig, NewModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
-from mortal_steps.rollout.engines.transformers import TransformersEngine
+from mortal_steps.rollout.engines.transformers.engine import TransformersEngine
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 from tests.support.rollout.cases import DRAWS, PROBE_IDS

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, RwkvConfig
 from mortal_steps.config import ModelConfig, NewModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
-from mortal_steps.rollout.engines.transformers import TransformersEngine
+from mortal_steps.rollout.engines.transformers.engine import TransformersEngine
 from tests.support.rollout.cases import PARAMS
 
 

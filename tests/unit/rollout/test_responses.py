@@ -1,4 +1,4 @@
-"""mortal_steps.rollout.responses: completions of chats become what TRL makes of them."""
+"""mortal_steps.rollout.episodes.single_turn: completions of chats become what TRL makes of them."""
 
 from typing import Any
 
@@ -7,8 +7,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from trl import chat_template_utils
 
-from mortal_steps.rollout import responses
-from mortal_steps.rollout.episodes.single_turn import SingleTurn
+from mortal_steps.rollout.episodes.single_turn import SingleTurn, parse_response
 from mortal_steps.types import Problem
 
 TEXTS = [
@@ -45,18 +44,18 @@ def test_a_completion_is_the_message_that_trl_makes_of_it(parsing: Any, text: st
     ids = parsing(text)["input_ids"]
     prompt_ids = parsing(PROMPT)["input_ids"]
     expected = chat_template_utils.parse_response(parsing, ids, prefix=prompt_ids, tools=None)
-    assert responses.parse(parsing, ids, prompt_ids) == expected
+    assert parse_response(parsing, ids, prompt_ids) == expected
 
 
 def test_reasoning_stands_apart_from_the_answer(parsing: Any) -> None:
-    message = responses.parse(parsing, parsing(TEXTS[0])["input_ids"], parsing(PROMPT)["input_ids"])
+    message = parse_response(parsing, parsing(TEXTS[0])["input_ids"], parsing(PROMPT)["input_ids"])
     assert (message["content"], message["reasoning_content"]) == ("7", "three plus four")
 
 
 def test_what_no_record_can_hold_stays_text(parsing: Any) -> None:
     text = '<tool_call>\n{"name": "add", "arguments": {"a": "\\ud83d"}}\n</tool_call>'
     ids = parsing(text)["input_ids"]
-    assert responses.parse(parsing, ids, []) == {"role": "assistant", "content": text}
+    assert parse_response(parsing, ids, []) == {"role": "assistant", "content": text}
 
 
 def test_only_chats_are_taken_apart(plain: Any) -> None:

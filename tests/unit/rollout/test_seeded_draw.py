@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from mortal_steps.rollout.engines.seeded_draw import SeededDraw, invert_cdf
+from mortal_steps.rollout.engines.transformers.seeded_draw import SeededDraw, invert_cdf
 from mortal_steps.types import SamplingParams
 from tests.support.rollout.reference import processed_logprobs
 

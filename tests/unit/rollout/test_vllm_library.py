@@ -6,7 +6,7 @@ import os
 import pytest
 
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines.vllm_library import import_vllm
+from mortal_steps.rollout.engines.vllm.library import import_vllm
 
 SET = ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_NO_USAGE_STATS", "VLLM_LOGGING_LEVEL")
 

@@ -7,9 +7,9 @@ import pytest
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import EngineError, UnusableProcessError
-from mortal_steps.orchestration import settling
-from mortal_steps.rollout.engines.vllm import VllmEngine
-from mortal_steps.rollout.engines.vllm_gpu import with_fixed_kernels
+from mortal_steps.orchestration import resolve_defaults as defaults
+from mortal_steps.rollout.engines.vllm.engine import VllmEngine
+from mortal_steps.rollout.engines.vllm.platforms import with_fixed_kernels
 from mortal_steps.system.faults import ends_process
 from tests.support.made_up_gpus import let_there_be, several
 
@@ -155,7 +155,7 @@ def test_weights_are_read_over_the_old_ones_on_a_gpu_that_is_not_shared_in_turn(
 ):
     let_there_be(monkeypatch, several(num_gpus))
     config = RunConfig.model_validate(values)
-    chosen = settling._find_weight_sync(config, find_placement(config))
-    settled = config.settled(cores=2, weight_sync=chosen)
+    chosen = defaults._find_weight_sync(config, find_placement(config))
+    settled = config.resolved(cores=2, weight_sync=chosen)
     assert settled.rollout.weight_sync == expected
-    assert config.settled_like(settled).rollout.weight_sync == expected
+    assert config.resolved_like(settled).rollout.weight_sync == expected

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
-from mortal_steps.rollout.engines.vllm_weights import Witness, comparable_tensors, compare
+from mortal_steps.rollout.engines.vllm.adapter import VllmAdapters
+from mortal_steps.rollout.engines.vllm.weights import Witness, comparable_tensors, compare
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 

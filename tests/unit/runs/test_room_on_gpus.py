@@ -10,8 +10,8 @@ from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.shape import read_shape
 from mortal_steps.orchestration.forecast import forecast
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.room_on_gpus import warnings_of
-from mortal_steps.orchestration.settling import settle
 from tests.support.gpu_setups import LARGE, PROMPT, RTX, SMALL
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
@@ -25,7 +25,7 @@ def models(monkeypatch):
 
 def settled(name=SMALL, **tables):
     values = {"model": {"name_or_path": name}, "rollout": {"engine": "vllm"}} | tables
-    return settle(RunConfig.model_validate(values))
+    return resolve_defaults(RunConfig.model_validate(values))
 
 
 def warnings(config):

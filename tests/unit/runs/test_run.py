@@ -4,8 +4,8 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.orchestration import preflight, settling
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration import preflight, resolve_defaults
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.bare_flow import project_config, unchecked
@@ -21,10 +21,10 @@ def test_a_run_keeps_the_threads_and_shards_that_it_began_with(tmp_path, monkeyp
     unset["compute"]["local"]["actor"]["threads"] = unset["rollout"]["num_shards"] = None
     unset["rollout"]["num_rollout_workers"] = 3
     config = type(config).model_validate(unset)
-    monkeypatch.setattr(settling, "_cores", lambda: 3)
-    monkeypatch.setattr(settling, "_is_small", lambda model: False)
+    monkeypatch.setattr(resolve_defaults, "_cores", lambda: 3)
+    monkeypatch.setattr(resolve_defaults, "_is_small", lambda model: False)
     begun = open_run(config)
-    monkeypatch.setattr(settling, "_cores", lambda: 1)
+    monkeypatch.setattr(resolve_defaults, "_cores", lambda: 1)
     unset["rollout"]["num_rollout_workers"] = 1
     again = open_run(type(config).model_validate(unset))
     assert again.config.num_shards == begun.config.num_shards == 3

@@ -16,8 +16,8 @@ from transformers import Trainer, TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.field_metadata import trl_values
 from mortal_steps.config.loader import in_plain_words
-from mortal_steps.config.marks import trl_values
 from mortal_steps.config.trl_options import (
     check_names,
     idleness,

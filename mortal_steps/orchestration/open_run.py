@@ -1,0 +1,230 @@
+"""Begins a run, or continues one.
+
+`open_run` is the same for a first start, a retry and a resume: it creates the run directory if
+there is none, and otherwise checks that the directory belongs to the same configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mortal_steps.compute.placement import placed_config
+from mortal_steps.config import RunConfig
+from mortal_steps.config.run import NAME
+from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
+from mortal_steps.models.local_folder import check_model
+from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.checks import check_environment
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults, with_own_seed
+from mortal_steps.orchestration.tracking import check_trackers
+from mortal_steps.registry.registry import PRODUCTION
+from mortal_steps.registry.versions import FOLDER
+from mortal_steps.report.watch import note_warnings
+from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
+from mortal_steps.runs.identity import check_problems, write_identity
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.run import Run, check_never_begun, find_run
+from mortal_steps.store import RunStore, shared_memory
+from mortal_steps.store.identity import IDENTITY_FILE, check_config
+from mortal_steps.types import Problem
+
+
+def open_run(
+    config: RunConfig,
+    say: Callable[[str], None] | None = None,
+    beside: preflight.Beside | None = None,
+) -> Run:
+    """The run of `config.run_id`; it is created if it does not exist.
+
+    `say` is called with a line on each check. `beside` is what happens beside the checks of a new
+    run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
+    local model that was changed since the run began, `RewardError` for reward functions that were
+    changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
+    is written before they pass.
+    """
+    root, warned = _checked_root(config), list[str]()
+    config = with_own_seed(config)
+    if config.compute.backend == "modal":
+        _bring_here(config, root)
+    if not (root / IDENTITY_FILE).exists():
+        check_never_begun(root)
+        config = resolve_defaults(follow_link(config))
+        problems = preflight.check(config, say=say, beside=beside, warned=warned)
+        create_run(root, config, *problems)
+    run = find_run(root.parent, root.name)
+    note_warnings(run, warned, step=0)
+    if changed := changes(run.config, config):
+        raise StoreError(
+            f"run {config.run_id} exists in {config.runs_dir} with another configuration "
+            f"(different: {', '.join(changed)}); choose another --run-id, or continue the run "
+            f"unchanged with `mortal resume {config.run_id}`"
+        )
+    check_config(run.store, run.info)
+    check_problems(run.store, run.info)
+    config = as_begun(config, run.config)
+    opened = Run(run.store, config, run.info)
+    if opened.is_complete():  # which needs sources, model and GPUs no more
+        return opened
+    check_sources(opened.store, config, opened.working_dir())
+    on_modal = config.compute.backend == "modal"
+    if not on_modal or Path(config.model.name_or_path).exists():  # otherwise the Volume has it
+        check_model(config.model, run.info.model_files)
+    return Run(run.store, placed_config(config), run.info)
+
+
+def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
+    """Do what `open_run` does for a new run, up to making it: settle its defaults and check it.
+
+    `show` is called with the lines of the forecast: which worker is where, and what memory each
+    card needs. Raises what `open_run` raises, and `StoreError` for a run that exists.
+    """
+    root = _checked_root(config)
+    if (root / IDENTITY_FILE).exists():
+        raise StoreError(
+            f"run {config.run_id} exists in {config.runs_dir}, and --dry-run is about a new run; "
+            "leave --run-id out, or choose another"
+        )
+    preflight.check(resolve_defaults(follow_link(with_own_seed(config))), say=say, show=show)
+
+
+def _checked_root(config: RunConfig) -> Path:
+    """The run's directory, whether it exists or not. Raises an error for a run that cannot be
+    opened here."""
+    if config.run_id is None:
+        raise StoreError("a run needs a run_id")
+    if not re.fullmatch(NAME, config.run_id):
+        raise ConfigError(
+            f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
+            "'-', and start with a letter or a digit"
+        )
+    check_trackers(config.logging.report_to)
+    if config.compute.backend == "local":
+        check_environment()
+    return Path(config.runs_dir) / config.run_id
+
+
+def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
+    """The configuration, with defaults that were resolved when the run began as they were resolved
+    then."""
+    return follow_as_before(config, begun).resolved_like(begun)
+
+
+def changes(begun: RunConfig, config: RunConfig) -> list[str]:
+    """The keys by which `config` would make another run; empty if the run can continue with it.
+
+    Both configurations are as this code reads them, so a key that is newer than the run has the
+    same default in both.
+    """
+    try:
+        return list(differences(begun.identity(), as_begun(config, begun).identity()))
+    except ValidationError:  # what a default came to does not go with what was edited
+        found = list(differences(begun.identity(), follow_as_before(config, begun).identity()))
+        return [each for each in found if not each.endswith("now None")] or found
+
+
+def accept_changed_rewards(config: RunConfig) -> RunConfig:
+    """The configuration, with the run's reward functions accepted as they are now."""
+    working_dir = Path.cwd()
+    with contextlib.suppress(RunNotFoundError):
+        working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
+    return accept_present_sources(config, working_dir)
+
+
+def _bring_here(config: RunConfig, root: Path) -> None:
+    """Download the run from Modal, where another machine may have driven it further."""
+    # Imported where used: a local run needs no client of Modal's.
+    from mortal_steps.compute.modal.retry import run_in_thread
+    from mortal_steps.compute.modal.volume import RunsVolume
+    from mortal_steps.compute.modal.volume_runs import bring_here
+
+    run_in_thread(bring_here(RunsVolume(config.compute.modal.volume), RunStore(root)))
+
+
+def create_run(
+    root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+) -> None:
+    """Commit the run's identity, run.json last. What a kill leaves without run.json is
+    overwritten."""
+    store = RunStore(root)
+    lease = acquire(store)
+    try:
+        if not (root / IDENTITY_FILE).exists():  # else another process has just made it
+            shared_memory.remove_folder(root)  # of a run of this name that was killed and deleted
+            write_identity(store, config, train, held_out)
+    finally:
+        lease.release()
+
+
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Each key in which two identities differ, and how."""
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from differences(before, after, f"{prefix}{key}.")
+        elif tables := _tables(before, after):
+            for place, (was, now) in enumerate(tables):
+                named = was.get("name") or place
+                yield from differences(was, now, f"{prefix}{key}[{named}].")
+        elif before != after:
+            yield f"{prefix}{key} was {before!r}, now {after!r}"
+
+
+def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The tables of two lists of the same length, in pairs; empty for anything else."""
+    both = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
+    if not both or not all(isinstance(one, dict) for one in (*before, *after)):
+        return []
+    return list(zip(before, after, strict=True))
+
+
+# `models/NAME/production`: a link to the model that is in use, which promotion moves. A run that
+# begins with it follows it once: while it trains, another model may be put into production.
+
+
+def follow_link(config: RunConfig) -> RunConfig:
+    """The configuration of a new run, with the link replaced by the version that it points to now.
+
+    Other links are left as they are: a run that continues could not be told from one with another
+    model. Raises `ModelError` if no model is in production.
+    """
+    link = Path(config.model.name_or_path)
+    if not _is_production(link):
+        _check_promoted(link)
+        return config
+    return _with_model(config, Path(os.path.normpath(link.parent / link.readlink())))
+
+
+def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
+    """The configuration of a run that continues, with the version that the link pointed to when the
+    run was `begun`, if that version still exists."""
+    link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
+    versions = Path(os.path.normpath(link.parent / FOLDER))
+    if link.name != PRODUCTION or before.parent != versions:
+        return config
+    return _with_model(config, before)
+
+
+def _is_production(link: Path) -> bool:
+    return link.name == PRODUCTION and link.is_symlink()
+
+
+def _check_promoted(link: Path) -> None:
+    """Raise `ModelError` for `models/NAME/production` that is not there."""
+    if link.name == PRODUCTION and len(link.parts) > len(("owner", "name")) and not link.exists():
+        raise ModelError(
+            f"model.name_or_path: no model is in production as {link.parent.name}, for there is no "
+            f"{link.absolute()}; train the first one from another model and put it to use with "
+            f"`mortal promote RUN --name {link.parent.name}`"
+        )
+
+
+def _with_model(config: RunConfig, folder: Path) -> RunConfig:
+    model = config.model.model_copy(update={"name_or_path": str(folder)})
+    return config.model_copy(update={"model": model})

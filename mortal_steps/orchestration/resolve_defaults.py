@@ -1,0 +1,188 @@
+"""Resolves the defaults that depend on the machine and the model, when a run begins."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
+from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig, RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
+from mortal_steps.config.rewards import RewardCommits
+from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
+from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
+from mortal_steps.models.local_folder import read_context, weight_files
+from mortal_steps.orchestration.batch_source import has_samplers
+from mortal_steps.schedule import derive_seed
+
+logger = logging.getLogger(__name__)
+
+WORTH_TWO_THREADS = 1_000_000
+"""Parameters from which on two threads train faster than one. With 87,000 to 750,000 one thread is
+about three times as fast; with 1.5 million, two are 1.4 times as fast."""
+FLOAT32_BYTES = 4
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
+
+
+def resolve_defaults(config: RunConfig) -> RunConfig:
+    """The configuration that a run begins with, all such defaults resolved. Raises what
+    `hub.find_commit` raises."""
+    commit = find_commit(config.model)
+    model = config.model.model_copy(update={"revision": commit}) if commit else config.model
+    samples = has_samplers(config)
+    found = find_placement(config, samples=samples)
+    settled = config.resolved(
+        cores=1 if _is_small(model) else _cores(),
+        commit=commit,
+        engine=_find_engine(config),
+        dtype=_find_sampling_type(config, found),
+        context=find_context(model),
+        weight_sync=_find_weight_sync(config, found),
+        reward_commits=find_reward_commits(config),
+        num_rollout_workers=len(found.engines),
+        on_gpu=found.actor is not None,
+    )
+    if samples:
+        _tell(config, settled)
+    return settled
+
+
+def with_own_seed(config: RunConfig) -> RunConfig:
+    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    if config.seed != SEED_OF_THE_RUN:
+        return config
+    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
+
+
+def rollout_interpreter(compute: ComputeConfig) -> str:
+    """The Python interpreter of local rollout workers."""
+    return compute.local.rollout.python or sys.executable
+
+
+def lacks(python: str, module: str) -> bool:
+    """Whether an interpreter would not find a module, not even in the working folder. The module is
+    not imported."""
+    probe = (
+        "import importlib.util as u, sys; sys.path.append(''); "
+        f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
+    )
+    return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
+
+
+def find_reward_commits(config: RunConfig) -> RewardCommits:
+    """The configuration with the revisions of its reward models resolved to commits; raises what
+    `find_commit` raises."""
+    return RewardCommits(
+        training=_find_commits(config.rewards), evaluation=_find_commits(config.eval_rewards)
+    )
+
+
+def _find_commits(rewards: RewardsConfig) -> tuple[str | None, ...]:
+    """For each term of `[rewards]`, the commit that its model's revision stands for now."""
+    sources = [term.source for term in rewards.all_terms]
+    return tuple(
+        find_commit(source, called="rewards: model", revised="rewards: revision")
+        if source
+        else None
+        for source in sources
+    )
+
+
+def _find_engine(config: RunConfig) -> str:
+    if config.rollout.engine is not None:
+        return config.rollout.engine
+    if config.compute.backend == "modal":
+        return next(name for name, kind in ENGINES.items() if kind.modal_class)
+    python = rollout_interpreter(config.compute)
+    return next(name for name, kind in ENGINES.items() if _has_engine(python, kind))
+
+
+def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
+    """The default of the sampler's type. None if it is the model's type, or if the configuration
+    sets it."""
+    own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
+    asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
+    autocasts = options.get("bf16") is not False and not options.get("fp16")
+    if not asked or own or not autocasts or config.model.dtype != "float32":
+        return None
+    return "bfloat16" if have_bfloat16(found) else None
+
+
+def _find_weight_sync(config: RunConfig, found: Placement) -> str:
+    """The default of the way in which workers get new weights. On a GPU nothing is gained by giving
+    back the old ones first, and an engine that can sleep pays for it."""
+    on_gpus = all(found.engines) and not config.rollout.sleep_while_training
+    return VOLUME if on_gpus else RELOAD
+
+
+def _has_engine(python: str, kind: EngineKind) -> bool:
+    if kind.needs is None:
+        return True
+    return shutil.which(python) is not None and not lacks(python, kind.needs)
+
+
+def find_context(model: ModelConfig) -> int | None:
+    """The length of the model's context in tokens, from its configuration; None if that cannot be
+    read yet."""
+    if model.new is not None:
+        return model.new.max_position_embeddings
+    if is_hub_model(model):
+        path = find_hub_file(model, "config.json")
+    else:
+        path = Path(model.name_or_path) / "config.json"
+    return read_context(path) if path is not None else None
+
+
+def _tell(config: RunConfig, settled: RunConfig) -> None:
+    if config.rollout.engine is None and config.compute.backend == "local":
+        chosen = settled.rollout.engine
+        needed = ENGINES.entry(chosen or ALWAYS_THERE).needs
+        has = f"has {needed}"
+        if needed is None:
+            others = [kind.needs for kind in ENGINES.values() if kind.needs]
+            has = f"does not have {' or '.join(others)}"
+        logger.warning(
+            "rollout.engine = %r: %s %s", chosen, rollout_interpreter(config.compute), has
+        )
+    if settled.rollout.dtype != config.rollout.dtype and settled.sampling_type:
+        logger.warning(
+            "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "
+            "rollout workers sample with copies of this type",
+            settled.rollout.dtype,
+        )
+    sampled, trained = settled.max_tokens, settled.training.max_completion_length
+    if sampled > trained:
+        logger.warning(
+            "rollout.max_tokens = %d: reward functions see completions of up to that length, but "
+            "training.max_completion_length cuts them to %d tokens before training",
+            sampled,
+            trained,
+        )
+    if config.rollout.max_tokens is None and sampled < trained:
+        logger.warning(
+            "rollout.max_tokens = %d, half of the model's context (training.max_completion_length "
+            "would allow %d); the other half is for prompts",
+            sampled,
+            trained,
+        )
+
+
+def _is_small(model: ModelConfig) -> bool:
+    """Whether a second thread would slow training down, because its operations take less time than
+    it takes two threads to synchronise."""
+    if model.new is not None:
+        return model.new.num_parameters < WORTH_TWO_THREADS
+    weights = sum(path.stat().st_size for path in weight_files(Path(model.name_or_path)))
+    return 0 < weights < WORTH_TWO_THREADS * FLOAT32_BYTES
+
+
+def _cores() -> int:
+    """The number of CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
