@@ -48,13 +48,9 @@ def main() -> None:
 def _perform(request: Request) -> Any:
     from mortal.terminal.output import warn_in_plain_lines
     from mortal.trainer import actions
-    from mortal_steps.report.spinner import spinner
 
     warn_in_plain_lines()
-    try:
-        return getattr(actions, request.action)(request.config, **request.options)
-    finally:
-        spinner.stop()
+    return getattr(actions, request.action)(request.config, **request.options)
 
 
 def _watch_owner() -> None:
