@@ -96,12 +96,12 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     raise the error that ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
-    from prefect.events.worker import EventsWorker
     from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
     from mortal.terminal.prefect_logs import calm_console
     from mortal_flows import grpo_train as flows
+    from mortal_tasks.prefect_patches import drop_events
 
     async def run_to_its_state() -> State[Any]:
         return await flows.grpo_train(config=config, return_state=True)
@@ -125,7 +125,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
         raise _lost(server, config, began, error) from error
     finally:
         APILogHandler().flush()  # while the server is there to take them
-        EventsWorker.drain_all(timeout=EVENTS_TIMEOUT_S)
+        drop_events(after_s=EVENTS_TIMEOUT_S)
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
     try:
