@@ -53,9 +53,9 @@ OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
 """Modules that Prefect and the command import when the flow begins."""
 
 
-def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
-    """Run `config` to its end and, if `sums_up`, print the result. Raises the `MortalError` that
-    ended the run early.
+def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
+    """Run `config` to its end and print the result. Raises the `MortalError` that ended the run
+    early.
 
     Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at once if
     another process drives the run.
@@ -87,7 +87,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             _run_flow(config, run, server)
     finally:
         # Another process's run is not ours to tell of.
-        if sums_up and driven and not is_driven(driven.store):
+        if driven and not is_driven(driven.store):
             _report(find_run(Path(config.runs_dir), driven.info.run_id), time.monotonic() - began)
 
 
