@@ -62,7 +62,7 @@ class ModelSize:
 
 
 def find_size(model: ModelConfig) -> ModelSize | None:
-    """Return the size of the run's model; None if its config.json is not here or has other names."""
+    """Return the size of the model; None if its config.json is not here or has other names."""
     if model.new is not None:
         return ModelSize(parameters=model.new.num_parameters)
     if is_hub_model(model):
