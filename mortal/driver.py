@@ -29,9 +29,9 @@ from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.batch_source import has_samplers
-from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.preflight import Beside, begin_workers_imports
+from mortal_steps.orchestration.room_on_gpus import placement_in_words
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
@@ -53,9 +53,9 @@ OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
 """Modules that Prefect and the command import when the flow begins."""
 
 
-def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
-    """Run `config` to its end and, if `sums_up`, print the result. Raises the `MortalError` that
-    ended the run early.
+def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
+    """Run `config` to its end and print the result. Raises the `MortalError` that ended the run
+    early.
 
     Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at once if
     another process drives the run.
@@ -87,7 +87,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             _run_flow(config, run, server)
     finally:
         # Another process's run is not ours to tell of.
-        if sums_up and driven and not is_driven(driven.store):
+        if driven and not is_driven(driven.store):
             _report(find_run(Path(config.runs_dir), driven.info.run_id), time.monotonic() - began)
 
 
