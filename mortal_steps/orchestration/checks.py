@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.data.values import TEXT_ALONE
@@ -22,7 +21,7 @@ from mortal_steps.models.local_folder import (
     read_context,
     takes_pictures,
 )
-from mortal_steps.models.shape import count_parameters
+from mortal_steps.models.size import BYTES, count_parameters
 from mortal_steps.orchestration.resolve_defaults import lacks, rollout_interpreter
 from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
