@@ -253,6 +253,6 @@ class Endpoint:
     @modal.web_server(SERVED_AT, startup_timeout=1800, requires_proxy_auth=True)
     def serve(self) -> None:
         """Start the server; Modal waits for its port."""
-        from mortal_steps.serving.preparing import start_in_container  # no other container does
+        from mortal_steps.serving.server import start_in_container  # no other container does
 
         start_in_container(RUNS, self.run_id, None if self.step == NEWEST else self.step, SERVED_AT)

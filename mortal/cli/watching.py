@@ -78,34 +78,20 @@ def samples(
     masked: Annotated[
         bool, typer.Option("--masked", help="Those without a reward, because a function failed.")
     ] = False,
-    page: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a self-contained page for a browser."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show completions of a step with their prompts and scores.
 
-    Without --best, --worst or --masked: some of each. With --html and without
-    --step, the page has several steps, from the first to the last.
+    Without --best, --worst or --masked: some of each.
     """
     from mortal.terminal.samples import show_samples
     from mortal_steps.report.samples import KINDS, samples_of
     from mortal_steps.runs.run import find_run
 
-    if page is not None and as_json:
-        raise typer.BadParameter("--html writes a page and --json prints JSON; choose one")
     runs_dir, run_id = find_place(run_id, runs_dir)
     asked = zip(KINDS, (best, worst, masked), strict=True)
     wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)
-    run = find_run(runs_dir, run_id)
-    if page is not None:
-        from mortal_steps.report.samples_page import write_page
-
-        write_page(page, run, count, step=step, kinds=wanted)
-        say(f"the completions are in {page}")
-        return
-    chosen = samples_of(run, count, step=step, kinds=wanted)
+    chosen = samples_of(find_run(runs_dir, run_id), count, step=step, kinds=wanted)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(sample) for sample in chosen], indent=1))
     elif chosen:
@@ -213,7 +199,7 @@ def _check_role(role: str | None, worker: int | None) -> None:
 
 
 def _print_server() -> None:
-    from mortal.server.choice import running_server
+    from mortal.server.select_server import running_server
 
     server = running_server()
     from mortal.server.flow_runs import unfinished  # Prefect reads its settings when imported

@@ -27,16 +27,6 @@ MOST_SCORES = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rival:
-    """Another run's best evaluation."""
-
-    run_id: str
-    step: int
-    scores: dict[str, float]
-    """`reward`, and each function's."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
     """Everything that the report shows."""
 
@@ -60,8 +50,6 @@ class RunFacts:
     """Seconds since the epoch."""
     waits_for: str = ""
     """What the run is doing now, or what it needs to continue."""
-    rival: Rival | None = None
-    """The best run beside this one."""
 
 
 def report_markdown(facts: RunFacts) -> str:
@@ -70,7 +58,7 @@ def report_markdown(facts: RunFacts) -> str:
         *_heading(facts),
         *_rewards(facts),
         *_functions(facts.summary.functions),
-        *_evaluations(facts.evaluations, facts.rival),
+        *_evaluations(facts.evaluations),
         *_timings(facts),
         *_samples(facts.samples),
         *_faults(facts),
@@ -141,9 +129,8 @@ def _functions(rows: Sequence[FunctionRow]) -> Iterator[str]:
     )
 
 
-def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iterator[str]:
-    """The last evaluation beside the first and the best, by their reward, and beside that of the
-    best other run."""
+def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Compare the last evaluation with the first and the best, by their reward."""
     if not rows:
         return
     last = rows[-1]
@@ -152,8 +139,6 @@ def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iter
     columns = [("last", last)]
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
-    if rival is not None:
-        columns.append((code(rival.run_id), {**rival.scores, "step": rival.step}))
     scores = [name for name in last if name not in ("step", "reward")]
     names = [*(["reward"] if "reward" in last else []), *scores]
     yield "## Held-out problems"
@@ -165,13 +150,6 @@ def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iter
         ],
         "l" + "r" * len(columns),
     )
-    if rival is not None and best is not None:
-        ahead = best["reward"] - rival.scores["reward"]
-        yield (
-            f"The best of the other runs of this name, {code(rival.run_id)}, reached "
-            f"{number(rival.scores['reward'])}: the best evaluation here is "
-            f"**{abs(ahead):.3f} {'above' if ahead >= 0 else 'below'}** that."
-        )
 
 
 def _timings(facts: RunFacts) -> Iterator[str]:
@@ -240,7 +218,7 @@ def _faults(facts: RunFacts) -> Iterator[str]:
 
 def _commands(run: RunSummary) -> Iterator[str]:
     where = f"{shlex.quote(run.run_id)} --runs-dir {shlex.quote(str(Path(run.run_dir).parent))}"
-    commands = [f"mortal show {where} --samples 3"]
+    commands = [f"mortal show {where}", f"mortal samples {where}"]
     if run.status not in ("completed", "running"):
         commands.append(f"mortal resume {where}")
     if run.status == "running":

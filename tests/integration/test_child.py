@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,6 +51,28 @@ def test_a_child_and_its_descendants_are_killed():
         child.kill_all()
         assert child.returncode == -signal.SIGKILL
     assert all_gone(members)
+
+
+def test_a_thread_may_kill_it_while_another_waits_and_closes_its_lifeline():
+    """Another descriptor may have that number by then."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def kill_until_gone(child):
+        while child.returncode is None:
+            child.kill()
+        child.kill()
+
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(20):
+                child = Child(["true"])
+                killing = [threads.submit(kill_until_gone, child) for _ in range(3)]
+                child.wait(30)
+                for each in killing:
+                    each.result()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_they_end_with_an_owner_that_is_killed():

@@ -128,6 +128,21 @@ async def test_a_worker_that_does_not_end_by_itself_is_killed(make_compute):
     assert ProcessId.of(other["parent"]).lives(), "the server itself goes on"
 
 
+async def test_cancelling_all_tasks_of_the_loop_leaves_the_workers(make_compute):
+    """SIGTERM does that to a deployment's flow run, which then saves the run by its actor."""
+    compute = make_compute()
+    await processes(compute)
+    before = compute.processes()
+    calling = asyncio.create_task(call(compute, "sleep", seconds=600))
+    await asyncio.sleep(0.2)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert await call(compute, "add", 1, amount=1) == 1
+    assert compute.processes() == before
+
+
 async def test_a_killed_server_takes_its_workers_along(make_compute):
     compute = make_compute()
     first, _ = await processes(compute)

@@ -23,6 +23,9 @@ class WordCounter:
     def times(self):
         return self.times_called
 
+    def pid(self):
+        return os.getpid()
+
     def wrong(self):
         return "three"
 

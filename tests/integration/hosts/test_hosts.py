@@ -1,9 +1,12 @@
 """mortal_steps.hosts.process: a host runs what is no reward, too, and its owner outlives it."""
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -74,6 +77,19 @@ def test_a_loss_is_typed_passes_pickling_and_is_mended_by_the_next_call(
     assert (received.why, received.how) == (why, how)
     assert ("in hang" in received.stack) == (method == "hang")
     assert not host.is_running()
+    count(host, "again")
+    assert host.call("times", returns=int, timeout_s=PATIENCE_S) == 1
+
+
+def test_a_host_that_ended_between_calls_is_lost_to_the_next_one(host):
+    """It is not started again in there, without what it was given before."""
+    count(host, "once")
+    os.kill(host.call("pid", returns=int, timeout_s=PATIENCE_S), signal.SIGKILL)
+    while host.is_running():
+        time.sleep(0.02)
+    with pytest.raises(HostLostError) as lost:
+        count(host, "twice")
+    assert (lost.value.why, lost.value.how) == ("ended", "SIGKILL")
     count(host, "again")
     assert host.call("times", returns=int, timeout_s=PATIENCE_S) == 1
 

@@ -20,8 +20,14 @@ def test_a_full_gpu_is_told_with_what_helps() -> None:
 
 
 def is_in(identity: Mapping[str, Any], key: str) -> bool:
-    section, name, *_ = key.split(".")
-    return name in identity.get(section, {})
+    value: Any = identity
+    for part in key.split("."):
+        if value == {}:
+            return True  # options for a library
+        if part not in value:
+            return False
+        value = value[part]
+    return True
 
 
 def test_what_helps_without_a_fork_is_named_first() -> None:

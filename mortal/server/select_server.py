@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal.server.files import Server, living_server, server_home
-from mortal.server.own import own_server
+from mortal.server.local_server import own_server
 from mortal_steps.errors import ServerError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal.server import own
+from mortal.server import local_server as own
 from mortal.server.database import (
     EARLIER_VARIABLE,
     VARIABLE,

@@ -28,7 +28,7 @@ PAUSED_WITHIN_S = 10.0
 """Somebody waits for the process to end."""
 
 
-class PatientRunner(Runner):
+class ResilientRunner(Runner):
     """Serves deployments, one run at a time, and makes them again if the server has lost them."""
 
     def __init__(
@@ -57,7 +57,7 @@ class PatientRunner(Runner):
                 await self._make(client, deployment)
         return set(self._served)
 
-    async def __aenter__(self) -> PatientRunner:
+    async def __aenter__(self) -> ResilientRunner:
         await super().__aenter__()
         poll_by(self, self._look)
         return self

@@ -16,12 +16,11 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import journal
+from mortal_steps.policy.actor_state import ActorState
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.publishing import Publisher
-from mortal_steps.policy.read_ahead import ReadAhead
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.schedule import train_seed
@@ -33,7 +32,7 @@ from mortal_steps.types import Checkpoint, StepResult, TrainingBatch
 logger = logging.getLogger(__name__)
 
 
-class Memory:
+class StateManager:
     """The state that an actor holds. `held` is None before there is a state, and after one was
     discarded."""
 
@@ -62,55 +61,53 @@ class Memory:
         self._fingerprint = fingerprint
         self._model_path = model_path
         self._num_steps = num_steps
-        self.held: Held | None = None
-        self.records = ReadAhead(store)
+        self.state: ActorState | None = None
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
-    def hold(self, step: int) -> Held:
+    def bring_to(self, step: int) -> ActorState:
         """Bring the state after `step` train steps into memory: restore a checkpoint, then replay.
 
         Raises `ActorStateError` if a step before it was never taken.
         """
-        if self.held is None or self.held.step != step:
+        if self.state is None or self.state.step != step:
             self._saver.settle()  # what is being written may be the newest, and is no leftover
             saved = checkpoints.newest_whole(self._store, at_most=step)
             nearest = saved.step if saved else 0
-            if self.held is None or not nearest <= self.held.step <= step:
-                self.held = self._restored(saved)
-        held = self.held
-        while held.step < step:
-            entry = journal.find_entry(self._store, held.step)
+            if self.state is None or not nearest <= self.state.step <= step:
+                self.state = self._restored(saved)
+        state = self.state
+        while state.step < step:
+            entry = journal.find_entry(self._store, state.step)
             if entry is None:
                 raise ActorStateError(
-                    f"the state after {step} train steps is out of reach: step {held.step} "
+                    f"the state after {step} train steps is out of reach: step {state.step} "
                     f"was never taken in {self._store.root}"
                 )
-            self._take(held, entry)
-        return held
+            self._take(state, entry)
+        return state
 
     def take(self, entry: JournalEntry) -> StepResult:
         """Take the step of a journal entry; commit the entry and the result."""
-        return self._take(self.hold(entry.request.step), entry)
+        return self._take(self.bring_to(entry.request.step), entry)
 
-    def _take(self, held: Held, entry: JournalEntry) -> StepResult:
+    def _take(self, state: ActorState, entry: JournalEntry) -> StepResult:
         """Train on a batch and commit the result, or compare it with the one committed.
 
         If that fails, the state is no longer what its step says: it is discarded.
         """
-        self._saver.save_lost(held)
-        batch = journal.read_batch(self.records, self._expected, entry.request)
-        self.records.forget()
+        self._saver.save_lost(state)
+        batch = journal.read_batch(self._store, self._expected, entry.request)
         recorded = journal.find_result(self._store, batch.step)
         # Beside training: nothing of a step counts before its result is committed.
         noting: Future[None] | None = None
         if recorded is None:
             noting = self._journal.submit(self._note, entry)
         try:
-            result = self._trained(held, entry, batch, recorded)
+            result = self._trained(state, entry, batch, recorded)
             if noting is None:
                 return result
             noting.result()
-            return self._committed(held, entry, result)
+            return self._committed(state, entry, result)
         except BaseException:
             self._discard()
             raise
@@ -120,60 +117,64 @@ class Memory:
             journal.write_entry(self._store, entry)
 
     def _trained(
-        self, held: Held, entry: JournalEntry, batch: TrainingBatch, recorded: StepResult | None
+        self,
+        state: ActorState,
+        entry: JournalEntry,
+        batch: TrainingBatch,
+        recorded: StepResult | None,
     ) -> StepResult:
         step = batch.step
         logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
         seed = train_seed(self._config.seed, step)
-        result = held.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
+        result = state.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
         if recorded is None:
             return result
         journal.check_replay(recorded, result)
         if recorded.weights_digest is None:
-            held.state_id = recorded.state_id  # its chain knows nothing of weights
+            state.state_id = recorded.state_id  # its chain knows nothing of weights
         return recorded
 
-    def _committed(self, held: Held, entry: JournalEntry, result: StepResult) -> StepResult:
+    def _committed(self, state: ActorState, entry: JournalEntry, result: StepResult) -> StepResult:
         """Publish the weights of a new step, and commit its result."""
         if entry.request.publish:
-            published = self._publisher.publish_unannounced(held.stepper, held.step)
-            held.published = published.version
+            published = self._publisher.publish_unannounced(state.stepper, state.step)
+            state.published = published.version
             self._publisher.prune(result.step)
             result = replace(result, weights=published)
         journal.write_result(self._store, result)
         return result
 
-    def _restored(self, saved: Checkpoint | None) -> Held:
-        """The state in a checkpoint, or the first state of the run. The state held before is
+    def _restored(self, saved: Checkpoint | None) -> ActorState:
+        """The state in a checkpoint, or the first state of the run. The state before is
         discarded."""
         self._discard()
         self._publisher.finish()  # what is being written or deleted is no leftover
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)
-        folder, state = None, None
+        folder, recorded = None, None
         if saved is not None:
             folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
-            state = checkpoints.read_state(self._store, saved.path)
+            recorded = checkpoints.read_state(self._store, saved.path)
         stepper = algorithm_of(self._config).stepper(
             self._config,
             model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
-            autocast=None if state is None else state.autocast,
+            autocast=None if recorded is None else recorded.autocast,
             base=base_of(self._store, self._config, self._model_path),
         )
-        if folder is None or state is None:
+        if folder is None or recorded is None:
             stepper.begin()
             first = journal.first_state_id(self._fingerprint)
-            return Held(stepper=stepper, step=0, state_id=first, history_id=first)
-        stepper.begin(folder, renewed_at=state.step if state.forked else None)
-        checkpoints.check_restored(folder, state, stepper.digests())
-        return Held(
+            return ActorState(stepper=stepper, step=0, state_id=first, history_id=first)
+        stepper.begin(folder, renewed_at=recorded.step if recorded.forked else None)
+        checkpoints.check_restored(folder, recorded, stepper.digests())
+        return ActorState(
             stepper=stepper,
-            step=state.step,
-            state_id=state.state_id,
-            history_id=state.history_id,
+            step=recorded.step,
+            state_id=recorded.state_id,
+            history_id=recorded.history_id,
         )
 
     def _remove_leftovers(self) -> None:
@@ -185,6 +186,6 @@ class Memory:
         self._store.remove_leftovers("", of="final")
 
     def _discard(self) -> None:
-        if self.held is not None:
-            self.held = None
+        if self.state is not None:
+            self.state = None
             gc.collect()  # a trainer is full of reference cycles, and holds the device's memory

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-from mortal.keeping import Finding, ok, problem, warning
+from mortal.maintenance import Finding, ok, problem, warning
 from mortal.server.database import (
     VARIABLE,
     database_url,

@@ -27,7 +27,7 @@ from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Scheduled
 
-from mortal_flows.endings import ended_already
+from mortal_flows.final_states import ended_already
 
 LIMIT_REACHED = "Deployment concurrency limit reached"
 """How the message begins when Prefect cancels a flow run of a deployment with CANCEL_NEW."""

@@ -15,7 +15,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.events.schemas.automations import AutomationCore
 from pydantic import TypeAdapter
 
-from mortal.keeping import Finding, ok, problem, warning
+from mortal.maintenance import Finding, ok, problem, warning
 from mortal.server.api import check_serves, client_of
 from mortal.server.automations import deployed, deployments_of
 from mortal.server.obstacles import find_obstacle

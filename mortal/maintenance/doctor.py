@@ -9,11 +9,11 @@ from pathlib import Path
 
 import typer
 
-from mortal.keeping import Finding, ok, warning
-from mortal.keeping.history import look_at_database
-from mortal.keeping.machine import look_at_machine
-from mortal.server.choice import prepare_client, server_of_profile
+from mortal.maintenance import Finding, ok, warning
+from mortal.maintenance.history import look_at_database
+from mortal.maintenance.machine import look_at_machine
 from mortal.server.files import living_server, server_home
+from mortal.server.select_server import prepare_client, server_of_profile
 from mortal_steps.report.printable import printable
 
 COLORS = {"ok": None, "warning": "yellow", "problem": "red"}
@@ -42,7 +42,7 @@ def _findings(runs_dir: Path) -> Iterator[Finding]:
         yield ok("server", "none runs; `mortal train` and `mortal server` start one")
         return
     prepare_client()
-    from mortal.keeping.server import look_at_server  # Prefect reads its settings when imported
+    from mortal.maintenance.server import look_at_server  # Prefect reads its settings when imported
 
     named_by = "PREFECT_API_URL" if configured else "no PREFECT_API_URL: MORTAL's own server"
     yield ok("server", f"{api_url} is used ({named_by})")

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from mortal.keeping import doctor, history, machine, ok, problem, warning
+from mortal.maintenance import doctor, history, machine, ok, problem, warning
 from mortal.server.database import VARIABLE
 from mortal.server.recovery import CRASHED, Deployed, Recovery, definitions
 from mortal_steps.sandbox.levels import Level
@@ -24,7 +24,7 @@ def state(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def server():
-    from mortal.keeping import server
+    from mortal.maintenance import server
 
     return server
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from mortal.keeping import Finding, ok, problem, warning
+from mortal.maintenance import Finding, ok, problem, warning
 from mortal.server.files import state_dir
 from mortal_steps.report.units import byte_size
 from mortal_steps.runs.removal import trash_in

@@ -12,7 +12,7 @@ from mortal_steps.types import PolicyVersion, StageTiming, StepResult, TrainingB
 
 
 @dataclass
-class Held:
+class ActorState:
     """A trainer, and the step of the run at which it stands."""
 
     stepper: Stepper
@@ -23,7 +23,7 @@ class Held:
     weights_digest: str | None = None
     """Digest of the weights, once a train step was taken in this process."""
     published: PolicyVersion | None = None
-    """The last version that has the weights of a state held here."""
+    """The last version that has the weights of a state in this process."""
 
     def take(
         self, batch: TrainingBatch, batch_sha256: str, *, seed: int, fingerprint: str

@@ -7,7 +7,7 @@ import pytest
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.states import AwaitingRetry, Cancelled, Scheduled
 
-from mortal_flows.lateness import newest_kept_out, was_retried, why_skipped
+from mortal_flows.skip_late_runs import newest_kept_out, was_retried, why_skipped
 
 DUE = datetime(2026, 1, 5, 3, tzinfo=UTC)
 
