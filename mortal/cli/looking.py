@@ -20,8 +20,7 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     """List the runs, oldest first.
 
     `age` is the time since a run began, and `took` the time from then to its last change. The
-    reward is the mean over its last 20 steps; held-out is the reward of its last evaluation. In a
-    pipe, the list is printed as tab-separated values.
+    reward is the mean over its last 20 steps; held-out is the reward of its last evaluation.
     """
     from mortal.terminal.listing import print_runs
 
@@ -41,7 +40,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show how far a run is, what it has reached and where its time went."""
-    from mortal.terminal.display import page_now, show_run
+    from mortal.terminal.display import show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
@@ -55,7 +54,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
     else:
-        show_run(summary, page=page_now(summary.ui_url))
+        show_run(summary)
 
 
 def list_checkpoints(

@@ -17,7 +17,7 @@ from typing import Any
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample, prompt_text
-from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
+from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.notices import Notice
@@ -200,11 +200,7 @@ def _faults(facts: RunFacts) -> Iterator[str]:
             f"{facts.num_masked:,} completions masked, as a reward function failed on them"
         )
     if run.quarantined:
-        most = run.quarantined[0]
-        found.append(
-            f"{len({one.problem_id for one in run.quarantined}):,} problems that a reward function "
-            f"failed on, most often {code(most.problem_id)}: {code(most.message[:200])}"
-        )
+        found.append(code(quarantine_in_words(run.quarantined)))
     for notice in facts.notices:
         if notice.level != "news":
             found.append(f"step {notice.step}, {notice.title}: {code(notice.text)}")
