@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from mortal_steps.report.summary import REWARD_WINDOW
 from mortal_steps.runs.lease import read_lease
-from mortal_steps.runs.logs import METRICS, last_lines
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ def standing(run: Run, volume: str | None = None) -> RunStanding:
     `volume`: the Modal Volume that `run` is a copy from; the pace is known where the driver is.
     """
     manifest, status = run.manifest, run.status()
-    rows = last_lines(run.store.path(METRICS), REWARD_WINDOW, needs=("step", "reward"))
+    rows = run.metrics()[-REWARD_WINDOW:]
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
     pace_s = manifest.pace_s if status == "running" else None
     left = run.info.num_steps - manifest.step
