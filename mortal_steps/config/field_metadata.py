@@ -141,6 +141,9 @@ def identity_of(
             inner = identity_of(value, dumped[name], affects, defaults=defaults)
             if inner:
                 found[name] = inner
+        elif affects and value and isinstance(value, tuple) and isinstance(value[0], BaseModel):
+            pairs = zip(value, dumped[name], strict=True)
+            found[name] = [identity_of(one, its, affects, defaults=defaults) for one, its in pairs]
         # Each kind has its own `type` as the default, so that alone tells kinds apart.
         elif affects and (defaults or name == "type" or value != _default(field)):
             found[name] = dumped[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,10 @@ class JudgePrices(Section):
 
 class JudgeTerm(RewardTerm, extra="forbid"):
     """The score that a model gives, behind any OpenAI-compatible API."""
+
+    fills_a_worker: ClassVar[bool] = True
+
+    type: Annotated[Literal["judge"], Affects.SCORES] = "judge"
 
     model: Annotated[str, Affects.SCORES] = Field(min_length=1)
     score_range: Annotated[tuple[float, float], Affects.SCORES] = (0.0, 10.0)
@@ -57,26 +61,10 @@ class JudgeTerm(RewardTerm, extra="forbid"):
         return self
 
     @property
-    def called(self) -> str:
-        """See `RewardTerm.called`."""
-        return ENVIRONMENT
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (ENVIRONMENT,)
-
-    @property
     def sends(self) -> str | None:
-        """See `RewardTerm.sends`."""
         if self.api_key_env is None:
             return None
         return f"api_key_env = {self.api_key_env!r} for {self.base_url}"
-
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
 
     def load(self) -> RewardFunction:
         """The environment. Raises `ConfigError` where there is no key."""

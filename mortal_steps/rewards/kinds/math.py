@@ -6,7 +6,7 @@ By math-verify (<https://github.com/huggingface/Math-Verify>).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -34,16 +34,13 @@ NO_GOLD = {
 class Math(RewardTerm, extra="forbid"):
     """1 for a completion whose answer is equal to the right one, else 0."""
 
+    fills_a_worker: ClassVar[bool] = True
+
     type: Annotated[Literal["math"], Affects.SCORES] = "math"
     column: Annotated[str, Affects.SCORES] = "answer"
     """The dataset's column with the right answer, in LaTeX or plain; a number will do."""
     cpu_s: Annotated[float, Affects.SCORES] = Field(3.0, gt=0)
     """CPU time of one comparison in seconds; a completion that takes more gets 0."""
-
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Enough for completions and right answers that all run out of time, one after the other,

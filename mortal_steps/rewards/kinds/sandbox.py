@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,10 @@ ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvi
 class SandboxTerm(RewardTerm, extra="forbid"):
     """1 for a program that passes all test cases of its problem, else 0."""
 
+    fills_a_worker: ClassVar[bool] = True
+
+    type: Annotated[Literal["sandbox"], Affects.SCORES] = "sandbox"
+
     partial_credit: Annotated[bool, Affects.SCORES] = False
     """The share of the test cases that it passes, instead."""
     column: Annotated[str | None, Affects.SCORES] = None
@@ -29,16 +33,6 @@ class SandboxTerm(RewardTerm, extra="forbid"):
     """CPU time of a program with all of its test cases, in seconds; those after that count as
     failed. Default: ten times `timeout`."""
     memory_mb: Annotated[int, Affects.SCORES] = Field(1024, gt=0)
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (ENVIRONMENT,)
-
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Enough for completions that all take as long as they may, on one lane: their own limits
