@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mortal.driver import QUIET_PREFECT
-from mortal.server.choice import prefect_server
 from mortal.server.files import Server
+from mortal.server.select_server import prefect_server
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from prefect import State, flow
 from prefect.runtime import flow_run
 
-from mortal_flows.endings import is_deployed
+from mortal_flows.final_states import is_deployed
 from mortal_flows.grpo_train import NAME, train
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import FLOW_RUN, RunId

@@ -22,7 +22,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field, ValidationError
 
-from mortal_flows.endings import state_for
+from mortal_flows.final_states import state_for
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import RunId
 from mortal_flows.terminal import stand_alone

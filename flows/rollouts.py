@@ -43,8 +43,6 @@ class Rollouts(BatchSource):
         self._under_way: deque[asyncio.Task[StepBatch]] = deque()
         self._drawing: dict[int, asyncio.Task[BatchRef]] = {}
         """The problems of a step that is not sampled yet."""
-        self._reading: asyncio.Task[None] | None = None
-        """What the actor reads of the step that is scored."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
         """See `BatchSource.begin`."""
@@ -53,8 +51,7 @@ class Rollouts(BatchSource):
 
     async def close(self) -> None:
         """Cancel what is under way. What it has committed is found again when the run continues."""
-        reading = [] if self._reading is None else [self._reading]
-        await drop([*self._under_way, *self._drawing.values(), *reading])
+        await drop([*self._under_way, *self._drawing.values()])
 
     def publish(self, weights: WeightsRef) -> None:
         """Take note of a new version to sample with, and forget those that no later step samples
@@ -99,8 +96,7 @@ class Rollouts(BatchSource):
                 for shard in range(len(shards)):
                     generating.append(asyncio.create_task(self._generate(batch, shard, weights)))
                     scoring.append(asyncio.create_task(self._score(generating[-1])))
-                generated = await asyncio.gather(*generating)
-            self._reading = asyncio.create_task(session.read_ahead(generated))
+                await asyncio.gather(*generating)
             if self._next == step + 1 < session.run.info.num_steps:
                 self._drawing[step + 1] = asyncio.create_task(self._draw(step + 1))
             return StepBatch(batch, ScoredRollouts(rewards=await asyncio.gather(*scoring)))

@@ -27,7 +27,7 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.report.units import counted, drawn
+from mortal_steps.report.units import counted
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
@@ -76,11 +76,6 @@ class Training:
             start=run.manifest.step,
             num_steps=run.info.num_steps,
             say=say,
-            rewards=self._recorder.rewards(),
-            labels=(
-                drawn(run.config.rollout.temperature),
-                drawn(run.config.evaluation.temperature),
-            ),
         )
         with progress:
             await self._train_or_stop(progress)

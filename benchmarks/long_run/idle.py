@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,6 @@ class IdleCompute:
         return ActorReady(
             step=step, state_id=NOTHING, weights=(_weights(step),), num_parameters=0, place=PLACE
         )
-
-    def _read_ahead(self, generations: Sequence[GenerationRef]) -> None:
-        pass
 
     def _sync_weights(self, weights: WeightsRef) -> StageTiming:
         return StageTiming(stage="sync_weights", step=weights.version)

@@ -62,7 +62,7 @@ def gc(
     Runs in progress are kept, and so are runs that a remaining run was forked from or began with,
     and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
-    from mortal.keeping import gc as housekeeping
+    from mortal.maintenance import gc as housekeeping
     from mortal_steps.registry.lineage import runs_in_use
     from mortal_steps.report.units import byte_size
 
@@ -102,7 +102,7 @@ def doctor(
     Modal is checked with --modal, or if CONFIG has compute.backend = "modal".
     The exit code is 1 if something keeps runs from working.
     """
-    from mortal.keeping.doctor import examine
+    from mortal.maintenance.doctor import examine
 
     well = examine(runs_dir)
     options, on_modal = _modal_options(config)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
-from mortal_steps.errors import ConfigError
 from mortal_steps.report.printable import printable
 
 if TYPE_CHECKING:  # help needs no summaries
@@ -21,8 +20,7 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     """List the runs, oldest first.
 
     `age` is the time since a run began, and `took` the time from then to its last change. The
-    reward is the mean over its last 20 steps; held-out is the reward of its last evaluation. In a
-    pipe, the list is printed as tab-separated values.
+    reward is the mean over its last 20 steps; held-out is the reward of its last evaluation.
     """
     from mortal.terminal.listing import print_runs
 
@@ -40,15 +38,9 @@ def show(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     as_json: AsJson = False,
-    samples: Annotated[
-        int,
-        typer.Option(
-            min=0, metavar="N", help="Show the N best and N worst completions of the last step."
-        ),
-    ] = 0,
 ) -> None:
     """Show how far a run is, what it has reached and where its time went."""
-    from mortal.terminal.display import page_now, show_run
+    from mortal.terminal.display import show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
@@ -56,32 +48,13 @@ def show(
     if volume is not None:
         from mortal.remote.runs import summary_there
 
-        if samples:
-            raise ConfigError(
-                "--samples reads the run's steps, which are on the Volume; download them with "
-                f"`mortal fetch {run_id} --all`, and then leave out --volume"
-            )
         summary = summary_there(volume, run_id)
     else:
         summary = summarize(find_run(runs_dir, run_id))
-    if samples:
-        from mortal_steps.report.samples import last_samples
-        from mortal_steps.runs.run import find_run
-
-        chosen = last_samples(find_run(runs_dir, run_id), samples)
-    else:
-        chosen = []
     if as_json:
-        shown = dataclasses.asdict(summary)
-        if samples:
-            shown["samples"] = [dataclasses.asdict(sample) for sample in chosen]
-        typer.echo(json.dumps(shown, indent=1))
+        typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
     else:
-        show_run(summary, page=page_now(summary.ui_url))
-    if chosen and not as_json:
-        from mortal.terminal.samples import show_samples
-
-        show_samples(chosen)
+        show_run(summary)
 
 
 def list_checkpoints(

@@ -73,8 +73,8 @@ def server(
 
     PREFECT_API_URL is ignored. If another command has already started the server, that one is used.
     """
-    from mortal.server.choice import prepare_client
-    from mortal.server.own import keep_no_longer, own_server
+    from mortal.server.local_server import keep_no_longer, own_server
+    from mortal.server.select_server import prepare_client
 
     prepare_client()
     if stop:
@@ -118,7 +118,7 @@ def schedule(
     Edits of the configuration take effect when you start this command again.
     """
     from mortal.driver import QUIET_PREFECT
-    from mortal.server.choice import prefect_server
+    from mortal.server.select_server import prefect_server
     from mortal_steps.config.loader import load_config
 
     settings = load_config(config, overrides or [])
@@ -171,7 +171,7 @@ def automate(
     `prefect block create TYPE` shows the page on which you create a notification
     block; `prefect block ls` lists the blocks that exist.
     """
-    from mortal.server.choice import prefect_server
+    from mortal.server.select_server import prefect_server
     from mortal_steps.errors import ConfigError
 
     if no_news and not notify:

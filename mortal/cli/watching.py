@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 from mortal.terminal.output import say
+
+if TYPE_CHECKING:  # help needs no run
+    from mortal_steps.runs.run import Run
 
 OfStep = Annotated[
     int | None,
@@ -41,7 +45,7 @@ def status(
     is shown. For runs on a Modal Volume, ETA and stages are known only on the
     machine where the flow runs.
     """
-    from mortal.terminal import watching
+    from mortal.terminal import listing
     from mortal_steps.report.standing import RunStanding, standings
     from mortal_steps.runs.run import list_runs
 
@@ -59,11 +63,9 @@ def status(
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
     elif once or not sys.stdout.isatty():
-        watching.print_standings(look())
+        listing.print_standings(look())
     else:
-        watching.watch(
-            look, watching.LOOK_EVERY_S if volume is None else watching.LOOK_THERE_EVERY_S
-        )
+        listing.watch(look, listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S)
 
 
 def samples(
@@ -78,34 +80,20 @@ def samples(
     masked: Annotated[
         bool, typer.Option("--masked", help="Those without a reward, because a function failed.")
     ] = False,
-    page: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a self-contained page for a browser."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show completions of a step with their prompts and scores.
 
-    Without --best, --worst or --masked: some of each. With --html and without
-    --step, the page has several steps, from the first to the last.
+    Without --best, --worst or --masked: some of each.
     """
     from mortal.terminal.samples import show_samples
     from mortal_steps.report.samples import KINDS, samples_of
     from mortal_steps.runs.run import find_run
 
-    if page is not None and as_json:
-        raise typer.BadParameter("--html writes a page and --json prints JSON; choose one")
     runs_dir, run_id = find_place(run_id, runs_dir)
     asked = zip(KINDS, (best, worst, masked), strict=True)
     wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)
-    run = find_run(runs_dir, run_id)
-    if page is not None:
-        from mortal_steps.report.samples_page import write_page
-
-        write_page(page, run, count, step=step, kinds=wanted)
-        say(f"the completions are in {page}")
-        return
-    chosen = samples_of(run, count, step=step, kinds=wanted)
+    chosen = samples_of(find_run(runs_dir, run_id), count, step=step, kinds=wanted)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(sample) for sample in chosen], indent=1))
     elif chosen:
@@ -140,23 +128,36 @@ def logs(
     ] = 40,
 ) -> None:
     """Print the log of a run's flow, or those of its workers."""
-    from mortal.terminal.run_logs import find_logs, print_logs
+    from mortal_steps.runs.lease import is_driven, read_lease
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     _check_role(role, worker)
     run = find_run(runs_dir, run_id)
-    goes_on: Callable[[], bool] | None = None
-    if follow:
-        from mortal_steps.runs.lease import is_driven
+    tail = ["tail", "-n", str(count)]
+    if follow and is_driven(run.store) and (lease := read_lease(run.store)) is not None:
+        tail += ["-F", *([f"--pid={lease.pid}"] if lease.is_here() else [])]
+    with contextlib.suppress(KeyboardInterrupt):
+        subprocess.run([*tail, *map(str, _find_logs(run, role, worker))], check=False)
 
-        def goes_on() -> bool:
-            return is_driven(run.store)
 
-    try:
-        print_logs(find_logs(run, role, worker), count, goes_on)
-    except KeyboardInterrupt:
-        return
+def _find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
+    """Return the log files of a role's workers, or the flow's own.
+
+    Raises `DataError` where there is none.
+    """
+    from mortal_steps.errors import DataError
+    from mortal_steps.runs.logs import FLOW_LOG
+
+    folder = run.store.path("logs")
+    pattern = FLOW_LOG if role is None else f"{role}-{'*' if worker is None else worker}.log"
+    found = sorted(folder.glob(pattern))
+    if not found:
+        names = ", ".join(sorted(path.stem for path in folder.glob("*.log"))) or "none"
+        on_modal = run.settings()["compute"]["backend"] == "modal"
+        elsewhere = "; workers on Modal log there: `modal app logs`" if on_modal else ""
+        raise DataError(f"there is no {pattern} in {folder} (logs there: {names}){elsewhere}")
+    return found
 
 
 def track(
@@ -213,14 +214,14 @@ def _check_role(role: str | None, worker: int | None) -> None:
 
 
 def _print_server() -> None:
-    from mortal.server.choice import running_server
+    from mortal.server.select_server import running_server
 
     server = running_server()
     from mortal.server.flow_runs import unfinished  # Prefect reads its settings when imported
-    from mortal.terminal.listing import in_columns
+    from mortal.terminal.console import print_columns
 
     found = unfinished(server)
-    for line in in_columns([("flow run", "state", "since", "says"), *found] if found else []):
-        typer.echo(line)
-    if not found:
+    if found:
+        print_columns([("flow run", "state", "since", "says"), *found])
+    else:
         typer.echo(f"nothing waits or runs on {server.api_url}", err=True)

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from mortal.cli.arguments import check_new_id
-from mortal.terminal.output import complain, explain, say
+from mortal.terminal.output import complain, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.flags import FLAGS
@@ -126,7 +126,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except MortalError as error:
-        explain(error)
+        complain(str(error))
         raise SystemExit(1) from error
     except typer.Exit as ended:
         raise SystemExit(ended.exit_code) from None

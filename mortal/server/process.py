@@ -19,6 +19,7 @@ from typing import IO, Literal
 
 import uvicorn
 
+from mortal.server.csrf import OwnPagesOnly
 from mortal.server.database import (
     EARLIER_VARIABLE,
     VARIABLE,
@@ -37,7 +38,6 @@ from mortal.server.files import (
     try_lock,
     write_record,
 )
-from mortal.server.foreign_pages import OwnPagesOnly
 from mortal.server.tables import has_all_tables, is_empty, make_tables
 from mortal_steps.system.heavy_imports import heavy_imports
 from mortal_steps.system.processes import ProcessId

@@ -35,7 +35,7 @@ from prefect.events.schemas.automations import (
 )
 from prefect.events.schemas.events import ResourceSpecification
 
-from mortal_flows.lateness import LIMIT_REACHED
+from mortal_flows.skip_late_runs import LIMIT_REACHED
 
 FLOWS = ("promote", "grpo-train")
 """The flows whose runs are restarted. Everything that these flows do may safely be repeated."""

@@ -26,8 +26,8 @@ from prefect.types.entrypoint import EntrypointType
 
 from mortal.server.files import server_home
 from mortal.server.lost_runs import correct_lost_runs
-from mortal.server.patient_runner import PatientRunner
 from mortal.server.recovery import SILENT, ids_watched
+from mortal.server.resilient_runner import ResilientRunner
 from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
@@ -75,7 +75,7 @@ def serve(
     deployments = scheduled_deployments(config, name, schedule)
     for deployment in deployments:
         _refuse_pooled(deployment.name)
-    runner = PatientRunner(deployments, say)
+    runner = ResilientRunner(deployments, say)
     ids = asyncio.run(runner.deploy())
     for deployment in deployments:
         say(f"serving {NAME}/{deployment.name}")
@@ -89,7 +89,7 @@ def serve(
         asyncio.run(_serve(runner, say))
 
 
-async def _serve(runner: PatientRunner, say: Callable[[str], None]) -> None:
+async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
     """Run the runner until a signal stops it. The signal also cancels a run in progress, which
     saves its state."""
     told = asyncio.Event()

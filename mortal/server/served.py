@@ -9,7 +9,7 @@ from typing import Any
 from prefect import Flow
 from prefect.logging import get_run_logger
 
-from mortal.server.own import join_server
+from mortal.server.local_server import join_server
 from mortal_flows import grpo_resume as resume
 from mortal_flows import grpo_train as train
 

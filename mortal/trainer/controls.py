@@ -1,28 +1,23 @@
-"""What can be done with the run of a trainer: train, sample, score, save, stop and fork it."""
+"""What can be done with the run of a trainer: train, score, save and stop it."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any
 
 from mortal.trainer import elsewhere, saving
-from mortal.trainer.asking import prompts_of, sampling_of
-from mortal.trainer.messages import Request
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
-from mortal.trainer.owner import perform
-from mortal.trainer.parameters import Changes, Prompts
+from mortal.trainer.owner import Request, perform
 from mortal.trainer.result import TrainingResult
-from mortal.trainer.settings import changed_keys, overrides
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, RunNotFoundError
 from mortal_steps.report.standing import RunStanding, standing
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 
 if TYPE_CHECKING:
-    from mortal.trainer.parameters import Rows
+    from mortal.trainer.objects.datasets import Rows
 
 STOP_PATIENCE_S = 600.0
 
@@ -97,57 +92,6 @@ class RunControls:
         found: dict[str, float] = self._perform("evaluate", data=data)
         return found
 
-    def generate(
-        self,
-        prompts: Prompts,
-        *,
-        num_generations: int = 1,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        min_p: float | None = None,
-        stop: Sequence[str] | None = None,
-    ) -> list[str] | list[list[str]]:
-        """Sample the trained model.
-
-        The seed is that of the run, so the same prompt gets the same answer again.
-
-        Args:
-            prompts: A text, a list of texts, or a list of conversations, each of them a list of
-                chat messages.
-            num_generations: Completions for each prompt.
-            max_tokens: Longest completion, in tokens. None: as in training.
-            temperature: Softmax temperature; 0 always takes the most probable token. None: 1.
-            top_p: Sample from the most probable tokens that have this share together. None: all.
-            top_k: Sample from this many of the most probable tokens. None: all.
-            min_p: Sample from tokens at least this probable, relative to the most probable one.
-            stop: Texts that end a completion. None: as in training.
-
-        Returns one text for each prompt, or a list of texts for each prompt if `num_generations` is
-        more than 1. Raises the errors of `evaluate`, `DataError` for anything that is not a prompt,
-        and `ConfigError` for an invalid value.
-        """
-        sampling = {
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "min_p": min_p,
-            "stop": stop,
-        }
-        config = self._run().config
-        asked = prompts_of(prompts)
-        if not asked:
-            return []
-        options = {
-            "prompts": asked,
-            "num_generations": num_generations,
-            "sampling": sampling_of(config, num_generations, sampling),
-        }
-        found: list[list[str]] = self._perform("generate", **options)
-        return found if num_generations > 1 else [texts[0] for texts in found]
-
     def save_model(self, path: str | Path) -> Path:
         """Copy the trained model and its tokenizer into a new folder, or into `runs_dir` beside the
         runs. Returns the folder.
@@ -196,29 +140,6 @@ class RunControls:
         else:
             stop_here(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
-
-    def fork(
-        self, step: int | None = None, *, run_id: str | None = None, **changes: Unpack[Changes]
-    ) -> Self:
-        """Make a trainer with a new run that begins at a checkpoint of this run.
-
-        Args:
-            step: Train steps done at the checkpoint. None: the newest checkpoint.
-            run_id: Id of the new run. None: a new one.
-            **changes: Parameters of `MortalTrainer` with new values, such as `learning_rate` or
-                `config`.
-
-        Raises the errors of `mortal fork` for a change with which the checkpoint cannot be
-        continued.
-        """
-        self._run()
-        keys = changed_keys(changes, self.config.runs_dir)
-        options = {"step": step, "overrides": overrides(keys), "run_id": run_id}
-        forked = copy.copy(self)
-        forked.mode = changes.get("mode", self.mode)
-        found = find_run(Path(self.config.runs_dir), self._perform("fork", **options))
-        forked.config = found.config.model_copy(update={"runs_dir": self.config.runs_dir})
-        return forked
 
     def _run(self) -> Run:
         if self.config.run_id is None:

@@ -11,8 +11,13 @@ from mortal.trainer import from_trl
 from mortal.trainer.controls import RunControls
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.rewards import Reward
-from mortal.trainer.parameters import ScaleRewards
-from mortal.trainer.settings import check_table, checked_mode, configure, decided_keys
+from mortal.trainer.settings import (
+    ScaleRewards,
+    check_table,
+    checked_mode,
+    configure,
+    decided_keys,
+)
 from mortal_steps.config.training import LossType
 
 if TYPE_CHECKING:  # whoever gives one of these has imported its library
@@ -20,7 +25,7 @@ if TYPE_CHECKING:  # whoever gives one of these has imported its library
     from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
     from trl import GRPOConfig, RLOOConfig
 
-    from mortal.trainer.parameters import Rows
+    from mortal.trainer.objects.datasets import Rows
 
 
 class MortalTrainer(RunControls):

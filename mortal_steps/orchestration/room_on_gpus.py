@@ -1,193 +1,147 @@
-"""Checks that a run's cards have room for it, and finds the nearest settings that fit."""
+"""Tells which worker is on which GPU, and refuses a GPU that is too small whatever the batch.
+
+Counted are the actor's weights, gradients and optimizer, and what each engine takes when it starts.
+What a batch needs on top shows in the first train step, whose error names settings that take less.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
+from mortal_steps.compute.devices import Gpu
+from mortal_steps.compute.placement import (
+    Placement,
+    find_placement,
+    gpus_per_engine,
+    placed_config,
+    sharing_gpus,
+)
+from mortal_steps.config import RunConfig, TrainingConfig
+from mortal_steps.config.gpus import GIB
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.forecast import Card, Forecast, gib, rows_per_shard
-from mortal_steps.orchestration.resolve_defaults import find_context
+from mortal_steps.models.size import ModelSize, find_size
 from mortal_steps.report.units import counted
 
-VLLM_SEQUENCES = 256
-"""Sequences that vLLM samples at once by default, at least."""
-FULL = 0.9
-"""Part of a card above which a warning is due: what CUDA's allocator cannot use comes on top."""
+logger = logging.getLogger(__name__)
+
+CUDA = 0.6 * GIB
+"""What CUDA, cuBLAS and the kernels take in each process."""
+VLLM_SHARE = 0.92
+"""What vLLM takes of a GPU by default."""
 
 
-def warnings_of(found: Forecast) -> tuple[str, ...]:
-    """A sentence for each card that is nearly full, with the nearest settings that fit.
+def check_room(
+    config: RunConfig, *, samples: bool = True, show: Callable[[str], None] = lambda line: None
+) -> None:
+    """Call `show` with a line on each GPU of a settled configuration; without `samples`, it has no
+    rollout workers.
 
-    Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
-    room for its weights; where the size of the model is a guess, that is a warning as well.
+    Raise `ConfigError` for a GPU without room; where the size of the model is a guess, log a
+    warning instead. Raise what `find_placement` does.
     """
-    warnings: list[str] = []
-    for card in _different(found.cards()):
-        if card.static > card.gpu.memory:
-            warnings.append(
-                _refused(
-                    found,
-                    f"{card.name}: {_static_in_words(card)}, which it does not have. "
-                    f"{_what_fits(found, card)}",
-                )
-            )
-            continue
-        warnings += (*_of_cache(found, card), *_preempting(found, card))
-        if card.depends_on_batch and card.most > FULL * card.gpu.memory:
-            warnings.append(
-                f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
-                f"than {FULL:.0%} may not be usable. {_what_fits(found, card)}"
-            )
-    if found.placement.gpus and found.shape is None:
-        warnings.append(
-            "the memory that the run needs is not known: the model's config.json is not here, or "
-            "does not use the usual names"
+    found = find_placement(config, samples=samples)
+    show(f"placement  {placement_in_words(found)}")
+    show(f"batch      {_batch(config.training)}")
+    size = find_size(config.model) if found.gpus else None
+    if size is None:
+        return
+    for gpu in found.gpus:
+        parts = dict(_parts(config, found, gpu, size))
+        needed = sum(parts.values())
+        if config.rollout.sleep_while_training:  # engines and gradients take the memory in turn
+            gradients = size.gradients(config.model, config.training)
+            needed = max(parts.get("actor", 0), needed - gradients)
+        named = ", ".join(f"{who} {_gib(taken)}" for who, taken in parts.items())
+        words = f"{_name(gpu)}: {_gib(needed)} GiB before any batch ({named})"
+        show(f"memory     {words}")
+        if needed > gpu.memory:
+            _refuse(f"{words}, which it does not have. {_remedy(config)}", size)
+
+
+def placement_in_words(found: Placement) -> str:
+    """Describe it, such as `actor on GPU 0 (NVIDIA A10G), 1 rollout worker on GPU 1 (...)`."""
+    count = len(found.engines)
+    workers = counted(count, "rollout worker")
+    actor = _named([found.actor] if found.actor else [])
+    if found.shares and len(found.gpus) == 1:
+        return f"actor and {workers} on {actor}"
+    sampling = {gpu.uuid: gpu for gpus in found.engines for gpu in gpus}
+    each = "one each on " if 1 < count == len(sampling) else "on "
+    return f"actor on {actor}, {workers} {each}{_named(list(sampling.values()))}"
+
+
+def _named(gpus: Sequence[Gpu]) -> str:
+    if not gpus:
+        return "the CPU"
+    name = gpus[0].name
+    numbers = ", ".join(gpu.address for gpu in gpus if gpu.address)
+    if not numbers:
+        return f"{len(gpus)} {name}" if len(gpus) > 1 else f"one {name}"
+    return f"GPU {numbers} ({name})"
+
+
+def _name(gpu: Gpu) -> str:
+    number = f"GPU {gpu.address}, " if gpu.address else ""
+    return f"{number}{gpu.name}, {_gib(gpu.memory)} GiB"
+
+
+def _batch(training: TrainingConfig) -> str:
+    count = training.steps_per_generation
+    pieces = "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
+    return (
+        f"{training.rows} completions, trained in {pieces} of {training.rows // count} "
+        f"(training.gradient_accumulation_steps = {training.accumulation_steps})"
+    )
+
+
+def _parts(
+    config: RunConfig, found: Placement, gpu: Gpu, size: ModelSize
+) -> Iterator[tuple[str, float]]:
+    """Yield who takes how many bytes of a GPU."""
+    if found.actor is not None and found.actor.uuid == gpu.uuid:
+        yield "actor", size.training(config.model, config.training) + CUDA
+    workers = sum(gpu.uuid in {one.uuid for one in gpus} for gpus in found.engines)
+    if workers:
+        alone = config.compute.backend == "modal" and not found.shares
+        placed = placed_config(config)
+        each = _engine(placed if alone else sharing_gpus(placed), gpu, size)
+        yield counted(workers, "rollout worker"), workers * each
+
+
+def _engine(config: RunConfig, gpu: Gpu, size: ModelSize) -> float:
+    """Return what a rollout worker takes; 0 for an engine of the user's own."""
+    kind, options = config.rollout.engine_kind, config.rollout.engine_options
+    weights = size.weights(config.sampled_model) / gpus_per_engine(config)
+    if kind.memory_option is None:
+        return weights + CUDA if kind.needs is None else 0.0
+    reserved = float(options.get(kind.memory_option, VLLM_SHARE)) * gpu.memory
+    if reserved < weights:
+        _refuse(
+            f"{_name(gpu)}: {config.rollout.engine} gets {_gib(reserved)} GiB of it, and its "
+            f"weights take {_gib(weights)} GiB. Raise rollout.engine_options.{kind.memory_option}, "
+            "or give it a GPU of its own",
+            size,
         )
-    return tuple(warnings)
+    return reserved
 
 
-def _refused(found: Forecast, problem: str) -> str:
-    """Raise `ConfigError`; a warning instead if the size of the model is a guess."""
-    if found.shape is not None and found.shape.counted:
+def _refuse(problem: str, size: ModelSize) -> None:
+    if size.counted:
         raise ConfigError(problem)
-    return f"{problem}. This is a guess: the model's parameters could not be counted here"
+    logger.warning("%s. This is a guess: the model's parameters could not be counted here", problem)
 
 
-def _static_in_words(card: Card) -> str:
-    parts = []
-    if card.training is not None:
-        parts.append(f"weights, gradients and optimizer take {gib(card.training.static)} GiB")
-    if card.engines:
-        taken = sum(engine.fixed for engine in card.engines)
-        parts.append(f"{counted(len(card.engines), 'rollout worker')} {gib(taken)} GiB")
-    return " and ".join(parts)
+def _remedy(config: RunConfig) -> str:
+    """Name settings that take less."""
+    model = config.model
+    ways = ["a GPU with more memory"]
+    if model.dtype == "float32" and not model.quantization:
+        ways.insert(0, 'model.dtype = "bfloat16" with LoRA')
+    if not config.training.use_lora:
+        ways.insert(0, "training.use_lora = true")
+    return f"Less is taken with {', or '.join(ways)}"
 
 
-def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
-    """That an engine has no room for the keys and values of one sequence. Raises `ConfigError` if
-    it has none for its weights."""
-    config = found.placed
-    options, named = config.rollout.engine_options, config.rollout.engine
-    if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
-        return
-    context = min(
-        config.model.max_model_len, find_context(config.model) or config.model.max_model_len
-    )
-    longest = _number(options.get("max_model_len"), context)
-    remedy = (
-        "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
-        "it a GPU of its own"
-    )
-    for engine in dict.fromkeys(card.engines):
-        if engine.reserved < engine.weights:
-            yield _refused(
-                found,
-                f"{card.name}: {named} gets {gib(engine.reserved)} GiB of it, and its weights take "
-                f"{gib(engine.weights)} GiB. {remedy}",
-            )
-        elif engine.tokens < longest:
-            yield (
-                f"{card.name}: with {gib(engine.reserved)} GiB of it, {named} has room for the "
-                f"keys and values of about {engine.tokens:,} tokens, and does not start without "
-                f"room for one sequence of {longest:,}. {remedy}"
-            )
-
-
-def _number(value: object, usual: int) -> int:
-    """An engine's option, unless it is given in a way that the engine alone knows."""
-    return value if type(value) is int and value > 0 else usual
-
-
-def _preempting(found: Forecast, card: Card) -> Iterator[str]:
-    """That an engine cannot hold all sequences that it samples at once."""
-    config = found.config
-    if config.rollout.engine_kind.memory_option is None:
-        return
-    at_once = _number(config.rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
-    sequences = min(rows_per_shard(config), at_once)
-    for engine in dict.fromkeys(card.engines):
-        fit = engine.tokens // (found.prompt + config.max_tokens)
-        if fit < sequences:
-            fewer = f"rollout.engine_options.max_num_seqs = {fit}, " if fit else ""
-            yield (
-                f"{card.name}: {config.rollout.engine} has room for {fit} of the {sequences} "
-                "sequences of full length that it samples at once. It preempts some that grow as "
-                "long, and a shard that is sampled again may then differ. Set "
-                f"{fewer}a lower rollout.max_tokens, or more memory"
-            )
-
-
-def _what_fits(found: Forecast, card: Card) -> str:
-    fitting: dict[str, str] = {}
-    for kind, text, other in (*_of_sampling(found), *_of_training(found)):
-        if kind not in fitting and all(
-            each.most <= FULL * each.gpu.memory for each in other.cards() if each.depends_on_batch
-        ):
-            fitting[kind] = text
-    larger = f"a GPU with {gib(card.most / FULL)} GiB"
-    return f"What fits: {'; or '.join([*fitting.values(), larger])}"
-
-
-def _of_sampling(found: Forecast) -> Iterator[tuple[str, str, Forecast]]:
-    """Settings of rollout workers that need less memory, each kind from the nearest on."""
-    training, rollout = found.config.training, found.config.rollout
-    kind = rollout.engine_kind
-    if not found.placement.engines:
-        return
-    if found.placement.shares and kind.memory_option is not None:
-        for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
-            options = {**rollout.engine_options, kind.memory_option: share}
-            yield (
-                "share",
-                f"rollout.engine_options.{kind.memory_option} = {share}",
-                found.changed(rollout=rollout.model_copy(update={"engine_options": options})),
-            )
-        if kind.sleeps and not rollout.staleness and found.config.compute.backend == "local":
-            yield (
-                "sleep",
-                "rollout.sleep_while_training = true",
-                found.changed(rollout=rollout.model_copy(update={"sleep_while_training": True})),
-            )
-    if kind.memory_option is None:  # its keys and values are those of a shard
-        for count in range(found.config.num_shards + 1, training.batch_size + 1):
-            changed = rollout.model_copy(update={"num_shards": count})
-            yield "shards", f"rollout.num_shards = {count}", found.changed(rollout=changed)
-
-
-def _of_training(found: Forecast) -> Iterator[tuple[str, str, Forecast]]:
-    """Settings of the actor that need less memory, each kind from the nearest on."""
-    model, training = found.config.model, found.config.training
-    if not training.gradient_checkpointing:
-        changed = training.model_copy(update={"gradient_checkpointing": True})
-        yield (
-            "checkpoints",
-            "training.gradient_checkpointing = true",
-            found.changed(training=changed),
-        )
-    for count in range(training.accumulation_steps + 1, training.rows + 1):
-        if training.rows % count == 0 and "steps_per_generation" not in training.trl:
-            changed = training.model_copy(update={"gradient_accumulation_steps": count})
-            text = f"training.gradient_accumulation_steps = {count}"
-            yield "rows", text, found.changed(training=changed)
-    for part in (2, 4, 8):
-        length = training.max_completion_length // part
-        changed = training.model_copy(update={"max_completion_length": length})
-        yield (
-            "length",
-            f"training.max_completion_length = {length}",
-            found.changed(training=changed),
-        )
-    half = model.model_copy(update={"dtype": "bfloat16"})
-    lora = training.model_copy(update={"use_lora": True})
-    if not training.use_lora:
-        yield "lora", "training.use_lora = true", found.changed(training=lora)
-    if not training.use_lora or model.dtype == "float32":
-        text = "training.use_lora = true with " * (not training.use_lora)
-        yield "lora", f'{text}model.dtype = "bfloat16"', found.changed(training=lora, model=half)
-
-
-def _different(cards: Sequence[Card]) -> list[Card]:
-    """One of each kind."""
-    found = {(card.gpu.name, card.static, card.most): card for card in reversed(cards)}
-    return list(reversed(found.values()))
+def _gib(num_bytes: float) -> str:
+    return f"{num_bytes / GIB:.1f}"

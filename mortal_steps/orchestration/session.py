@@ -7,7 +7,6 @@ goes. The tasks wrap these calls with retries, caching and names.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import logging
@@ -99,17 +98,6 @@ class Session:
             "train_step": f"{folder}/result.json",
         }
         return self.store.path(outputs[stage]).exists()
-
-    async def read_ahead(self, generations: Sequence[GenerationRef]) -> None:
-        """Let an idle actor on this machine read completions while they are scored.
-
-        This is no stage: the train step reads whatever was not read ahead.
-        """
-        if self.config.compute.backend != "local" or self.config.rollout.staleness:
-            return
-        key = self._key("read_ahead", generations[0].step)
-        with contextlib.suppress(WorkerLostError):  # the train step says so
-            await self.compute.call("actor", "read_ahead", key=key, generations=generations)
 
     # stages
 

@@ -2,10 +2,10 @@
 
 The worker and its parts:
     actor                   idempotent train steps and checkpoints: `Actor`
-    memory, held            the one state that an actor has in memory
+    state_manager, actor_state
+                            the one state that an actor has in memory
     saving                  checkpoints, written beside the next train steps
-    publishing, sharing     weights for rollout workers: as files, through shared memory
-    read_ahead              a step's shards, read before the step is asked for
+    publishing              weights for rollout workers
 
 What a step trains on:
     journal                 which batch each step trained on, and its result. Users' batch sources

@@ -6,8 +6,8 @@ The store is the truth and the state in memory a cache of it. A step goes
 
 and whatever of that a kill cuts off is done over: with the same batch, the same seed and the same
 state before, it gives the same bits. A step with a committed result is never taken twice; if the
-state held does not contain it yet (a fresh container), the journaled batches are replayed from the
-newest whole checkpoint when the next step needs them.
+state in memory does not contain it yet (a fresh container), the journaled batches are replayed
+from the newest whole checkpoint when the next step needs them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
-from mortal_steps.policy.memory import Memory
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
+from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.rollout.prompt_lengths import PromptLengths
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock
@@ -44,7 +44,6 @@ from mortal_steps.types import (
     Checkpoint,
     FileRef,
     FinalModel,
-    GenerationRef,
     Problem,
     Rows,
     ScoredRollouts,
@@ -84,7 +83,7 @@ class Actor:
         self._saver = Saver(
             self._store, config.checkpoints, self._publisher, fingerprint, self._clock
         )
-        self._memory = Memory(
+        self._states = StateManager(
             self._store,
             config,
             self._publisher,
@@ -184,27 +183,22 @@ class Actor:
             self._check_model(model_folder(self._model_path, self._config.model))
         published = tuple(
             self._publisher.find(version)
-            or self._publisher.publish(self._memory.hold(version).stepper, version)
+            or self._publisher.publish(self._states.bring_to(version).stepper, version)
             for version in recovery.sampling_versions(self._config.rollout, step)
             if publish
         )
-        held = self._memory.hold(step)
+        state = self._states.bring_to(step)
         gpu.empty_cache()  # engines may start only now
         if step == 0:
-            prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
+            prompt_lengths.check_at_start(self._store, self._config, state.stepper.tokenizer)
         return ActorReady(
             step=step,
-            state_id=held.state_id,
+            state_id=state.state_id,
             weights=published,
-            num_parameters=held.stepper.num_parameters,
-            place=held.stepper.place(),
-            warnings=self._publisher.warnings(held.stepper) if step == 0 else (),
+            num_parameters=state.stepper.num_parameters,
+            place=state.stepper.place(),
+            warnings=self._publisher.warnings(state.stepper) if step == 0 else (),
         )
-
-    def read_ahead(self, *, generations: Sequence[GenerationRef]) -> None:
-        """Read the shards of the next step while they are scored; changes nothing but the time
-        that `train_step` takes."""
-        self._memory.records.look_at(generations)
 
     def train_step(self, *, request: TrainRequest) -> StepResult:
         """Take one train step, exactly once however often this is called.
@@ -214,12 +208,11 @@ class Actor:
         started = time.perf_counter()
         if not 0 <= request.step < self._num_steps:
             raise ActorStateError(f"step {request.step} is outside 0..{self._num_steps - 1}")
-        digest = journal.batch_digest(self._memory.records, request)
+        digest = journal.batch_digest(self._store, request)
         result = journal.find_result(self._store, request.step)
         entry = JournalEntry(batch_sha256=digest, request=request)
         with self._warned.collecting():
-            result = self._memory.take(entry) if result is None else self._answer(entry, result)
-        self._memory.records.forget()
+            result = self._states.take(entry) if result is None else self._answer(entry, result)
         rollout = self._config.rollout
         if rollout.sleep_while_training or (rollout.weight_sync or RELOAD) not in IN_PLACE:
             gpu.empty_cache()
@@ -233,10 +226,10 @@ class Actor:
         Returns None, or the reason why this is not possible; then nothing is begun. `checkpoint`
         waits for the end.
         """
-        held = self._memory.held
-        if held is not None and held.step > step:
-            return f"the actor holds {held.step} train steps already"
-        return self._saver.begin(self._memory.hold(step))
+        state = self._states.state
+        if state is not None and state.step > step:
+            return f"the actor holds {state.step} train steps already"
+        return self._saver.begin(self._states.bring_to(step))
 
     def is_saving(self) -> bool:
         """Whether a checkpoint is being written just now."""
@@ -250,9 +243,9 @@ class Actor:
         """
         saved, waits = self._saver.take(step), False
         if saved is None:
-            held = self._memory.held
-            saved = checkpoints.find(self._store, step) if held and held.step > step else None
-            saved = saved or self._saver.save(self._memory.hold(step))
+            state = self._states.state
+            saved = checkpoints.find(self._store, step) if state and state.step > step else None
+            saved = saved or self._saver.save(self._states.bring_to(step))
             waits = True
         if best_score is not None:
             checkpoints.mark_best(self._store, step, best_score)
@@ -268,17 +261,17 @@ class Actor:
 
     def save_final(self) -> FinalModel:
         """Write the model after the run's last step to `final/`."""
-        held = self._memory.hold(self._num_steps)
+        state = self._states.bring_to(self._num_steps)
         self._saver.finish()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
         hashed: dict[str, str] = {}
         with self._store.committing_folder("final", hashed=hashed) as folder:
-            hashed |= held.stepper.save_final(folder)
+            hashed |= state.stepper.save_final(folder)
         if merges:
             merged: dict[str, str] = {}
             with self._store.committing_folder("final-merged", hashed=merged) as folder:
-                merged |= held.stepper.save_merged(folder)
+                merged |= state.stepper.save_merged(folder)
         self._publisher.finish()
         return FinalModel(
             path="final",
@@ -308,7 +301,7 @@ class Actor:
         version = recorded.weights.version
         published = self._publisher.find(version)
         if published is None:
-            held = self._memory.hold(step + 1)
-            published = self._publisher.publish(held.stepper, held.step)
+            state = self._states.bring_to(step + 1)
+            published = self._publisher.publish(state.stepper, state.step)
             self._publisher.prune(step)
         return replace(recorded, weights=published)

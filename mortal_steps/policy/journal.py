@@ -22,7 +22,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.rollout import GENERATE
@@ -32,7 +32,6 @@ from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import weighted_sum
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
-    FileRef,
     GeneratedGroup,
     GeneratedShard,
     PolicyVersion,
@@ -51,16 +50,6 @@ from mortal_steps.types import (
 )
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-class Records(Protocol):
-    """What shards are read from: the run's store, or a cache of records that were read from it."""
-
-    def read_record(self, ref: FileRef, kind: type[T]) -> T:
-        """See `RecordStore.read_record`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,7 +159,7 @@ def next_state_id(
     return hashlib.sha256(" ".join(filter(None, parts)).encode()).hexdigest()
 
 
-def batch_digest(store: Records, request: TrainRequest) -> str:
+def batch_digest(store: RunStore, request: TrainRequest) -> str:
     """Digest of the batch: its step, and its rows, or generations and scores of each shard, in
     shard order.
 
@@ -200,7 +189,7 @@ class Expected:
     """Weight of each reward by its name."""
 
 
-def read_batch(store: Records, expected: Expected, request: TrainRequest) -> TrainingBatch:
+def read_batch(store: RunStore, expected: Expected, request: TrainRequest) -> TrainingBatch:
     """Put the batch of a step together from its verified files; raise what `read_rollouts`
     raises."""
     batch = request.batch
@@ -210,7 +199,7 @@ def read_batch(store: Records, expected: Expected, request: TrainRequest) -> Tra
 
 
 def read_rollouts(
-    store: Records, expected: Expected, step: int, batch: ScoredRollouts
+    store: RunStore, expected: Expected, step: int, batch: ScoredRollouts
 ) -> RolloutBatch:
     """Put the scored rollouts of a step together from their verified shards.
 
@@ -244,7 +233,7 @@ def _check_origin(generated: GeneratedShard, rollout: RolloutConfig, step: int, 
 
 
 def _scored_groups(
-    store: Records, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
+    store: RunStore, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
 ) -> Iterator[RolloutGroup]:
     rewarded = store.read_record(reference.file, RewardedShard)
     if rewarded.generation_sha256 != reference.generation.file.sha256:

@@ -21,7 +21,7 @@ from typing import Protocol, runtime_checkable
 
 from mortal_steps.config import CheckpointsConfig
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.policy.held import Held
+from mortal_steps.policy.actor_state import ActorState
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.policy.publishing import Publisher
@@ -94,53 +94,55 @@ class Saver:
         self._writing: Writing | None = None
         self._deleting = BackgroundSync(clock)
 
-    def begin(self, held: Held) -> str | None:
-        """Begin to write the state held, which may change once this returns.
+    def begin(self, state: ActorState) -> str | None:
+        """Begin to write the actor's state, which may change once this returns.
 
         Returns None, or the reason why it cannot be written beside training. Raises what `finish`
         raises.
         """
         began = time.perf_counter()
         self.finish()
-        stepper, version = held.stepper, PolicyVersion(held.step)
+        stepper, version = state.stepper, PolicyVersion(state.step)
         if not isinstance(stepper, CanSnapshot):
             return f"{type(stepper).__name__} has no `snapshot`"
-        if held.weights_digest is None:
-            return f"step {held.step} was trained by another process"
-        published = held.published == version
+        if state.weights_digest is None:
+            return f"step {state.step} was trained by another process"
+        published = state.published == version
         if (why := stepper.why_no_snapshot(is_published=published)) is not None:
             return why
-        snapshot = stepper.snapshot(weights_digest=held.weights_digest, is_published=published)
-        state = held.described(self._fingerprint, {})
+        snapshot = stepper.snapshot(weights_digest=state.weights_digest, is_published=published)
+        described = state.described(self._fingerprint, {})
         under_way = self._publisher.pin(version)
-        saved = self._thread.submit(self._write, snapshot, state, under_way)
+        saved = self._thread.submit(self._write, snapshot, described, under_way)
         snapshot_s = time.perf_counter() - began
-        self._writing = Writing(step=held.step, saved=saved, snapshot_s=snapshot_s)
+        self._writing = Writing(step=state.step, saved=saved, snapshot_s=snapshot_s)
         return None
 
-    def save(self, held: Held) -> Checkpoint:
-        """Write the state held. If the same state was saved before and is whole, that checkpoint is
-        the answer."""
+    def save(self, state: ActorState) -> Checkpoint:
+        """Write the actor's state. If it was saved before and is whole, that checkpoint is the
+        answer."""
         self.finish()
         self._publisher.finish()
-        self._publisher.copy_to_disk(held.step)
-        state = held.described(self._fingerprint, held.stepper.digests())
-        return checkpoints.save(self._store, held.stepper, state, beside=self._beside(held.step))
+        self._publisher.copy_to_disk(state.step)
+        described = state.described(self._fingerprint, state.stepper.digests())
+        return checkpoints.save(
+            self._store, state.stepper, described, beside=self._beside(state.step)
+        )
 
-    def save_lost(self, held: Held) -> None:
+    def save_lost(self, state: ActorState) -> None:
         """Save a state that a train step is about to change, if its checkpoint is due and was lost
         while it was being written.
 
         It is the newest checkpoint then: no later one exists that it would replace.
         """
-        step = held.step
+        step = state.step
         if not step or step % self._settings.save_steps or self.is_begun(step):
             return
         if all(saved < step for saved in checkpoints.saved_steps(self._store)):
             if not self._publisher.has_versions_before(step):
                 return  # a reboot emptied the memory: only the checkpoint before leads to them
             logger.warning("the checkpoint of step %d was not finished: saving it now", step)
-            self.save(held)
+            self.save(state)
             self.prune(step)
 
     def is_begun(self, step: int) -> bool:

@@ -30,7 +30,7 @@ def note_finished(run: Run) -> None:
     if summary.learned_nothing:
         advice = (
             "every reward function returned None for every completion, or failed and was masked: "
-            f"read the completions (`mortal show {as_argument(run)} --samples 3`) and call the "
+            f"read the completions (`mortal samples {as_argument(run)}`) and call the "
             f"functions with them (`mortal test-reward`). {advice}"
         )
     notice = new_notice(

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
 from mortal_steps.report.pace import Pace, recent_steps
-from mortal_steps.report.points import Point
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
@@ -49,11 +48,6 @@ class Recorder:
         self.pace = Pace(recent_steps(run.config.evaluation.eval_steps))
         """Of the steps that this process trains."""
         self._reported = time.monotonic()
-
-    def rewards(self) -> list[Point]:
-        """The training reward of each step done that has one."""
-        rows = self._run.metrics()
-        return [(row["step"], row["reward"]) for row in rows if row["reward"] is not None]
 
     def begin_step(self) -> None:
         """Start the clock of a step."""

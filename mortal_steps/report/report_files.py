@@ -9,25 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import MortalError, StoreError
 from mortal_steps.report.curve import Drawn, reward_curve
 from mortal_steps.report.page import report_html
 from mortal_steps.report.printable import printable
-from mortal_steps.report.run_report import Rival, RunFacts, report_markdown
+from mortal_steps.report.run_report import RunFacts, report_markdown
 from mortal_steps.report.samples import Sample, last_samples
 from mortal_steps.report.standing import waits_for
 from mortal_steps.report.summary import PAGE, RunSummary, summarize
-from mortal_steps.runs.logs import EVALUATIONS, read_lines
+from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
-from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
-from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +54,6 @@ def _write(run: Run, eta_s: float | None) -> None:
     picture = _picture(run, summary, metrics, evaluations)
     facts = RunFacts(
         summary=summary,
-        rival=best_rival(run) if evaluations else None,
         waits_for=waits_for(run, summary.status),
         evaluations=evaluations,
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
@@ -114,39 +109,3 @@ def _total(metrics: Sequence[Mapping[str, Any]], count: str) -> int:
         for key, value in row.items()
         if key.startswith("rewards/") and key.endswith(f"/{count}")
     )
-
-
-def best_rival(run: Run) -> Rival | None:
-    """The best other run in the same folder; None where no other one has been evaluated.
-
-    Runs that cannot be read are left out; `mortal runs` warns of them.
-    """
-    own, found = _name(run.store.root), []
-    for path in sorted(run.store.root.parent.glob(f"[!.]*/{IDENTITY_FILE}")):
-        if path.parent != run.store.root:
-            try:
-                found.extend(_rival(run, path.parent, own))
-            except (MortalError, OSError, ValueError) as error:
-                logger.debug("%s is not compared with: %s", path.parent, error)
-    return max(found, key=lambda rival: rival.scores["reward"], default=None)
-
-
-def _rival(run: Run, root: Path, name: str) -> list[Rival]:
-    """The run's best evaluation, if it was evaluated as `run` is."""
-    lines = read_lines(root / EVALUATIONS, needs=("step",))
-    rows = [row for row in lines if "reward" in row]  # else nothing was scored
-    if not rows or _name(root) != name:
-        return []
-    info = read_identity(RunStore(root))
-    if info is None or info.eval_problems.sha256 != run.info.eval_problems.sha256:
-        return []
-    best = max(rows, key=lambda row: row["reward"])
-    scores = {key: value for key, value in best.items() if key != "step"}
-    return [Rival(run_id=info.run_id, step=best["step"], scores=scores)]
-
-
-def _name(root: Path) -> str:
-    """`name` of a run's configuration."""
-    path = root / CONFIG_FILE
-    values = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return str(values.get("name", ""))

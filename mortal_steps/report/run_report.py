@@ -17,23 +17,13 @@ from typing import Any
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample, prompt_text
-from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
+from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
 """Lines in the table of evaluations; functions may log any number of metrics."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rival:
-    """Another run's best evaluation."""
-
-    run_id: str
-    step: int
-    scores: dict[str, float]
-    """`reward`, and each function's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +50,6 @@ class RunFacts:
     """Seconds since the epoch."""
     waits_for: str = ""
     """What the run is doing now, or what it needs to continue."""
-    rival: Rival | None = None
-    """The best run beside this one."""
 
 
 def report_markdown(facts: RunFacts) -> str:
@@ -70,7 +58,7 @@ def report_markdown(facts: RunFacts) -> str:
         *_heading(facts),
         *_rewards(facts),
         *_functions(facts.summary.functions),
-        *_evaluations(facts.evaluations, facts.rival),
+        *_evaluations(facts.evaluations),
         *_timings(facts),
         *_samples(facts.samples),
         *_faults(facts),
@@ -141,9 +129,8 @@ def _functions(rows: Sequence[FunctionRow]) -> Iterator[str]:
     )
 
 
-def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iterator[str]:
-    """The last evaluation beside the first and the best, by their reward, and beside that of the
-    best other run."""
+def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Compare the last evaluation with the first and the best, by their reward."""
     if not rows:
         return
     last = rows[-1]
@@ -152,8 +139,6 @@ def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iter
     columns = [("last", last)]
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
-    if rival is not None:
-        columns.append((code(rival.run_id), {**rival.scores, "step": rival.step}))
     scores = [name for name in last if name not in ("step", "reward")]
     names = [*(["reward"] if "reward" in last else []), *scores]
     yield "## Held-out problems"
@@ -165,13 +150,6 @@ def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iter
         ],
         "l" + "r" * len(columns),
     )
-    if rival is not None and best is not None:
-        ahead = best["reward"] - rival.scores["reward"]
-        yield (
-            f"The best of the other runs of this name, {code(rival.run_id)}, reached "
-            f"{number(rival.scores['reward'])}: the best evaluation here is "
-            f"**{abs(ahead):.3f} {'above' if ahead >= 0 else 'below'}** that."
-        )
 
 
 def _timings(facts: RunFacts) -> Iterator[str]:
@@ -222,11 +200,7 @@ def _faults(facts: RunFacts) -> Iterator[str]:
             f"{facts.num_masked:,} completions masked, as a reward function failed on them"
         )
     if run.quarantined:
-        most = run.quarantined[0]
-        found.append(
-            f"{len({one.problem_id for one in run.quarantined}):,} problems that a reward function "
-            f"failed on, most often {code(most.problem_id)}: {code(most.message[:200])}"
-        )
+        found.append(code(quarantine_in_words(run.quarantined)))
     for notice in facts.notices:
         if notice.level != "news":
             found.append(f"step {notice.step}, {notice.title}: {code(notice.text)}")
@@ -240,7 +214,7 @@ def _faults(facts: RunFacts) -> Iterator[str]:
 
 def _commands(run: RunSummary) -> Iterator[str]:
     where = f"{shlex.quote(run.run_id)} --runs-dir {shlex.quote(str(Path(run.run_dir).parent))}"
-    commands = [f"mortal show {where} --samples 3"]
+    commands = [f"mortal show {where}", f"mortal samples {where}"]
     if run.status not in ("completed", "running"):
         commands.append(f"mortal resume {where}")
     if run.status == "running":

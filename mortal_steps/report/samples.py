@@ -97,17 +97,6 @@ def trained_on(run: Run, step: int | None = None) -> journal.JournalEntry:
     return entry
 
 
-def told_steps(run: Run, most: int) -> list[int]:
-    """Steps, counted from 1, that have completions: the `most` at the most, spread evenly from the
-    first to the last."""
-    first = max(run.info.first_step, pruned_before(run.store)) + 1
-    known = range(first, run.manifest.step + 1)
-    if len(known) <= most:
-        return list(known)
-    apart = (len(known) - 1) / max(1, most - 1)
-    return sorted({known[-1 - round(apart * place)] for place in range(most)})
-
-
 def _chosen(
     run: Run, entry: journal.JournalEntry, most: int, kinds: Sequence[Kind]
 ) -> list[Sample]:

@@ -12,7 +12,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.points import Point, thinned
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.timings import StageRow, stage_totals
-from mortal_steps.report.units import drawn
+from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources.history import find_history
 from mortal_steps.runs.costs import add_up
@@ -282,6 +282,16 @@ def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:
             message=row["message"],
         )
     return sorted(found.values(), key=lambda one: -one.times)
+
+
+def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
+    """Say on how many problems reward functions failed, and on which of them most often."""
+    most = quarantined[0]
+    problems = counted(len({one.problem_id for one in quarantined}), "problem")
+    return (
+        f"{problems} that a reward function failed on (quarantine.jsonl), most often "
+        f"{most.problem_id}: {most.function} {most.message[:200]}"
+    )
 
 
 def _points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:

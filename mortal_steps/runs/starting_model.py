@@ -32,23 +32,26 @@ def base_folder(run: Run) -> Path:
 
 
 def tokenizer_files(run: Run) -> list[Path]:
-    """Tokenizer files of the final model if there is one, else of the model that the run began
-    with.
+    """Return the tokenizer files of the final model if there is one, else of the model that the run
+    began with.
 
     Raises `ModelError` if the model that the run began with is not available.
     """
-    final = run.manifest.final
-    if final is not None and run.store.path(final.path).is_dir():
-        folder = run.store.path(final.path)
-    else:
-        folder = _made_folder(run) or _tokenizer_folder(run)
     return [
         path
-        for path in sorted(folder.iterdir())
+        for path in sorted(tokenizer_of(run).iterdir())
         if path.suffix in OTHERS
         and path.name not in NO_TOKENIZER
         and not path.name.endswith(".index.json")
     ]
+
+
+def tokenizer_of(run: Run) -> Path:
+    """Return the folder that `tokenizer_files` are in."""
+    final = run.manifest.final
+    if final is not None and run.store.path(final.path).is_dir():
+        return run.store.path(final.path)
+    return _made_folder(run) or _tokenizer_folder(run)
 
 
 def _made_folder(run: Run) -> Path | None:

@@ -16,8 +16,8 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Completed, Pending, Suspended
 
-from mortal_flows.endings import ended_already, stay_suspended
-from mortal_flows.lateness import LIMIT_REACHED
+from mortal_flows.final_states import ended_already, stay_suspended
+from mortal_flows.skip_late_runs import LIMIT_REACHED
 from mortal_tasks.server_watch import POLL_S, ServerWatch, watch_server
 
 

@@ -1,6 +1,6 @@
 """`mortal doctor` asks a real server with deployments."""
 
-from mortal.keeping.server import look_at_server
+from mortal.maintenance.server import look_at_server
 
 
 def test_it_tells_what_a_server_with_deployments_has_and_lacks(prefect, server):

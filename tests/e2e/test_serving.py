@@ -14,7 +14,7 @@ from prefect.states import AwaitingRetry, Cancelling, Pending, Running
 from mortal.server.cron import cron_schedule
 from mortal.server.flow_runs import unfinished
 from mortal.server.lost_runs import correct_lost_runs
-from mortal.server.patient_runner import PatientRunner
+from mortal.server.resilient_runner import ResilientRunner
 from mortal.server.scheduled import scheduled_deployments
 from mortal_steps.config.loader import load_config
 from mortal_steps.runs.lease import acquire
@@ -32,7 +32,7 @@ def deployments():
     return scheduled_deployments(config, "served", cron_schedule("0 3 * * *", "Europe/Berlin"))
 
 
-class Counting(PatientRunner):
+class Counting(ResilientRunner):
     looks = 0
 
     async def _look(self, begin_what_is_due):

@@ -50,7 +50,7 @@ def test_a_run_leaves_what_it_promises(trained):
     assert model.generate(**tokenizer("abc=", return_tensors="pt"), max_new_tokens=2).shape[0] == 1
     assert find_run(trained.folder / "runs", "one").status() == "completed"
 
-    best = json.loads(trained("show", "runs/one", "--json", "--samples", "1"))["samples"][0]
+    best = json.loads(trained("samples", "runs/one", "--json", "-n", "1"))[0]
     assert (best["kind"], best["step"]) == ("best", 5) and best["prompt"].endswith("=")
     assert best["reward"] == best["rewards"]["matches"]
 

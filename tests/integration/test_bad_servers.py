@@ -14,7 +14,7 @@ from tests.support.project import write_project
 
 
 def test_a_port_in_use_is_named(tmp_path, monkeypatch):
-    from mortal.server.choice import prefect_server
+    from mortal.server.select_server import prefect_server
 
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -38,7 +38,7 @@ def test_a_server_that_is_not_there_is_named_before_anything_is_made(tmp_path, m
 
 
 def test_a_configured_server_must_answer(monkeypatch):
-    from mortal.server.choice import prefect_server
+    from mortal.server.select_server import prefect_server
 
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with (

@@ -28,7 +28,7 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "modal", *TRACKERS, "matplotlib
         ("mortal_steps.policy.actor", (*HEAVY, "prefect", "datasets")),
         ("mortal.cli", (*HEAVY, "prefect", "datasets")),
         ("mortal", (*HEAVY, "prefect", "datasets", "pandas", "pydantic")),
-        ("mortal.migrating", (*HEAVY, "prefect", "datasets", "pandas", "pydantic")),
+        ("mortal.migrating", (*HEAVY, "prefect", "datasets", "pandas")),
         ("mortal.trainer", (*HEAVY, "prefect", "datasets", "pandas")),
         ("mortal_flows.grpo_train", HEAVY),
         ("mortal_flows.training", (*HEAVY, "prefect", "datasets")),

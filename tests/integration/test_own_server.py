@@ -18,7 +18,7 @@ import websockets
 
 from mortal.driver import PrefectStart
 from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
-from mortal.server.own import begun_server, keep_no_longer, own_server
+from mortal.server.local_server import begun_server, keep_no_longer, own_server
 from mortal_steps.errors import ConfigError, ServerError
 from mortal_steps.store.files import delete_folder, write_json
 from mortal_steps.system.processes import ProcessId
@@ -301,8 +301,7 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
-    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
-        monkeypatch.setenv(set_by_answering, "")
+    monkeypatch.setenv("PREFECT_API_URL", "")  # which answering sets
     with begun_server(0, any_port=True, keep=False, say=print) as begun:
 
         def killed():
@@ -317,8 +316,7 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
 
 def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp_path, monkeypatch):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
-    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
-        monkeypatch.setenv(set_by_answering, "")
+    monkeypatch.setenv("PREFECT_API_URL", "")  # which answering sets
     said = []
     with own_server(0, any_port=True, keep=False, say=said.append):
         server = living_server(server_home()).process

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from mortal.server.choice import prefect_server
 from mortal.server.files import server_home
+from mortal.server.select_server import prefect_server
 from tests.support.database import new_database
 
 

@@ -54,7 +54,7 @@ class RewardCollapsed:
             value=mean,
             text=f"the mean training reward of the last {self._window} steps is {mean:.3f}; it "
             f"was {self._best:.3f} after step {self._best_step}",
-            advice="read what the policy writes now (`mortal show {run} --samples 3`); to go on "
+            advice="read what the policy writes now (`mortal samples {run}`); to go on "
             f"from before, `mortal fork {{run}} --at-step N` with a checkpoint up to step "
             f"{self._best_step}",
         )
@@ -210,6 +210,6 @@ class RewardMissing:
             text=f"nothing to learn from: no completion of steps {seen.step - self._steps + 1} to "
             f"{seen.step} has a reward. Every reward function returned None for it, or failed and "
             "was masked",
-            advice="read the completions (`mortal show {run} --samples 3`) and call the functions "
+            advice="read the completions (`mortal samples {run}`) and call the functions "
             "with them (`mortal test-reward`)",
         )

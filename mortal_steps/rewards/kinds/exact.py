@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.columns import DatasetRowError, column, gold_text
@@ -23,14 +22,14 @@ _PUNCTUATION = re.compile(
 class Exact(RewardTerm, extra="forbid"):
     """1 for a completion that is the answer, else 0. White space around both does not count."""
 
-    type: Annotated[Literal["exact"], Affects.SCORES] = "exact"
-    column: Annotated[str, Affects.SCORES] = "answer"
+    type: Literal["exact"] = "exact"
+    column: str = "answer"
     """The dataset's column with the right answer: text, a number, or a list of several that are all
     right."""
-    judged: Annotated[Literal["completion", "answer"], Affects.SCORES] = "completion"
+    judged: Literal["completion", "answer"] = "completion"
     """`completion` compares all of it; `answer` what stands in its last `<answer>` tags behind its
     thoughts, which is 0 without such tags."""
-    ignore: Annotated[tuple[Literal["case", "space", "punctuation"], ...], Affects.SCORES] = ()
+    ignore: tuple[Literal["case", "space", "punctuation"], ...] = ()
     """Differences that do not count: `case`; `space`, how much white space stands where there is
     some; `punctuation`, ASCII's but for what belongs to a number, such as the point in 3.5."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import LocalPath, Options
 from mortal_steps.rewards.base import RewardFunction, asked, text_of
@@ -20,10 +20,10 @@ from mortal_steps.rewards.base import RewardFunction, asked, text_of
 class UsersCode(RewardTerm, extra="forbid"):
     """A reward that the user wrote, of which MORTAL knows only what the user says."""
 
-    calls: Annotated[Literal["shard", "problem"], Affects.SCORES] = "shard"
+    calls: Literal["shard", "problem"] = "shard"
     """What one call is about: all problems of a shard, as in TRL, or each problem alone, with all
     its completions."""
-    processes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    processes: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
     """Processes of its own that it is called in, beside the other rewards: with `calls = "problem"`
     so many problems are scored at a time, otherwise there is one. Default: the process that all
     rewards share, or with `calls = "problem"` one of its own."""
@@ -49,10 +49,10 @@ class UsersCode(RewardTerm, extra="forbid"):
 class FunctionTerm(UsersCode, extra="forbid"):
     """A reward function as TRL takes it, without settings."""
 
-    type: Annotated[Literal["function"], Affects.SCORES] = "function"
-    function: Annotated[str, Affects.SCORES]
+    type: Literal["function"] = "function"
+    function: str
     """`module:function` or `path/file.py:function`."""
-    form: Annotated[Literal["trl", "strings"], Affects.SCORES] = "trl"
+    form: Literal["trl", "strings"] = "trl"
     """What `prompts` and `completions` are where prompts are chats: `trl`, lists of messages, as in
     TRL; `strings`, their texts: of a prompt, that of the last message."""
 
@@ -80,10 +80,10 @@ class EnvironmentTerm(UsersCode, extra="forbid"):
     # Programs run in as many lanes, and `score` in as many threads, as there are cores.
     fills_a_worker: ClassVar[bool] = True
 
-    type: Annotated[Literal["environment"], Affects.SCORES] = "environment"
-    environment: Annotated[str, Affects.SCORES]
+    type: Literal["environment"] = "environment"
+    environment: str
     """`module:Class` or `path/file.py:Class`."""
-    options: Annotated[Options, Affects.SCORES] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
     """What the class is made with."""
 
     @property
@@ -105,13 +105,13 @@ class PickledTerm(UsersCode, extra="forbid"):
     """A closure, a lambda, or whatever else `MortalTrainer` was given as an object; MORTAL writes
     these entries."""
 
-    type: Annotated[Literal["pickled"], Affects.SCORES] = "pickled"
-    object: Annotated[str, Affects.SCORES] = Field(pattern=r"^[0-9a-f]{64}$")
+    type: Literal["pickled"] = "pickled"
+    object: str = Field(pattern=r"^[0-9a-f]{64}$")
     """sha256 of what the object says: code, constants, and the values that it refers to."""
-    file: Annotated[LocalPath, Affects.NOTHING]
+    file: Annotated[LocalPath, NO_NUMBERS]
     """The object, as cloudpickle keeps it. It is code: read SECURITY.md before you use somebody
     else's."""
-    modules: Annotated[tuple[str, ...], Affects.NOTHING] = ()
+    modules: Annotated[tuple[str, ...], NO_NUMBERS] = ()
     """Your own modules that it imports, or the files that these are in."""
 
     @property

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mortal.keeping import machine
+from mortal.maintenance import machine
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError

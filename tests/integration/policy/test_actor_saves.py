@@ -57,11 +57,11 @@ def test_a_checkpoint_shares_the_model_published_and_a_resume_hashes_each_file_o
     monkeypatch.setattr(run_store, "digest_like", noted)
     resumed = run.actor()
     assert resumed.prepare(step=2).step == 2
-    assert {resumed._memory.held.state_id} == {saved.state_id}
+    assert {resumed._states.state.state_id} == {saved.state_id}
     of_the_checkpoint = [path.name for path in hashed if path.parent == folder]
     assert sorted(of_the_checkpoint) == sorted(files)
     flip_a_byte(folder / "optimizer.pt")
-    resumed._memory.held = None
+    resumed._states.state = None
     assert resumed.prepare(step=2).step == 2  # by replaying: the damage was noticed
     assert of_the_checkpoint != [path.name for path in hashed if path.parent == folder]
 
@@ -103,7 +103,7 @@ def test_a_version_has_the_settings_of_the_model_as_it_is(model_path, tmp_path, 
     actor = run.actor()
     actor.prepare(step=0)
     run.train(actor, range(2))
-    now = settings_of(actor._memory.held.stepper._trainer.model)
+    now = settings_of(actor._states.state.stepper._trainer.model)
     assert "config.json" in now
     for name, content in now.items():
         assert run.store.path(f"weights/v2/{name}").read_bytes() == content

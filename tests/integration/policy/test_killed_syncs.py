@@ -34,7 +34,7 @@ def train_until_killed(run, stage):
     actor = run.actor()
     actor.prepare(step=0)
     run.train(actor, range(KILLED_AT))
-    stepper, write_result = actor._memory.held.stepper, journal.write_result
+    stepper, write_result = actor._states.state.stepper, journal.write_result
     if stage == "when half of the folder is written":
         export = stepper.export_weights
         stepper.export_weights = lambda folder: (export(folder), die())
@@ -59,21 +59,3 @@ def test_a_kill_in_mid_sync_changes_no_bit(model_path, tmp_path, uninterrupted, 
     run.train(second, range(done, NUM_STEPS))
     assert run.state_digests(second, NUM_STEPS) == expected
     assert not list(run.store.path("weights").glob(".*.partial"))
-
-
-def test_an_actor_killed_while_it_reads_ahead_has_changed_nothing(run, uninterrupted):
-    generations = [reward.generation for reward in run.request(0).batch.rewards]
-
-    def read():
-        actor = run.actor()
-        actor.prepare(step=0)
-        actor._memory.records.read_record = die
-        actor.read_ahead(generations=generations)
-
-    killed_in_a_fork(read)
-    second = run.actor()
-    for step in range(NUM_STEPS):
-        request = run.request(step)
-        second.read_ahead(generations=[reward.generation for reward in request.batch.rewards])
-        second.train_step(request=request)
-    assert run.state_digests(second, NUM_STEPS) == uninterrupted("full")

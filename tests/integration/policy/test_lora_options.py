@@ -180,7 +180,7 @@ def ends_with_the_same_bits(model_path, tmp_path, *, lora, model=None):
     merged = whole.store.path(final.merged_path)
     assert weights_digest(merged) == weights_digest(whole.store.path(f"weights/v{NUM_STEPS}"))
     assert tensor_shapes(merged) == tensor_shapes(Path(model_path))
-    probed = torch.tensor(actor._memory.held.stepper.score(IDS))
+    probed = torch.tensor(actor._states.state.stepper.score(IDS))
     return whole.store.path(final.path), probed
 
 

@@ -58,7 +58,7 @@ def runs(model_path, tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_version_holds_the_weights_rounded_once(runs, kind):
     run, actor, versions = runs[kind]
-    stepper = actor._memory.held.stepper
+    stepper = actor._states.state.stepper
     folder = run.store.path(versions[2].path)
     cast = load_file(folder / CAST[kind])
     assert {tensor.dtype for tensor in cast.values()} == {torch.bfloat16}
@@ -85,7 +85,7 @@ def test_training_checkpoints_and_the_final_model_do_not_see_it(model_path, tmp_
         saved = run.store.path("checkpoints/step-2/model.safetensors")
         shares = saved.samefile(run.store.path(versions[2].path) / "model.safetensors")
         assert shares == (dtype is None)
-        actor._num_steps = actor._memory._num_steps = 2
+        actor._num_steps = actor._states._num_steps = 2
         found[dtype] = [
             digests["model.safetensors"],
             digests["optimizer.pt"],
@@ -105,7 +105,7 @@ def test_the_probe_is_scored_with_rounded_weights(runs):
         logprobs = cast(ids).logits[0, :-1].log_softmax(-1)
     expected = logprobs.gather(1, ids[0, 1:, None]).squeeze(1).tolist()
     assert probe["logprobs"] == pytest.approx(expected, abs=1e-6)
-    model = actor._memory.held.stepper._trainer.model
+    model = actor._states.state.stepper._trainer.model
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     pointers = [parameter.data_ptr() for parameter in model.parameters()]
     with pytest.raises(IndexError), rounded(model, torch.bfloat16):

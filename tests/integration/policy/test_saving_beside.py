@@ -114,7 +114,7 @@ def train_until_killed(run, stage):
     assert actor.begin_checkpoint(step=SAVED_AT) is None
     reached.wait()
     if stage == "while the next step is trained":
-        actor._memory.held.stepper.export_weights = die
+        actor._states.state.stepper.export_weights = die
     run.train(actor, [SAVED_AT])
     trained.set()
     threading.Event().wait(60)
@@ -198,7 +198,7 @@ def test_where_no_copy_can_be_made_training_waits_and_is_told_why(
     with monkeypatch.context() as patched:
         patched.setattr(snapshot, "available_bytes", lambda: 1000)
         assert "of memory" in actor.begin_checkpoint(step=SAVED_AT)
-    held = actor._memory.held.stepper
+    held = actor._states.state.stepper
     with monkeypatch.context() as patched:
         patched.setattr(held, "save_state", held.save_state)
         assert "save_state" in actor.begin_checkpoint(step=SAVED_AT)

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mortal.trainer import actions
+from mortal.trainer import process
 from mortal_steps.data.problems import read_held_out
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.promotion.candidate import candidate_files
@@ -89,9 +89,9 @@ def test_a_model_is_judged_by_other_problems_on_request(runs, registry, counted,
 def test_a_trainer_evaluates_on_its_runs_problems_or_on_others(runs, trained):
     (trained / "others.jsonl").write_text('{"prompt": "a=", "answer": "a"}\n')
     config = runs["second"].config
-    assert actions.evaluate(config, {}) == runs["second"].manifest.evaluation.metrics
-    assert actions.evaluate(config, {"eval_source": "others.jsonl"}).keys() == {"lottery", "reward"}
-    both = actions.evaluate(config, {"eval_sets": {"one": "others.jsonl"}})
+    assert process.evaluate(config, {}) == runs["second"].manifest.evaluation.metrics
+    assert process.evaluate(config, {"eval_source": "others.jsonl"}).keys() == {"lottery", "reward"}
+    both = process.evaluate(config, {"eval_sets": {"one": "others.jsonl"}})
     assert both["eval_one_reward"] == both["reward"]
 
 
@@ -209,8 +209,8 @@ def test_an_adapter_is_put_to_use_merged_in(registry, trained):
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     assert not names & {"adapter_config.json", "probe.json"}
     assert is_adapter(run.store.path("weights/v1"))
-    assert run.store.path("merged/model.safetensors").exists()
-    flip_a_byte(run.store.path("merged/model.safetensors"))  # and so the registry's link to it
+    (exported,) = run.store.path("exported").glob("step-1-*/model.safetensors")
+    flip_a_byte(exported)  # and so the registry's link to it
     assert Gate(run, registry).bring_in() == comparison.candidate.version
 
 

@@ -197,7 +197,7 @@ def test_the_short_form_and_the_term_of_the_configuration() -> None:
     (short,) = RewardsConfig(functions="sandbox").all_terms
     toml = tomllib.loads(settings("rewards.md", "Code and test cases"))
     (long,) = RewardsConfig(**toml["rewards"]).all_terms
-    assert (short.called, short.type, long.type) == ("sandbox", "sandbox", "sandbox")
+    assert (short.full_name, short.type, long.type) == ("sandbox", "sandbox", "sandbox")
     made = [load_term(term) for term in (short, long)]
     assert [each.partial_credit for each in made] == [False, True]  # type: ignore[attr-defined]
 

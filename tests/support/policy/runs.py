@@ -162,7 +162,7 @@ def train_until_killed(run: MadeRun, num_whole_steps: int) -> None:
         (folder / "model.safetensors").write_bytes(b"half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    actor._memory.held.stepper.export_weights = export_half_and_die
+    actor._states.state.stepper.export_weights = export_half_and_die
     run.train(actor, [num_whole_steps + 1])
 
 

@@ -26,8 +26,9 @@ def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "PrefectStart", lambda **_: contextlib.nullcontext(server))
     monkeypatch.setattr(driver, "say", told.append)
     monkeypatch.setattr(driver, "_run_flow", lambda *_: told.append("the flow runs"))
+    monkeypatch.setattr(driver, "is_driven", lambda store: True)
     config = RunConfig(run_id="run", runs_dir=str(tmp_path))
-    driver.drive(config, port=0, keep_server=False, sums_up=False)
+    driver.drive(config, port=0, keep_server=False)
     placed = [line for line in told if line.startswith("placement: ")]
     assert placed == [
         "placement: actor on GPU 0 (NVIDIA A10G), 2 rollout workers one each on GPU 1, 2 "

@@ -11,14 +11,12 @@ from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.page import report_html
-from mortal_steps.report.report_files import best_rival, write_report
+from mortal_steps.report.report_files import write_report
 from mortal_steps.report.run_report import RunFacts, report_markdown
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import summarize
-from mortal_steps.runs.identity import write_identity
-from mortal_steps.runs.run import Run, find_run
+from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.types import Problem
 from tests.support.run_info import run_info
 
 NASTY = [
@@ -161,36 +159,6 @@ def test_a_run_that_goes_on_says_what_it_waits_for(run):
     assert "Waiting for: `reward of step 5, for 40 s`" in report
     write_report(run)
     assert "Continue with: `mortal resume r`" in run.store.path("report.md").read_text()
-
-
-def test_the_best_other_run_of_the_name_stands_beside_the_evaluations(tmp_path):
-    def made(run_id, rewards, name="nightly", held_out="b"):
-        store = RunStore(tmp_path / run_id)
-        config = RunConfig(name=name, run_id=run_id, rewards={"functions": ("m:f",)})
-        write_identity(
-            store, config, [Problem(id="p", prompt="a")], [Problem(id="q", prompt=held_out)]
-        )
-        run = find_run(tmp_path, run_id)
-        for step, reward in enumerate(rewards, start=1):
-            run.append("evaluations.jsonl", {"step": step, "f": reward, "reward": reward})
-        run.update(step=2)
-        return run
-
-    own = made("own", [0.5, 0.75])
-    assert best_rival(own) is None
-    made("other", [0.1, 0.9, 0.2])
-    made("worse", [0.8])
-    made("never_judged", [])
-    made("other_name", [1.0], name="demo")
-    made("other_problems", [1.0], held_out="c")
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "run.json").write_text("{}")
-    rival = best_rival(own)
-    assert (rival.run_id, rival.step, rival.scores["f"]) == ("other", 2, 0.9)
-    write_report(own)
-    report = own.store.path("report.md").read_text()
-    assert "| score | first, step 1 | best, step 2 | last, step 2 | `other`, step 2 |" in report
-    assert "the best evaluation here is **0.150 below** that" in report
 
 
 def test_a_price_stands_beside_each_stage(run):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mortal.keeping.gc import carry_out, plan
+from mortal.maintenance.gc import carry_out, plan
 from mortal.trainer.objects.datasets import source_of
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError

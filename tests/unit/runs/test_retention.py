@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal.keeping.gc import carry_out, plan
+from mortal.maintenance.gc import carry_out, plan
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.on_disk.rollout_files import pruned_before

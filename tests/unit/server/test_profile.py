@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal.server.choice import server_of_profile
+from mortal.server.select_server import server_of_profile
 
 PROFILES = """
 active = "cloud"

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from mortal.keeping import gc
+from mortal.maintenance import gc
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.open_run import create_run

@@ -1,0 +1,173 @@
+"""What `mortal doctor` finds about the Prefect server that runs of this machine report to.
+
+Prefect reads its settings when it is imported, which this does: see `mortal.server.api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from importlib import metadata
+from typing import Any
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.events.schemas.automations import AutomationCore
+from pydantic import TypeAdapter
+
+from mortal.maintenance import Finding, ok, problem, warning
+from mortal.server.api import check_serves, client_of
+from mortal.server.automations import deployed, deployments_of
+from mortal.server.obstacles import find_obstacle
+from mortal.server.recovery import (
+    ALL,
+    FLOWS,
+    HEARTBEAT_SETTING,
+    SILENT,
+    Deployed,
+    ids_watched,
+    names,
+)
+from mortal_steps.errors import ServerError
+
+BUFFER = "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER"
+VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
+REMEMBERS = timedelta(days=30)
+"""How long a server should remember which runs it expects heartbeats from."""
+ORDERING = "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING"
+OUR_ORDERING = "mortal.server.ordering"
+LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
+LEASES_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
+LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
+OFTEN_ENOUGH_S = 90
+"""Longest time in seconds between heartbeats that `mortal automate` can watch without an option."""
+
+
+def look_at_server(api_url: str) -> Iterator[Finding]:
+    """Check that the server answers, has the same version as this machine, and does what runs
+    need."""
+    try:
+        check_serves(api_url)
+        with client_of(api_url) as client:
+            yield version(api_url, client.api_version(), metadata.version("prefect"))
+            settings = _settings(client)
+            if settings is not None:
+                yield vacuum(settings)
+            yield from _deployments(client, settings)
+    except (ServerError, httpx.HTTPError) as error:
+        yield problem("server", str(error))
+
+
+def version(api_url: str, there: str, here: str) -> Finding:
+    """Check whether server and machine have one version of Prefect."""
+    if there == here:
+        return ok("server", f"{api_url} answers, Prefect {there} as here")
+    told = f"{api_url} has Prefect {there}, this machine {here}; install one version on both"
+    return warning("server", told)
+
+
+def vacuum(settings: Mapping[str, Any]) -> Finding:
+    """Check whether flow runs that ended long ago are removed; `settings` are the server's own."""
+    services = settings["server"]["services"]["db_vacuum"]
+    enabled = services["enabled"]
+    kinds = enabled if isinstance(enabled, list) else ["flow_runs"] if enabled else []
+    if "flow_runs" not in kinds:
+        told = f"keeps every flow run for ever; give the server {VACUUM}=events,flow_runs"
+        return warning("vacuum", told)
+    days = _span(services["retention_period"]) / timedelta(days=1)
+    return ok("vacuum", f"flow runs that ended {days:g} days ago are removed")
+
+
+def _deployments(
+    client: SyncPrefectClient, settings: Mapping[str, Any] | None
+) -> Iterator[Finding]:
+    found = {f"{flow}/{each.name}": each for flow in FLOWS for each in deployments_of(client, flow)}
+    if not found:
+        none = f"none of {' or '.join(FLOWS)}; nothing is scheduled or started again"
+        yield ok("deployments", none)
+        return
+    yield ok("deployments", ", ".join(sorted(found)))
+    wanted = {"automations": {"name": {"any_": list(ALL)}}}
+    answer = client.request("POST", "/automations/filter", json=wanted).json()
+    made = TypeAdapter(list[AutomationCore]).validate_python(answer)
+    yield automations(made, deployed(client))
+    if settings is not None:
+        yield memory(settings)
+    for pool in sorted({each.work_pool_name for each in found.values() if each.work_pool_name}):
+        workers = client.request(
+            "POST",
+            "/work_pools/{work_pool_name}/workers/filter",
+            path_params={"work_pool_name": pool},
+            json={},
+        )
+        yield online(pool, sum(each["status"] == "ONLINE" for each in workers.json()))
+    for name, each in sorted(found.items()):
+        told = find_obstacle(client, each.model_dump(mode="json"))
+        if told is not None:
+            yield warning("deployments", f"no run of {name} begins: {told}")
+
+
+def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed]) -> Finding:
+    """Check whether crashed or silent runs are restarted, for all deployments."""
+    what = "automations"
+    off = [each.name for each in made if not each.enabled]
+    if off:
+        told = f"switched off: {', '.join(off)}; `mortal automate` makes them anew"
+        return warning(what, told)
+    if not {*ALL} - {SILENT} <= {each.name for each in made}:
+        told = "some are not there; `mortal automate` makes those that bring crashed runs back"
+        return warning(what, told)
+    ids = {id for each in made if each.name == SILENT for id in ids_watched(each)}
+    silent = [each for each in deployments if str(each.id) not in ids]
+    if not silent:
+        return ok(what, "runs of deployments that crash come back")
+    remedy = "`mortal automate`"
+    rare = [each for each in silent if each.heartbeat_s >= OFTEN_ENOUGH_S]
+    if rare:
+        env = f"the env of the job variables of {names(rare)}"
+        remedy = f"set {HEARTBEAT_SETTING} = 30 in {env}, deploy, and call {remedy}"
+    told = f"a machine that is lost is not noticed in runs of {names(silent)}; {remedy}"
+    return warning(what, told)
+
+
+def memory(settings: Mapping[str, Any]) -> Finding:
+    """Check whether the server still knows after a restart which runs it expects heartbeats from,
+    and which flow runs hold a slot."""
+    events = settings["server"]["events"]
+    leases = settings["server"]["concurrency"]["lease_storage"]
+    lacking = [
+        setting
+        for setting, has in (
+            (f"{BUFFER}=P30D", _span(events["expired_bucket_buffer"]) >= REMEMBERS),
+            (f"{ORDERING}={OUR_ORDERING}", events["causal_ordering"] == OUR_ORDERING),
+            (f"{LEASES}={LEASES_IN_FILES}", leases != LEASES_IN_MEMORY),
+        )
+        if not has
+    ]
+    if not lacking:
+        return ok("recovery", "the server remembers over a restart which runs it heard from")
+    told = f"a restart of the server may lose or cancel runs; give it {' '.join(lacking)}"
+    return warning("recovery", told)
+
+
+def online(pool: str, num_workers: int) -> Finding:
+    """Check whether a worker serves the work pool."""
+    if num_workers:
+        return ok("worker", f"{num_workers} online for the pool {pool}")
+    told = f"none is online for the pool {pool}; `prefect worker start --pool {pool}`"
+    return warning("worker", told)
+
+
+def _settings(client: SyncPrefectClient) -> Mapping[str, Any] | None:
+    """Return the server's settings; None for Prefect Cloud, which does not reveal them."""
+    try:
+        found: Mapping[str, Any] = client.request("GET", "/admin/settings").json()
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        raise
+    return found
+
+
+def _span(told: Any) -> timedelta:
+    return TypeAdapter(timedelta).validate_python(told)

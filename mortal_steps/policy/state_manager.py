@@ -1,0 +1,191 @@
+"""The one state of the run that an actor holds in memory, and how it is brought to a step.
+
+The state is restored from the newest whole checkpoint, and the steps in the journal after that are
+replayed. New steps are taken in the same way; the only difference is the end, since a replay is
+compared with what was committed the first time.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ActorStateError
+from mortal_steps.models.hub import model_folder
+from mortal_steps.policy import journal
+from mortal_steps.policy.actor_state import ActorState
+from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.on_disk import checkpoints, recovery, weights
+from mortal_steps.policy.publishing import Publisher
+from mortal_steps.policy.saving import Saver
+from mortal_steps.policy.starting_model.base_model import base_of
+from mortal_steps.schedule import train_seed
+from mortal_steps.scores import reward_weights
+from mortal_steps.store import RunStore
+from mortal_steps.system.background import BackgroundClock
+from mortal_steps.types import Checkpoint, StepResult, TrainingBatch
+
+logger = logging.getLogger(__name__)
+
+
+class StateManager:
+    """The state that an actor holds. `held` is None before there is a state, and after one was
+    discarded."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        config: RunConfig,
+        publisher: Publisher,
+        saver: Saver,
+        clock: BackgroundClock,
+        *,
+        fingerprint: str,
+        model_path: str,
+        num_steps: int,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._expected = journal.Expected(
+            rollout=config.rollout,
+            training=config.training,
+            weights=reward_weights(config.rewards),
+        )
+        self._publisher = publisher
+        self._saver = saver
+        self._clock = clock
+        self._fingerprint = fingerprint
+        self._model_path = model_path
+        self._num_steps = num_steps
+        self.state: ActorState | None = None
+        self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
+
+    def bring_to(self, step: int) -> ActorState:
+        """Bring the state after `step` train steps into memory: restore a checkpoint, then replay.
+
+        Raises `ActorStateError` if a step before it was never taken.
+        """
+        if self.state is None or self.state.step != step:
+            self._saver.settle()  # what is being written may be the newest, and is no leftover
+            saved = checkpoints.newest_whole(self._store, at_most=step)
+            nearest = saved.step if saved else 0
+            if self.state is None or not nearest <= self.state.step <= step:
+                self.state = self._restored(saved)
+        state = self.state
+        while state.step < step:
+            entry = journal.find_entry(self._store, state.step)
+            if entry is None:
+                raise ActorStateError(
+                    f"the state after {step} train steps is out of reach: step {state.step} "
+                    f"was never taken in {self._store.root}"
+                )
+            self._take(state, entry)
+        return state
+
+    def take(self, entry: JournalEntry) -> StepResult:
+        """Take the step of a journal entry; commit the entry and the result."""
+        return self._take(self.bring_to(entry.request.step), entry)
+
+    def _take(self, state: ActorState, entry: JournalEntry) -> StepResult:
+        """Train on a batch and commit the result, or compare it with the one committed.
+
+        If that fails, the state is no longer what its step says: it is discarded.
+        """
+        self._saver.save_lost(state)
+        batch = journal.read_batch(self._store, self._expected, entry.request)
+        recorded = journal.find_result(self._store, batch.step)
+        # Beside training: nothing of a step counts before its result is committed.
+        noting: Future[None] | None = None
+        if recorded is None:
+            noting = self._journal.submit(self._note, entry)
+        try:
+            result = self._trained(state, entry, batch, recorded)
+            if noting is None:
+                return result
+            noting.result()
+            return self._committed(state, entry, result)
+        except BaseException:
+            self._discard()
+            raise
+
+    def _note(self, entry: JournalEntry) -> None:
+        with self._clock.running("journal"):
+            journal.write_entry(self._store, entry)
+
+    def _trained(
+        self,
+        state: ActorState,
+        entry: JournalEntry,
+        batch: TrainingBatch,
+        recorded: StepResult | None,
+    ) -> StepResult:
+        step = batch.step
+        logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
+        seed = train_seed(self._config.seed, step)
+        result = state.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
+        if recorded is None:
+            return result
+        journal.check_replay(recorded, result)
+        if recorded.weights_digest is None:
+            state.state_id = recorded.state_id  # its chain knows nothing of weights
+        return recorded
+
+    def _committed(self, state: ActorState, entry: JournalEntry, result: StepResult) -> StepResult:
+        """Publish the weights of a new step, and commit its result."""
+        if entry.request.publish:
+            published = self._publisher.publish_unannounced(state.stepper, state.step)
+            state.published = published.version
+            self._publisher.prune(result.step)
+            result = replace(result, weights=published)
+        journal.write_result(self._store, result)
+        return result
+
+    def _restored(self, saved: Checkpoint | None) -> ActorState:
+        """The state in a checkpoint, or the first state of the run. The state before is
+        discarded."""
+        self._discard()
+        self._publisher.finish()  # what is being written or deleted is no leftover
+        self._remove_leftovers()
+        if saved is None:
+            recovery.check_begins_here(self._store, 0)
+        folder, recorded = None, None
+        if saved is not None:
+            folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
+            recorded = checkpoints.read_state(self._store, saved.path)
+        stepper = algorithm_of(self._config).stepper(
+            self._config,
+            model_path=model_folder(self._model_path, self._config.model),
+            num_steps=self._num_steps,
+            output_dir=self._store.path("logs"),
+            autocast=None if recorded is None else recorded.autocast,
+            base=base_of(self._store, self._config, self._model_path),
+        )
+        if folder is None or recorded is None:
+            stepper.begin()
+            first = journal.first_state_id(self._fingerprint)
+            return ActorState(stepper=stepper, step=0, state_id=first, history_id=first)
+        stepper.begin(folder, renewed_at=recorded.step if recorded.forked else None)
+        checkpoints.check_restored(folder, recorded, stepper.digests())
+        return ActorState(
+            stepper=stepper,
+            step=recorded.step,
+            state_id=recorded.state_id,
+            history_id=recorded.history_id,
+        )
+
+    def _remove_leftovers(self) -> None:
+        """Delete what an actor left behind when it was killed while writing; each leftover is as
+        large as a model."""
+        self._store.remove_leftovers(weights.FOLDER)
+        self._store.in_memory.remove_leftovers(weights.FOLDER)
+        self._store.remove_leftovers(checkpoints.FOLDER)
+        self._store.remove_leftovers("", of="final")
+
+    def _discard(self) -> None:
+        if self.state is not None:
+            self.state = None
+            gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
