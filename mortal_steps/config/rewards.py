@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
@@ -49,9 +49,6 @@ class RewardTerm(Section, extra="allow"):
     """Weight of its score in the sum."""
     name: str | None = Field(None, min_length=1)
     """Name in metrics and records; default: its function's or class's."""
-
-    fills_a_worker: ClassVar[bool] = False
-    """One call keeps busy what there is for it, so a second reward worker makes nothing faster."""
 
     def load(self) -> Callable[..., Any]:
         """Return the reward function, called exactly as TRL's; made in the process that scores."""
@@ -204,12 +201,9 @@ class RewardsConfig(Section):
     own."""
     dry_run: Annotated[bool, NO_NUMBERS] = True
     """Call each function once with a made-up completion before anything else starts."""
-    num_reward_workers: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
-    """Most reward workers, each of which scores one shard at a time; a further one starts when a
-    shard has waited for a second. Default: one per shard of a batch, up to the number of cores; 1
-    where a call uses several cores or processes anyway (environments, `sandbox`, `math`, judges,
-    reward models, `processes` of a term), and in containers on Modal. The number of workers does
-    not affect a run's bits."""
+    num_reward_workers: Annotated[int, NO_NUMBERS] = Field(1, ge=1)
+    """Reward workers, each of which scores one shard at a time; more than the batch has shards are
+    of no use. The number of workers does not affect a run's bits."""
     timeout_s: Annotated[float, NO_NUMBERS] = Field(60.0, gt=0)
     """Time limit for one call of one function, in seconds."""
     # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
@@ -255,11 +249,6 @@ class RewardsConfig(Section):
     def folders(self) -> tuple[str, ...]:
         """Folders of models that score (see `RewardTerm.folders`)."""
         return tuple(folder for term in self.all_terms for folder in term.folders)
-
-    @property
-    def fill_a_worker(self) -> bool:
-        """True if a second reward worker would make nothing faster."""
-        return any(term.fills_a_worker or term.own_processes for term in self.all_terms)
 
     @property
     def are_named(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,8 +23,6 @@ class JudgePrices(Section):
 
 class JudgeTerm(RewardTerm, extra="forbid"):
     """The score that a model gives, behind any OpenAI-compatible API."""
-
-    fills_a_worker: ClassVar[bool] = True
 
     type: Literal["judge"] = "judge"
 

@@ -6,7 +6,7 @@ By math-verify (<https://github.com/huggingface/Math-Verify>).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -32,8 +32,6 @@ NO_GOLD = {
 
 class Math(RewardTerm, extra="forbid"):
     """1 for a completion whose answer is equal to the right one, else 0."""
-
-    fills_a_worker: ClassVar[bool] = True
 
     type: Literal["math"] = "math"
     column: str = "answer"

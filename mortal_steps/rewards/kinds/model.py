@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,8 +19,6 @@ from mortal_steps.rewards.base import RewardFunction
 
 class ModelTerm(RewardTerm, extra="forbid"):
     """The score of a model with a sequence-classification head of one label."""
-
-    fills_a_worker: ClassVar[bool] = True
 
     type: Literal["model"] = "model"
     model: LocalPath = Field(min_length=1)

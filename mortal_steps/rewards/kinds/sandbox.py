@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -16,8 +16,6 @@ ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvi
 
 class SandboxTerm(RewardTerm, extra="forbid"):
     """1 for a program that passes all test cases of its problem, else 0."""
-
-    fills_a_worker: ClassVar[bool] = True
 
     type: Literal["sandbox"] = "sandbox"
 

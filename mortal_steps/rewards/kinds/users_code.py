@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -76,9 +76,6 @@ class FunctionTerm(UsersCode, extra="forbid"):
 
 class EnvironmentTerm(UsersCode, extra="forbid"):
     """A subclass of `mortal.rewards.RewardEnvironment`, or an instance of one."""
-
-    # Programs run in as many lanes, and `score` in as many threads, as there are cores.
-    fills_a_worker: ClassVar[bool] = True
 
     type: Literal["environment"] = "environment"
     environment: str

@@ -50,7 +50,7 @@ def assign(config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -
     own = {name: term for name, term in terms.items() if term.own_processes}
     shared = {name: term for name, term in terms.items() if name not in {*models, *own}}
     num_hosts = bool(shared) + sum(term.own_processes or 0 for term in own.values())
-    sharing = config.num_reward_workers(num_cores()) * max(1, num_hosts)
+    sharing = config.rewards.num_reward_workers * max(1, num_hosts)
     sandbox = sandbox_settings(
         config.rewards, config.compute.modal.app, os.environ, sharing=sharing
     )
