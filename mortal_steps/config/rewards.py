@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from mortal_steps.config.field_metadata import Affects, Decides
+from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.reward_forms import SANDBOX, checked, in_full
 from mortal_steps.config.section import Section, of_its_kind
@@ -43,11 +43,11 @@ class RewardTerm(Section, extra="allow"):
     class is `type`, and is imported in the process that scores.
     """
 
-    type: Annotated[str, Affects.SCORES] = "function"
+    type: str = "function"
     """A kind that comes with MORTAL, or `module:Class` or `path/file.py:Class` of your own."""
-    weight: Annotated[float, Affects.SCORES] = 1.0
+    weight: float = 1.0
     """Weight of its score in the sum."""
-    name: Annotated[str | None, Affects.SCORES] = Field(None, min_length=1)
+    name: str | None = Field(None, min_length=1)
     """Name in metrics and records; default: its function's or class's."""
 
     @property
@@ -155,14 +155,14 @@ class RewardCommits(NamedTuple):
 class SandboxSettings(Section):
     """`[rewards.sandbox]`: where programs that a model wrote are run."""
 
-    place: Annotated[Literal["local", "modal"] | None, Affects.NOTHING] = None
+    place: Annotated[Literal["local", "modal"] | None, NO_NUMBERS] = None
     """Where programs run: isolated on the machine that scores, or in Modal Sandboxes. Default:
     `modal` inside a container on Modal, otherwise `local`."""
-    lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    lanes: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
     """Number of programs that run at the same time, for all reward workers together; each process
     with reward functions has an equal part. Default: one per core, and with Modal Sandboxes four
     for each image of each worker."""
-    allow_unisolated: Annotated[bool, Affects.NOTHING] = False
+    allow_unisolated: Annotated[bool, NO_NUMBERS] = False
     """Run programs even if they cannot be isolated: as you, with access to your files and your
     network. `mortal doctor` says whether this machine can isolate them."""
 
@@ -170,39 +170,39 @@ class SandboxSettings(Section):
 class RewardsConfig(Section):
     """`[rewards]`: reward functions, which are plain callables with TRL's signature."""
 
-    functions: Annotated[tuple[str, ...], Affects.SCORES] = ()
+    functions: tuple[str, ...] = ()
     """Rewards, each written as `module:function` or `path/file.py:function`; a reward model as
     `./folder` or `org/model`, its id on the hub; or `sandbox`, which runs completions as programs
     against the test cases of the dataset, and scores if nothing is named."""
-    weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
+    weights: Annotated[tuple[float, ...] | None, Decides("reward_weights")] = None
     """Weight of each function's score in the sum; default: 1 each."""
-    terms: Annotated[tuple[Term, ...], Affects.SCORES] = ()
+    terms: tuple[Term, ...] = ()
     """The same in full, in place of `functions` and `weights`: tables `[[rewards.terms]]` with a
     `type`, a `weight`, a `name`, and the settings of that type. `type = "function"` has one,
     `function`; docs/rewards.md lists the others, docs/extending.md shows how to write one of your
     own."""
-    dry_run: Annotated[bool, Affects.NOTHING] = True
+    dry_run: Annotated[bool, NO_NUMBERS] = True
     """Call each function once with a made-up completion before anything else starts."""
-    num_reward_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    num_reward_workers: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
     """Most reward workers, each of which scores one shard at a time; a further one starts when a
     shard has waited for a second. Default: one per shard of a batch, up to the number of cores; 1
     where a call uses several cores or processes anyway (environments, `sandbox`, `math`, judges,
     reward models, `processes` of a term), and in containers on Modal. The number of workers does
     not affect a run's bits."""
-    timeout_s: Annotated[float, Affects.NOTHING] = Field(60.0, gt=0)
+    timeout_s: Annotated[float, NO_NUMBERS] = Field(60.0, gt=0)
     """Time limit for one call of one function, in seconds."""
     # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
-    retries: Annotated[int, Affects.NOTHING] = Field(2, ge=0)
+    retries: Annotated[int, NO_NUMBERS] = Field(2, ge=0)
     """How often to call a function again after it raised, hung, ended its process or returned
     something that is not a list of scores."""
-    on_error: Annotated[Literal["raise", "mask"], Affects.NOTHING] = "raise"
+    on_error: Annotated[Literal["raise", "mask"], NO_NUMBERS] = "raise"
     """What to do when the retries fail as well: `raise` stops the run; `mask` excludes the problems
     on which the function fails from training."""
-    credentials: Annotated[tuple[str, ...], Affects.NOTHING] = ()
+    credentials: Annotated[tuple[str, ...], NO_NUMBERS] = ()
     """Names of environment variables that reward functions see although they hold credentials:
     `PREFECT_*`, `MODAL_*`, and the keys of W&B, Hugging Face and clouds."""
-    sandbox: Annotated[SandboxSettings, Affects.NOTHING] = SandboxSettings()
-    accept_changed: Annotated[str | None, Affects.NOTHING] = None
+    sandbox: Annotated[SandboxSettings, NO_NUMBERS] = SandboxSettings()
+    accept_changed: Annotated[str | None, NO_NUMBERS] = None
     """Digest of the edited reward sources with which the run may continue. The error that stopped
     the run names it; `mortal resume --accept-changed-rewards` sets it."""
 

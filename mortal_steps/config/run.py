@@ -18,7 +18,7 @@ from mortal_steps.config.data import DataConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
-    Affects,
+    NO_NUMBERS,
     Decides,
     Trl,
     identity_of,
@@ -64,16 +64,14 @@ RESOLVED = (
 class RunConfig(Section):
     """One run, whole. Every section has defaults; a usable run names data and rewards."""
 
-    name: Annotated[str, Affects.FINGERPRINT] = Field("grpo", pattern=NAME)
+    name: str = Field("grpo", pattern=NAME)
     """Prefix of generated run ids; with RLOO, the default is `rloo`."""
-    seed: Annotated[int, Affects.SAMPLING | Affects.TRAINING, Trl("seed"), Decides("data_seed")] = (
-        Field(42, ge=-1, lt=2**31)
-    )
+    seed: Annotated[int, Trl("seed"), Decides("data_seed")] = Field(42, ge=-1, lt=2**31)
     """Seed of the data order, sampling, training and new models; -1: each run has one of its own,
     made from its id."""
-    run_id: Annotated[str | None, Affects.NOTHING] = Field(None, pattern=NAME)
+    run_id: Annotated[str | None, NO_NUMBERS] = Field(None, pattern=NAME)
     """Id of the run; training again with the id of an existing run continues that run."""
-    runs_dir: Annotated[LocalPath, Affects.NOTHING, Decides("output_dir")] = "runs"
+    runs_dir: Annotated[LocalPath, NO_NUMBERS, Decides("output_dir")] = "runs"
     """Folder that holds all runs."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -82,10 +80,10 @@ class RunConfig(Section):
     algorithm: Algorithm = Field(default_factory=grpo)
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoints: Annotated[CheckpointsConfig, Affects.NOTHING] = CheckpointsConfig()
-    retention: Annotated[RetentionConfig, Affects.NOTHING] = RetentionConfig()
+    checkpoints: Annotated[CheckpointsConfig, NO_NUMBERS] = CheckpointsConfig()
+    retention: Annotated[RetentionConfig, NO_NUMBERS] = RetentionConfig()
     compute: ComputeConfig = ComputeConfig()
-    logging: Annotated[LoggingConfig, Affects.NOTHING] = LoggingConfig()
+    logging: Annotated[LoggingConfig, NO_NUMBERS] = LoggingConfig()
 
     @model_validator(mode="after")
     def _options_of_trl_have_one_place(self) -> Self:

@@ -29,13 +29,13 @@ from mortal_steps.orchestration.checks import (
     check_interpreters,
     check_model,
     check_pictures,
-    check_room_for_weights,
     check_runs_dir,
 )
 from mortal_steps.orchestration.room_on_gpus import check_room
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.prompt_lengths import keep_fitting
+from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.system.limits import address_space_warning
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
@@ -104,9 +104,8 @@ def check(
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
         check_adapter(config.rollout, config.training, config.only_merged)
-        check_room_for_weights(
-            config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
-        )
+        if config.rollout.shares_weights:
+            check_shared_memory()
     check_devices(config, samples="rollout" in roles)
     if "reward" in roles:
         say(

@@ -39,7 +39,7 @@ def note_finished(run: Run) -> None:
         "warning" if summary.learned_nothing else "news",
         summary.headline,
         step=summary.step,
-        value=summary.reward_last20,
+        value=summary.reward,
         advice=advice,
     )
     note(run, notice)

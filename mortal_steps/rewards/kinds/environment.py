@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.section import Options
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.kinds.users_code import UsersCode
@@ -15,9 +12,9 @@ from mortal_steps.rewards.kinds.users_code import UsersCode
 class EnvironmentTerm(UsersCode, extra="forbid"):
     """A subclass of `mortal.rewards.RewardEnvironment`, or an instance of one."""
 
-    environment: Annotated[str, Affects.SCORES]
+    environment: str
     """`module:Class` or `path/file.py:Class`."""
-    options: Annotated[Options, Affects.SCORES] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
     """What the class is made with."""
 
     @property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Literal
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.exact_answer import ExactAnswer, Ignored, Judged
 
@@ -13,14 +12,14 @@ from mortal_steps.rewards.exact_answer import ExactAnswer, Ignored, Judged
 class Exact(RewardTerm, extra="forbid"):
     """1 for a completion that is the answer, else 0. White space around both does not count."""
 
-    type: Annotated[Literal["exact"], Affects.SCORES] = "exact"
-    column: Annotated[str, Affects.SCORES] = "answer"
+    type: Literal["exact"] = "exact"
+    column: str = "answer"
     """The dataset's column with the right answer: text, a number, or a list of several that are all
     right."""
-    judged: Annotated[Judged, Affects.SCORES] = "completion"
+    judged: Judged = "completion"
     """`completion` compares all of it; `answer` what stands in its last `<answer>` tags behind its
     thoughts, which is 0 without such tags."""
-    ignore: Annotated[tuple[Ignored, ...], Affects.SCORES] = ()
+    ignore: tuple[Ignored, ...] = ()
     """Differences that do not count: `case`; `space`, how much white space stands where there is
     some; `punctuation`, ASCII's but for what belongs to a number, such as the point in 3.5."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.kinds.users_code import UsersCode
 from mortal_steps.rewards.users_code.loading import NamedFunction
@@ -16,10 +15,10 @@ COUNT_TOKENS = frozenset({"mortal.rewards.functions:repetition_penalty"})
 class FunctionTerm(UsersCode, extra="forbid"):
     """A reward function that has no settings."""
 
-    type: Annotated[Literal["function"], Affects.SCORES] = "function"
-    function: Annotated[str, Affects.SCORES]
+    type: Literal["function"] = "function"
+    function: str
     """`module:function` or `path/file.py:function`."""
-    form: Annotated[Literal["trl", "strings"], Affects.SCORES] = "trl"
+    form: Literal["trl", "strings"] = "trl"
     """What `prompts` and `completions` are where prompts are chats: `trl`, lists of messages, as in
     TRL; `strings`, their texts: of a prompt, that of the last message."""
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.columns import DatasetRowError, column
@@ -21,14 +20,14 @@ class Length(RewardTerm, extra="forbid"):
     """1 for the wanted length, less by 1 / `tolerance` for each unit away from it, and not below
     0."""
 
-    type: Annotated[Literal["length"], Affects.SCORES] = "length"
-    target: Annotated[Annotated[int, Field(ge=0)] | str, Affects.SCORES]
+    type: Literal["length"] = "length"
+    target: Annotated[int, Field(ge=0)] | str
     """The wanted length, or the dataset's column that holds it."""
-    tolerance: Annotated[float, Affects.SCORES] = Field(gt=0)
+    tolerance: float = Field(gt=0)
     """How far from that the score is 0."""
-    unit: Annotated[Literal["tokens", "characters"], Affects.SCORES] = "tokens"
+    unit: Literal["tokens", "characters"] = "tokens"
     """What is counted."""
-    at_most: Annotated[bool, Affects.SCORES] = False
+    at_most: bool = False
     """Whether what is shorter than the wanted length gets 1, too."""
 
     @property

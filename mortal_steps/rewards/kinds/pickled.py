@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.section import LocalPath
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.kinds.users_code import UsersCode
@@ -16,13 +16,13 @@ from mortal_steps.rewards.kinds.users_code import UsersCode
 class PickledTerm(UsersCode, extra="forbid"):
     """A closure, a lambda, or whatever else was given as an object; MORTAL writes these entries."""
 
-    type: Annotated[Literal["pickled"], Affects.SCORES] = "pickled"
-    object: Annotated[str, Affects.SCORES] = Field(pattern=r"^[0-9a-f]{64}$")
+    type: Literal["pickled"] = "pickled"
+    object: str = Field(pattern=r"^[0-9a-f]{64}$")
     """sha256 of what the object says: code, constants, and the values that it refers to."""
-    file: Annotated[LocalPath, Affects.NOTHING]
+    file: Annotated[LocalPath, NO_NUMBERS]
     """The object, as cloudpickle keeps it. It is code: read SECURITY.md before you use somebody
     else's."""
-    modules: Annotated[tuple[str, ...], Affects.NOTHING] = ()
+    modules: Annotated[tuple[str, ...], NO_NUMBERS] = ()
     """Your own modules that it imports, or the files that these are in."""
 
     @property

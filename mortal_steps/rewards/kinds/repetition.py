@@ -7,11 +7,10 @@ By n-grams: appendix C.2 of "Demystifying Long Chain-of-Thought Reasoning in LLM
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 
@@ -19,12 +18,12 @@ from mortal_steps.rewards.base import text_of
 class Repetition(RewardTerm, extra="forbid"):
     """`penalty` times the share of n-grams that stood in the completion before."""
 
-    type: Annotated[Literal["repetition"], Affects.SCORES] = "repetition"
-    ngram: Annotated[int, Affects.SCORES] = Field(3, ge=1)
+    type: Literal["repetition"] = "repetition"
+    ngram: int = Field(3, ge=1)
     """Length of an n-gram."""
-    penalty: Annotated[float, Affects.SCORES] = Field(-1.0, le=0)
+    penalty: float = Field(-1.0, le=0)
     """What a completion of one n-gram over and over comes near to."""
-    unit: Annotated[Literal["tokens", "words"], Affects.SCORES] = "tokens"
+    unit: Literal["tokens", "words"] = "tokens"
     """What an n-gram consists of; words are parted by white space, and case does not count."""
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
 
 
@@ -21,12 +21,10 @@ class UsersCode(RewardTerm, extra="forbid"):
     these fields.
     """
 
-    calls: Annotated[Literal["shard", "problem"], Affects.SCORES] = Field(
-        "shard", exclude_if=_is_default
-    )
+    calls: Literal["shard", "problem"] = Field("shard", exclude_if=_is_default)
     """What one call is about: all problems of a shard, as in TRL, or each problem alone, with all
     its completions."""
-    processes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1, exclude_if=_is_default)
+    processes: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1, exclude_if=_is_default)
     """Processes of its own that it is called in, beside the other rewards: with `calls = "problem"`
     so many problems are scored at a time, otherwise there is one. Default: the process that all
     rewards share, or with `calls = "problem"` one of its own."""

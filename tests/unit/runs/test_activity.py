@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mortal_steps.report.standing import told
+from mortal_steps.report.status import told
 from mortal_steps.runs.activity import ACTIVITY_FILE, Doing, read_activity, shown_in, write_activity
 from mortal_steps.runs.logs import FLOW_LOG, flow_log
 
