@@ -27,12 +27,6 @@ Extra = Annotated[
     list[str] | None,
     typer.Argument(metavar="[-- OPTION...]", help="Options of vLLM's server."),
 ]
-OnModal = Annotated[
-    bool,
-    typer.Option(
-        "--modal", help="Serve it on Modal, beside the Volume that holds the run: print the URL."
-    ),
-]
 
 
 def serve(
@@ -44,7 +38,6 @@ def serve(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     trust: Trust = False,
-    modal: OnModal = False,
 ) -> None:
     """Serve a trained model through vLLM's OpenAI-compatible API, until Ctrl-C.
 
@@ -55,11 +48,6 @@ def serve(
     from mortal_steps.serving.server import prepare
 
     runs_dir, run_id = find_place(run_id, runs_dir)
-    if modal:
-        from mortal.remote.serving import show_endpoint
-
-        show_endpoint(run_id, step)
-        return
     if volume is not None:
         from mortal.remote.runs import fetch_run
 
@@ -67,7 +55,7 @@ def serve(
     run = find_run(runs_dir.absolute(), run_id)
     if not trust and python is None:
         check_trusted(run)  # the interpreter with vLLM is the one that it names
-    server = prepare(run, step, python=python, host="127.0.0.1", port=port, extra=extra or ())
+    server = prepare(run, step, python=python, port=port, extra=extra or ())
     say(f"run {run_id} is {run.status()}; serving its model of step {server.step}")
     say(f"vLLM's server answers at http://127.0.0.1:{port}/v1 once it has started (Ctrl-C ends it)")
     os.execvpe(server.arguments[0], server.arguments, server.environment())

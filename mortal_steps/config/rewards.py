@@ -117,12 +117,6 @@ class RewardTerm(Section, extra="allow"):
         """In how many processes of its own it is called; None: in the one that rewards share."""
         return None
 
-    @property
-    def fills_a_worker(self) -> bool:
-        """Whether one call keeps busy what there is for it, so that a second reward worker would
-        make nothing faster."""
-        return self.own_processes is not None
-
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
         return timeout_s
@@ -183,12 +177,9 @@ class RewardsConfig(Section):
     own."""
     dry_run: Annotated[bool, NO_NUMBERS] = True
     """Call each function once with a made-up completion before anything else starts."""
-    num_reward_workers: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
-    """Most reward workers, each of which scores one shard at a time; a further one starts when a
-    shard has waited for a second. Default: one per shard of a batch, up to the number of cores; 1
-    where a call uses several cores or processes anyway (environments, `sandbox`, `math`, judges,
-    reward models, `processes` of a term), and in containers on Modal. The number of workers does
-    not affect a run's bits."""
+    num_reward_workers: Annotated[int, NO_NUMBERS] = Field(1, ge=1)
+    """Reward workers, each of which scores one shard at a time; more than the batch has shards are
+    of no use. The number of workers does not affect a run's bits."""
     timeout_s: Annotated[float, NO_NUMBERS] = Field(60.0, gt=0)
     """Time limit for one call of one function, in seconds."""
     # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
@@ -244,11 +235,6 @@ class RewardsConfig(Section):
     def folders(self) -> tuple[str, ...]:
         """Folders of models that score (see `RewardTerm.folders`)."""
         return tuple(folder for term in self.all_terms for folder in term.folders)
-
-    @property
-    def fill_a_worker(self) -> bool:
-        """Whether one of them does (see `RewardTerm.fills_a_worker`)."""
-        return any(term.fills_a_worker for term in self.all_terms)
 
     @property
     def are_named(self) -> bool:

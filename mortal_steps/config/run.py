@@ -137,15 +137,6 @@ class RunConfig(Section):
         shards = min(self.num_rollout_workers, self.training.batch_size)
         return self.rollout.num_shards or shards
 
-    def num_reward_workers(self, cores: int) -> int:
-        """Most workers that score, on a machine of so many cores or in containers."""
-        if self.rewards.num_reward_workers is not None:
-            return self.rewards.num_reward_workers
-        filled = self.rewards.fill_a_worker or self.eval_rewards.fill_a_worker
-        if filled or self.compute.scores_in_a_container:
-            return 1
-        return min(self.num_shards, cores)
-
     @property
     def max_tokens(self) -> int:
         """Most tokens per generated completion."""

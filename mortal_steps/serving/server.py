@@ -15,7 +15,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
 from mortal_steps.models.local_folder import read_context
 from mortal_steps.orchestration.resolve_defaults import rollout_interpreter
-from mortal_steps.runs.run import Run, find_run
+from mortal_steps.runs.run import Run
 from mortal_steps.runs.starting_model import tokenizer_of
 from mortal_steps.serving.models import choose, whole_model
 
@@ -53,7 +53,7 @@ class Server:
 
 
 def prepare(
-    run: Run, step: int | None, *, python: str | None, host: str, port: int, extra: Sequence[str]
+    run: Run, step: int | None, *, python: str | None, port: int, extra: Sequence[str]
 ) -> Server:
     """Return the server of the model after `step` train steps, which knows it as `RUN` and as
     `RUN@STEP`. None stands for the newest step, and for the Python of the run's rollout workers.
@@ -72,25 +72,11 @@ def prepare(
         *("--model", str(folder), "--tokenizer", str(tokenizer)),
         *("--served-model-name", run.info.run_id, f"{run.info.run_id}@{saved.step}"),
         *("--dtype", model.dtype, "--max-model-len", str(length)),
-        *("--host", host, "--port", str(port)),
+        *("--host", "127.0.0.1", "--port", str(port)),
         *(("--trust-remote-code",) if model.trust_remote_code else ()),
         *(_cpu_options(folder / "config.json", length) if on_cpu else ()),
     ]
     return Server(step=saved.step, arguments=(*arguments, *extra))
-
-
-def start_in_container(
-    runs_dir: Path, run_id: str, step: int | None, port: int
-) -> subprocess.Popen[bytes]:
-    """Start vLLM's server in a container on Modal, and return at once; who calls waits for the
-    port.
-
-    Raises the errors of `prepare`: among others, a checkpoint without published weights cannot be
-    exported here, because the container has no trainer.
-    """
-    run = find_run(runs_dir, run_id)
-    server = prepare(run, step, python=sys.executable, host="0.0.0.0", port=port, extra=())
-    return subprocess.Popen(server.arguments, env=server.environment())
 
 
 def _has_vllm_for_cpus(python: str) -> bool:

@@ -27,12 +27,6 @@ class EnvironmentTerm(UsersCode, extra="forbid"):
         """See `RewardTerm.code`."""
         return (self.environment,)
 
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`: `score` runs in as many threads as there are cores, and
-        programs in as many lanes."""
-        return True
-
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""
         from mortal_steps.rewards.users_code.loading import load_environment

@@ -71,11 +71,6 @@ class JudgeTerm(RewardTerm, extra="forbid"):
             return None
         return f"api_key_env = {self.api_key_env!r} for {self.base_url}"
 
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
-
     def load(self) -> RewardFunction:
         """The environment. Raises `ConfigError` where there is no key."""
         from mortal_steps.rewards.users_code.loading import load_environment

@@ -100,11 +100,6 @@ class ModelTerm(RewardTerm, extra="forbid"):
             return self
         return self.model_copy(update={"chat_template_kwargs": options})
 
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
-
     def load(self) -> RewardFunction:
         """The model itself. Raises `ModelError` and `RewardError` where it is none."""
         missing = [name for name in ("torch", "transformers") if find_spec(name) is None]

@@ -32,11 +32,6 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         """See `RewardTerm.code`."""
         return (ENVIRONMENT,)
 
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
-
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Enough for completions that all take as long as they may, on one lane: their own limits
         hold, and no slowness of theirs is a failure of the call.

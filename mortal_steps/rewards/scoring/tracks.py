@@ -20,7 +20,6 @@ from mortal_steps.rewards.reward_model.process import OF_THE_HUB, ModelProcess
 from mortal_steps.rewards.scoring.hosts import Host, Track
 from mortal_steps.rewards.scoring.program_place import place_settings
 from mortal_steps.scores import reward_names
-from mortal_steps.system.cores import num_cores
 
 
 def tracks_of(config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> list[Track]:
@@ -88,4 +87,4 @@ def _num_sharing(config: RunConfig, terms: Mapping[str, RewardTerm]) -> int:
     """Number of processes with functions, in all reward workers together."""
     shared = any(not term.own_processes and not _is_model(term) for term in terms.values())
     own = sum(term.own_processes or 0 for term in terms.values())
-    return config.num_reward_workers(num_cores()) * max(1, shared + own)
+    return config.rewards.num_reward_workers * max(1, shared + own)
