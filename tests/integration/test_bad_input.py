@@ -34,6 +34,7 @@ from tests.support.project import write_project
 
 SURROUNDINGS = {
     "WORLD_SIZE": ("2", "WORLD_SIZE = '2' .* one of several .* unset WORLD_SIZE, RANK"),
+    "ACCELERATE_USE_FSDP": ("true", "ACCELERATE_USE_FSDP = 'true'.* unset ACCELERATE_USE_FSDP"),
 }
 
 BAD_REWARDS = """
