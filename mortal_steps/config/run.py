@@ -24,7 +24,7 @@ from mortal_steps.config.field_metadata import (
     identity_of,
     trl_options_decided,
 )
-from mortal_steps.config.logging import AlertsConfig, LoggingConfig
+from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import (
@@ -84,7 +84,6 @@ class RunConfig(Section):
     retention: Annotated[RetentionConfig, NO_NUMBERS] = RetentionConfig()
     compute: ComputeConfig = ComputeConfig()
     logging: Annotated[LoggingConfig, NO_NUMBERS] = LoggingConfig()
-    alerts: Annotated[AlertsConfig, NO_NUMBERS] = AlertsConfig()
 
     @model_validator(mode="after")
     def _options_of_trl_have_one_place(self) -> Self:
