@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,29 +11,18 @@ from pathlib import Path
 from mortal_steps.compute.base import Role
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE
-from mortal_steps.data.values import TEXT_ALONE
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import (
     check_folder,
     check_listed_weights,
     read_context,
-    takes_pictures,
 )
 from mortal_steps.orchestration.resolve_defaults import lacks, rollout_interpreter
-from mortal_steps.types import Problem
-
-PICTURES = ("image", "images")
-"""Columns in which TRL looks for pictures."""
 
 
 def check_environment(environment: Mapping[str, str] = os.environ) -> None:
     """Raise `ConfigError` for what would end, or hold up, the workers of this machine."""
-    if sys.flags.optimize >= 2:
-        raise ConfigError(
-            f"PYTHONOPTIMIZE={sys.flags.optimize} (python -OO) removes docstrings, and "
-            "transformers cannot be imported without its own; unset it, or set it to 1"
-        )
     processes = environment.get("WORLD_SIZE", "1")
     if processes not in ("", "1"):
         raise ConfigError(
@@ -72,21 +60,6 @@ def check_model(model: ModelConfig, max_tokens: int) -> None:
             f"rollout.max_tokens = {max_tokens} leaves no room for a prompt: the context is "
             f"{context} tokens (the smaller of model.max_model_len and the model's own limit)"
         )
-
-
-def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
-    """Raise `ConfigError` if training would leave out the pictures that stock TRL trains with. A
-    model on the hub, of which nothing is known here, may take them."""
-    if model.new is not None:
-        return
-    for name in PICTURES:
-        if name in problem.columns and (
-            is_hub_model(model) or takes_pictures(Path(model.name_or_path) / "config.json")
-        ):
-            raise ConfigError(
-                f"data.source = {source!r} has a column {name!r}, in which TRL looks for pictures, "
-                f"and {TEXT_ALONE}; rename or remove the column to train without it"
-            )
 
 
 def check_interpreters(

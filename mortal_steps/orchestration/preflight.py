@@ -28,7 +28,6 @@ from mortal_steps.orchestration.checks import (
     check_engine,
     check_interpreters,
     check_model,
-    check_pictures,
     check_runs_dir,
 )
 from mortal_steps.orchestration.room_on_gpus import check_room
@@ -100,7 +99,6 @@ def check(
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
     warn_of_repeats(config, len(train))
-    check_pictures(config.data.source, config.model, train[0])
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
         check_adapter(config.rollout, config.training, config.only_merged)
