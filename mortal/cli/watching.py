@@ -33,10 +33,6 @@ def status(
         bool, typer.Option("--once", help="Print once and exit, as in a pipe.")
     ] = False,
     as_json: AsJson = False,
-    server: Annotated[
-        bool,
-        typer.Option("--server", help="Print what waits or runs on the Prefect server instead."),
-    ] = False,
 ) -> None:
     """Watch how the runs stand: step, reward, ETA, and what each waits for.
 
@@ -46,24 +42,22 @@ def status(
     machine where the flow runs.
     """
     from mortal.terminal import listing
-    from mortal_steps.report.standing import RunStanding, standings
+    from mortal_steps.report.status import RunStatus, statuses
     from mortal_steps.runs.run import list_runs
 
-    if server:
-        _print_server()
-        return
-
-    def look() -> list[RunStanding]:
+    def look() -> list[RunStatus]:
         if volume is None:
-            return standings(list_runs(runs_dir))
-        from mortal.remote.runs import standings_there
+            found = statuses(list_runs(runs_dir))
+        else:
+            from mortal.remote.runs import statuses_there
 
-        return standings_there(volume)
+            found = statuses_there(volume)
+        return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
     elif once or not sys.stdout.isatty():
-        listing.print_standings(look())
+        listing.print_statuses(look())
     else:
         listing.watch(look, listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S)
 
@@ -211,17 +205,3 @@ def _check_role(role: str | None, worker: int | None) -> None:
         raise typer.BadParameter(f"--role {role!r}: the roles are {', '.join(ROLES)}")
     if worker is not None and role is None:
         raise typer.BadParameter(f"--worker {worker} needs --role: {', '.join(ROLES)}")
-
-
-def _print_server() -> None:
-    from mortal.server.select_server import running_server
-
-    server = running_server()
-    from mortal.server.flow_runs import unfinished  # Prefect reads its settings when imported
-    from mortal.terminal.console import print_columns
-
-    found = unfinished(server)
-    if found:
-        print_columns([("flow run", "state", "since", "says"), *found])
-    else:
-        typer.echo(f"nothing waits or runs on {server.api_url}", err=True)

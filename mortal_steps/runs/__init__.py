@@ -5,7 +5,6 @@
     logs       what its steps measured, and what its driver logged     metrics.jsonl, logs/flow.log
     notices    what it has told of itself                              notices.jsonl
     lease      the one process that may drive it                       lock, lease.json
-    activity   what it does just now                                   activity.json
     costs      what it has cost                                        costs.jsonl
     starting_model   the model that it began with, where it lies now
     view       all of these together, to look at: `find_run`, `Run`

@@ -32,7 +32,6 @@ from mortal_steps.policy.starting_model.base_model import RECORD_FILE as BASE_MO
 from mortal_steps.policy.starting_model.base_model import StartingModel, model_cache
 from mortal_steps.report.trackers import FOLDER as TRACKING
 from mortal_steps.rewards.sources.history import SOURCES_FILE
-from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -57,7 +56,7 @@ PROGRESS = (
 
 EVALUATIONS = "evaluations"
 
-NOT_SHARED = {"lock", "lease.json", ACTIVITY_FILE, "calls", "logs", TRACKING, LEASES}
+NOT_SHARED = {"lock", "lease.json", "calls", "logs", TRACKING, LEASES}
 """What is about processes of one machine, or of one Volume."""
 
 
