@@ -117,6 +117,11 @@ def read_context(path: Path) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
+def takes_pictures(path: Path) -> bool:
+    """Whether a model looks at pictures as well, by its config.json."""
+    return "vision_config" in (_read_settings(path) or {})
+
+
 def read_type(path: Path) -> str | None:
     """Type that a model's weights were saved in, such as `bfloat16`, by its config.json; None where
     that does not tell."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,17 +13,17 @@ from mortal_steps.compute.base import Role
 from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE
+from mortal_steps.data.values import TEXT_ALONE
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import (
     check_folder,
     check_listed_weights,
     read_context,
+    takes_pictures,
 )
 from mortal_steps.models.shape import count_parameters
 from mortal_steps.orchestration.resolve_defaults import lacks, rollout_interpreter
-<<<<<<< HEAD
-=======
 from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
 
@@ -38,11 +39,15 @@ MORE_VERSIONS = 3
 the step that was taken last, and the one that is written."""
 PICTURES = ("image", "images")
 """Columns in which TRL looks for pictures."""
->>>>>>> main
 
 
 def check_environment(environment: Mapping[str, str] = os.environ) -> None:
     """Raise `ConfigError` for what would end, or hold up, the workers of this machine."""
+    if sys.flags.optimize >= 2:
+        raise ConfigError(
+            f"PYTHONOPTIMIZE={sys.flags.optimize} (python -OO) removes docstrings, and "
+            "transformers cannot be imported without its own; unset it, or set it to 1"
+        )
     processes = environment.get("WORLD_SIZE", "1")
     if processes not in ("", "1"):
         raise ConfigError(
@@ -89,8 +94,6 @@ def check_model(model: ModelConfig, max_tokens: int) -> None:
         )
 
 
-<<<<<<< HEAD
-=======
 def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
     """Raise `ConfigError` if training would leave out the pictures that stock TRL trains with. A
     model on the hub, of which nothing is known here, may take them."""
@@ -127,7 +130,6 @@ def _published_bytes(model: ModelConfig) -> int:
     return count_parameters(folder) * BYTES[model.dtype]
 
 
->>>>>>> main
 def check_interpreters(
     compute: ComputeConfig, rollout: RolloutConfig, roles: Collection[Role]
 ) -> None:

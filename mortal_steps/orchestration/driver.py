@@ -19,12 +19,8 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
-<<<<<<< HEAD
-from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.room_on_gpus import placement_in_words
-=======
 from mortal_steps.orchestration.forecast_lines import placement_in_words
->>>>>>> main
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model

@@ -28,11 +28,8 @@ from mortal_steps.orchestration.checks import (
     check_engine,
     check_interpreters,
     check_model,
-<<<<<<< HEAD
-=======
     check_pictures,
     check_room_for_weights,
->>>>>>> main
     check_runs_dir,
 )
 from mortal_steps.orchestration.forecast import forecast
@@ -105,6 +102,7 @@ def check(
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
     warn_of_repeats(config, len(train))
+    check_pictures(config.data.source, config.model, train[0])
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
         check_adapter(config.rollout, config.training, config.only_merged)

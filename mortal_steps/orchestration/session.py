@@ -20,13 +20,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
-<<<<<<< HEAD
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.runs.activity import Doing
-=======
-from mortal_steps.orchestration.budget import Budget
-from mortal_steps.orchestration.held_out import HeldOut
->>>>>>> main
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore

@@ -282,3 +282,11 @@ def test_an_environment_in_which_torch_would_wait_or_train_otherwise(tmp_path, m
     with pytest.raises(ConfigError, match=told):
         open_run(config.model_copy(update={"run_id": "run", "runs_dir": str(tmp_path / "runs")}))
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_interpreter_that_leaves_docstrings_out(tmp_path):
+    source = "from mortal_steps.orchestration.checks import check_environment\ncheck_environment()"
+    asked = subprocess.run(
+        [sys.executable, "-OO", "-c", source], capture_output=True, text=True, check=False
+    )
+    assert "ConfigError: PYTHONOPTIMIZE=2 (python -OO) removes docstrings" in asked.stderr
