@@ -9,7 +9,6 @@ objects/    turns Python objects among the parameters into files
 owner       the trainer's side of the process that drives the run, and their messages
 process     the inside of that process, and what it can do
 elsewhere   a run that a container on Modal drives
-saving      saves the trained model in a folder or on the hub
 result      the result of a run; its table of metrics is in metrics_table
 """
 
