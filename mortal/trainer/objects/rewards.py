@@ -21,8 +21,8 @@ from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.environment import OPENAI, OPENAI_KEY, LLMJudgeEnvironment
 from mortal_steps.rewards.kinds.function import FunctionTerm
 from mortal_steps.rewards.kinds.pickled import PickledTerm
+from mortal_steps.rewards.pickles.digest import digest_of, is_imported
 from mortal_steps.rewards.pickles.files import write_pickle
-from mortal_steps.rewards.pickles.object_digest import digest_of, is_imported
 from mortal_steps.rewards.users_code.project import find_in, is_protected
 from mortal_steps.runs.objects import object_path
 
@@ -110,8 +110,9 @@ def _term(reward: Any, place: str, runs_dir: str, tokenizer: Any) -> dict[str, A
 
 
 def _kind_of(reward: Any) -> dict[str, Any] | None:
-    """Return the entry of `[[rewards.terms]]` for an environment that comes with MORTAL: its kind knows
-    how long a call may take, what it costs, and which questions were asked before.
+    """Return the entry of `[[rewards.terms]]` for an environment that comes with MORTAL.
+
+    Its kind knows how long a call may take, what it costs, and which questions were asked before.
 
     None for any other reward, and for an environment of a derived class or one whose attributes
     were changed after it was constructed.
@@ -137,8 +138,8 @@ def _public(reward: Any) -> dict[str, Any]:
 
 
 def _address(judge: LLMJudgeEnvironment) -> dict[str, Any]:
-    """Return the address of a judge that took it from the environment variables, and the variable with its
-    key. Empty if the address was given or is OpenAI's."""
+    """Return the address of a judge that took it from the environment variables, and the variable
+    with its key. Empty if the address was given or is OpenAI's."""
     if judge.given["base_url"] is not None or judge.base_url == OPENAI:
         return {}
     found = {"base_url": judge.base_url}
