@@ -322,10 +322,9 @@ class RunConfig(Section):
         """Return what decides the run's numbers: the keys that affect anything; without
         `defaults`, those that have another value."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
-        rewards = self.rewards.shortened()
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
-        changes = {"rollout": rollout, "rewards": rewards, "training": training}
+        changes = {"rollout": rollout, "training": training}
         if self.evaluation.eval_steps is None and not self.data.holds_out:
             changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)
