@@ -18,7 +18,7 @@ import httpx
 from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.server.local_server import BegunServer, begun_server
 from mortal.server.select_server import check_configured_server
-from mortal.terminal.display import page_now, show_outcome
+from mortal.terminal.display import show_outcome
 from mortal.terminal.output import (
     checking,
     losing_what_cannot_be_printed,
@@ -33,7 +33,6 @@ from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.preflight import Beside, begin_workers_imports
 from mortal_steps.report.log_repair import restore_logs_of_complete
-from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
@@ -80,7 +79,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
             say(f"run {run.info.run_id} in {run.store.root}")
             if (found := find_placement(run.config, samples=has_samplers(run.config))).gpus:
                 say(f"placement: {placement_in_words(found)}")
-            spinner.show("waiting for the Prefect server")
+            checking("waiting for the Prefect server")
             server = prefect.answering()
             say(f"Prefect UI: {server.ui_url}")
             driven = run
@@ -96,12 +95,12 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     raise the error that ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
-    from prefect.events.worker import EventsWorker
     from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
     from mortal.terminal.prefect_logs import calm_console
     from mortal_flows import grpo_train as flows
+    from mortal_tasks.prefect_patches import drop_events
 
     async def run_to_its_state() -> State[Any]:
         return await flows.grpo_train(config=config, return_state=True)
@@ -125,7 +124,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
         raise _lost(server, config, began, error) from error
     finally:
         APILogHandler().flush()  # while the server is there to take them
-        EventsWorker.drain_all(timeout=EVENTS_TIMEOUT_S)
+        drop_events(after_s=EVENTS_TIMEOUT_S)
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
     try:
@@ -164,10 +163,8 @@ def _room(server: Server) -> str:
 
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
-    page = page_now(summary.ui_url)
-    spinner.stop()
     with losing_what_cannot_be_printed():
-        show_outcome(summary, seconds, page=page)
+        show_outcome(summary, seconds)
 
 
 class PrefectStart(Beside):

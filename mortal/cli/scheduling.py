@@ -112,8 +112,7 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. Runs go one at a time. Without --cron, further runs wait for their
-    turn. With --cron, a run that is due while another one is going is cancelled, and one that
+    runs that ended early. Runs go one at a time, and further ones wait. With --cron, a run that
     would begin more than an hour late is skipped. Relative paths start in the current folder.
     Edits of the configuration take effect when you start this command again.
     """

@@ -94,10 +94,8 @@ def train(
         settings = _accepted(settings)
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
-        from mortal_steps.report.spinner import spinner
 
         rehearse(settings, checking, say)
-        spinner.stop()
         return
     _drive(settings, port=port, keep_server=keep_server, detach=detach)
 

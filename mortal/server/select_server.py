@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal.server.files import Server, living_server, server_home
+from mortal.server.files import Server
 from mortal.server.local_server import own_server
-from mortal_steps.errors import ServerError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -40,20 +39,6 @@ def prefect_server(
         say(unused)
     with own_server(port, any_port=any_port, keep=keep, say=say) as server:
         yield server
-
-
-def running_server() -> Server:
-    """The user's own server, or one that another command has started. This starts no server.
-    Raises `ServerError` if there is none."""
-    configured = check_configured_server()
-    if configured is not None:
-        return configured
-    there = living_server(server_home())
-    if there is None:
-        raise ServerError(
-            "no Prefect server runs here; start one with `mortal server`, or set PREFECT_API_URL"
-        )
-    return Server(api_url=there.api_url)
 
 
 def check_configured_server() -> Server | None:

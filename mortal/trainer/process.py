@@ -93,13 +93,9 @@ def main() -> None:
 
 def _perform(request: Request) -> Any:
     from mortal.terminal.output import warn_in_plain_lines
-    from mortal_steps.report.spinner import spinner
 
     warn_in_plain_lines()
-    try:
-        return ACTIONS[request.action](request.config, **request.options)
-    finally:
-        spinner.stop()
+    return ACTIONS[request.action](request.config, **request.options)
 
 
 def _watch_owner() -> None:

@@ -18,13 +18,13 @@ from mortal_steps.config.data import DataConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
-    Affects,
+    NO_NUMBERS,
     Decides,
     Trl,
     identity_of,
     trl_options_decided,
 )
-from mortal_steps.config.logging import AlertsConfig, LoggingConfig
+from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import (
@@ -64,16 +64,14 @@ RESOLVED = (
 class RunConfig(Section):
     """One run, whole. Every section has defaults; a usable run names data and rewards."""
 
-    name: Annotated[str, Affects.FINGERPRINT] = Field("grpo", pattern=NAME)
+    name: str = Field("grpo", pattern=NAME)
     """Prefix of generated run ids; with RLOO, the default is `rloo`."""
-    seed: Annotated[int, Affects.SAMPLING | Affects.TRAINING, Trl("seed"), Decides("data_seed")] = (
-        Field(42, ge=-1, lt=2**31)
-    )
+    seed: Annotated[int, Trl("seed"), Decides("data_seed")] = Field(42, ge=-1, lt=2**31)
     """Seed of the data order, sampling, training and new models; -1: each run has one of its own,
     made from its id."""
-    run_id: Annotated[str | None, Affects.NOTHING] = Field(None, pattern=NAME)
+    run_id: Annotated[str | None, NO_NUMBERS] = Field(None, pattern=NAME)
     """Id of the run; training again with the id of an existing run continues that run."""
-    runs_dir: Annotated[LocalPath, Affects.NOTHING, Decides("output_dir")] = "runs"
+    runs_dir: Annotated[LocalPath, NO_NUMBERS, Decides("output_dir")] = "runs"
     """Folder that holds all runs."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -82,11 +80,10 @@ class RunConfig(Section):
     algorithm: Algorithm = Field(default_factory=grpo)
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoints: Annotated[CheckpointsConfig, Affects.NOTHING] = CheckpointsConfig()
-    retention: Annotated[RetentionConfig, Affects.NOTHING] = RetentionConfig()
+    checkpoints: Annotated[CheckpointsConfig, NO_NUMBERS] = CheckpointsConfig()
+    retention: Annotated[RetentionConfig, NO_NUMBERS] = RetentionConfig()
     compute: ComputeConfig = ComputeConfig()
-    logging: Annotated[LoggingConfig, Affects.NOTHING] = LoggingConfig()
-    alerts: Annotated[AlertsConfig, Affects.NOTHING] = AlertsConfig()
+    logging: Annotated[LoggingConfig, NO_NUMBERS] = LoggingConfig()
 
     @model_validator(mode="after")
     def _options_of_trl_have_one_place(self) -> Self:
@@ -138,15 +135,6 @@ class RunConfig(Section):
         """Parts a batch is dealt out in."""
         shards = min(self.num_rollout_workers, self.training.batch_size)
         return self.rollout.num_shards or shards
-
-    def num_reward_workers(self, cores: int) -> int:
-        """Most workers that score, on a machine of so many cores or in containers."""
-        if self.rewards.num_reward_workers is not None:
-            return self.rewards.num_reward_workers
-        filled = self.rewards.fill_a_worker or self.eval_rewards.fill_a_worker
-        if filled or self.compute.scores_in_a_container:
-            return 1
-        return min(self.num_shards, cores)
 
     @property
     def max_tokens(self) -> int:
@@ -334,10 +322,9 @@ class RunConfig(Section):
         """Return what decides the run's numbers: the keys that affect anything; without
         `defaults`, those that have another value."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
-        rewards = self.rewards.shortened()
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
-        changes = {"rollout": rollout, "rewards": rewards, "training": training}
+        changes = {"rollout": rollout, "training": training}
         if self.evaluation.eval_steps is None and not self.data.holds_out:
             changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.data import made_rows
-from mortal_steps.config.field_metadata import Affects, affected_by
+from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.config.loader import load_stored_config, parse_config
 from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
@@ -152,8 +152,7 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
         also.append("compute.local.actor.threads")  # so is a warm start
     for key, (before, after) in changes.items():
         idle = is_below(key, ["training.lora"]) and not config.training.use_lora
-        shapes = Affects.STATE in affected_by(RunConfig, key) and not idle
-        if shapes or key in also:
+        if (shapes_state(RunConfig, key) and not idle) or key in also:
             raise ConfigError(
                 f"{key} cannot be changed in a fork: it was {before!r} in {parent.info.run_id} and "
                 f"would be {after!r}, which its checkpoints do not fit. Leave it as it was, or "

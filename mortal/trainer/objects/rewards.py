@@ -13,14 +13,12 @@ from typing import Any
 
 from mortal.rewards import functions
 from mortal.trainer.objects.models import saved, tokenizer_of
-from mortal_steps.config.reward_forms import in_full
-from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.config.rewards import RewardTerm, in_full
 from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.rewards.code_execution.environment import CodeExecutionEnvironment
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.environment import OPENAI, OPENAI_KEY, LLMJudgeEnvironment
-from mortal_steps.rewards.kinds.function import FunctionTerm
-from mortal_steps.rewards.kinds.pickled import PickledTerm
+from mortal_steps.rewards.kinds.users_code import FunctionTerm, PickledTerm
 from mortal_steps.rewards.pickles.digest import digest_of, is_imported
 from mortal_steps.rewards.pickles.files import write_pickle
 from mortal_steps.rewards.users_code.project import find_in, is_protected

@@ -209,8 +209,8 @@ def test_an_adapter_is_put_to_use_merged_in(registry, trained):
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     assert not names & {"adapter_config.json", "probe.json"}
     assert is_adapter(run.store.path("weights/v1"))
-    assert run.store.path("merged/model.safetensors").exists()
-    flip_a_byte(run.store.path("merged/model.safetensors"))  # and so the registry's link to it
+    (exported,) = run.store.path("exported").glob("step-1-*/model.safetensors")
+    flip_a_byte(exported)  # and so the registry's link to it
     assert Gate(run, registry).bring_in() == comparison.candidate.version
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 from mortal.terminal.output import say
+
+if TYPE_CHECKING:  # help needs no run
+    from mortal_steps.runs.run import Run
 
 OfStep = Annotated[
     int | None,
@@ -29,10 +33,6 @@ def status(
         bool, typer.Option("--once", help="Print once and exit, as in a pipe.")
     ] = False,
     as_json: AsJson = False,
-    server: Annotated[
-        bool,
-        typer.Option("--server", help="Print what waits or runs on the Prefect server instead."),
-    ] = False,
 ) -> None:
     """Watch how the runs stand: step, reward, ETA, and what each waits for.
 
@@ -41,29 +41,25 @@ def status(
     is shown. For runs on a Modal Volume, ETA and stages are known only on the
     machine where the flow runs.
     """
-    from mortal.terminal import watching
-    from mortal_steps.report.standing import RunStanding, standings
+    from mortal.terminal import listing
+    from mortal_steps.report.status import RunStatus, statuses
     from mortal_steps.runs.run import list_runs
 
-    if server:
-        _print_server()
-        return
-
-    def look() -> list[RunStanding]:
+    def look() -> list[RunStatus]:
         if volume is None:
-            return standings(list_runs(runs_dir))
-        from mortal.remote.runs import standings_there
+            found = statuses(list_runs(runs_dir))
+        else:
+            from mortal.remote.runs import statuses_there
 
-        return standings_there(volume)
+            found = statuses_there(volume)
+        return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
     elif once or not sys.stdout.isatty():
-        watching.print_standings(look())
+        listing.print_statuses(look())
     else:
-        watching.watch(
-            look, watching.LOOK_EVERY_S if volume is None else watching.LOOK_THERE_EVERY_S
-        )
+        listing.watch(look, listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S)
 
 
 def samples(
@@ -126,23 +122,36 @@ def logs(
     ] = 40,
 ) -> None:
     """Print the log of a run's flow, or those of its workers."""
-    from mortal.terminal.run_logs import find_logs, print_logs
+    from mortal_steps.runs.lease import is_driven, read_lease
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     _check_role(role, worker)
     run = find_run(runs_dir, run_id)
-    goes_on: Callable[[], bool] | None = None
-    if follow:
-        from mortal_steps.runs.lease import is_driven
+    tail = ["tail", "-n", str(count)]
+    if follow and is_driven(run.store) and (lease := read_lease(run.store)) is not None:
+        tail += ["-F", *([f"--pid={lease.pid}"] if lease.is_here() else [])]
+    with contextlib.suppress(KeyboardInterrupt):
+        subprocess.run([*tail, *map(str, _find_logs(run, role, worker))], check=False)
 
-        def goes_on() -> bool:
-            return is_driven(run.store)
 
-    try:
-        print_logs(find_logs(run, role, worker), count, goes_on)
-    except KeyboardInterrupt:
-        return
+def _find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
+    """Return the log files of a role's workers, or the flow's own.
+
+    Raises `DataError` where there is none.
+    """
+    from mortal_steps.errors import DataError
+    from mortal_steps.runs.logs import FLOW_LOG
+
+    folder = run.store.path("logs")
+    pattern = FLOW_LOG if role is None else f"{role}-{'*' if worker is None else worker}.log"
+    found = sorted(folder.glob(pattern))
+    if not found:
+        names = ", ".join(sorted(path.stem for path in folder.glob("*.log"))) or "none"
+        on_modal = run.settings()["compute"]["backend"] == "modal"
+        elsewhere = "; workers on Modal log there: `modal app logs`" if on_modal else ""
+        raise DataError(f"there is no {pattern} in {folder} (logs there: {names}){elsewhere}")
+    return found
 
 
 def track(
@@ -196,17 +205,3 @@ def _check_role(role: str | None, worker: int | None) -> None:
         raise typer.BadParameter(f"--role {role!r}: the roles are {', '.join(ROLES)}")
     if worker is not None and role is None:
         raise typer.BadParameter(f"--worker {worker} needs --role: {', '.join(ROLES)}")
-
-
-def _print_server() -> None:
-    from mortal.server.select_server import running_server
-
-    server = running_server()
-    from mortal.server.flow_runs import unfinished  # Prefect reads its settings when imported
-    from mortal.terminal.listing import in_columns
-
-    found = unfinished(server)
-    for line in in_columns([("flow run", "state", "since", "says"), *found] if found else []):
-        typer.echo(line)
-    if not found:
-        typer.echo(f"nothing waits or runs on {server.api_url}", err=True)

@@ -9,7 +9,7 @@ import typer
 
 from mortal.cli.arguments import AsJson, Overrides, with_flags
 from mortal.cli.rewards import Logs, show
-from mortal_steps.report.spinner import spinner
+from mortal.terminal.output import waiting
 
 ConfigFile = Annotated[
     Path | None,
@@ -63,11 +63,10 @@ def test_rollout(
     from mortal_steps.orchestration.rollout_trial import chosen_problems, try_rollout
 
     settings = flagged_config(config, flags, overrides or ())
-    spinner.show("reading the prompts")
+    waiting("reading the prompts")
     problems = chosen_problems(settings, prompts or (), num_prompts)
-    spinner.show("sampling")
+    waiting("sampling")
     sampled = try_rollout(settings, problems, num_completions)
-    spinner.stop()
     show_sampled(sampled, as_json=as_json)
 
 
@@ -93,10 +92,10 @@ def test_reward(
 
     settings = flagged_config(config, flags, overrides or ())
     nothing_named = config is None and settings.data.source == CODE_DATASET["source"]
-    spinner.show("reading the dataset")
+    waiting("reading the dataset")
     if nothing_named and not completions:
         given = sample_programs()
     else:
         given = given_texts(settings, completions or ())
-    spinner.show("calling the reward functions")
+    waiting("calling the reward functions")
     raise typer.Exit(show(try_rewards(settings, given), logs=logs, as_json=as_json))
