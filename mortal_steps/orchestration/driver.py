@@ -13,14 +13,13 @@ from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
-from mortal_steps.orchestration.room_on_gpus import placement_in_words
+from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
-from mortal_steps.report.milestones import note_begun, note_ended_early, note_finished
+from mortal_steps.report.events import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.sources.record import note_sources
-from mortal_steps.runs.activity import shown_in
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.logs import flow_log
@@ -60,11 +59,10 @@ async def open_session(
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
             compute = await held.enter_async_context(_workers(run, lease, on_stop, local))
             attempts = run.manifest.attempts + 1
-            run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
+            run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
             samples = declared(run.config.rollout.source, "samples")
             session = Session(run, compute, needed_roles(run.config), samples=samples)
-            await held.enter_async_context(shown_in(run.store.root, session.doing))
             yield session
             note_finished(run)
             run.update(status="completed")

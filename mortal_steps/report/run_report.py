@@ -49,7 +49,7 @@ class RunFacts:
     written_at: float
     """Seconds since the epoch."""
     waits_for: str = ""
-    """What the run is doing now, or what it needs to continue."""
+    """The command that the run needs to continue; empty where it needs none."""
 
 
 def report_markdown(facts: RunFacts) -> str:
@@ -80,8 +80,7 @@ def _heading(facts: RunFacts) -> Iterator[str]:
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.written_at))
     yield f"{stands} · written {at}"
     if facts.waits_for:
-        is_command = facts.waits_for.startswith("mortal ")
-        yield f"{'Continue with' if is_command else 'Waiting for'}: {code(facts.waits_for)}"
+        yield f"Continue with: {code(facts.waits_for)}"
     if run.learned_nothing:
         yield f"**Warning: {NOTHING_LEARNED}.**"
     if run.error:

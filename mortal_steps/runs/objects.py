@@ -11,7 +11,6 @@ ever: adapters refer to them, also where no run does.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -65,15 +64,6 @@ def remove_object(path: Path) -> None:
             path.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"{error.filename} cannot be removed: {error.strerror}") from error
-
-
-def object_bytes(path: Path) -> int:
-    """Return the bytes that an object takes on the disk."""
-    taken = 0
-    for file in [path, *path.rglob("*")]:
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            taken += file.lstat().st_blocks * 512
-    return taken
 
 
 def _settings(runs_dir: Path, without: Collection[str]) -> Iterator[Path]:

@@ -39,11 +39,6 @@ class Math(RewardTerm, extra="forbid"):
     cpu_s: float = Field(3.0, gt=0)
     """CPU time of one comparison in seconds; a completion that takes more gets 0."""
 
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
-
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Enough for completions and right answers that all run out of time, one after the other,
         with half a core: their own limit holds."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from mortal.terminal import listing
-from mortal_steps.runs.activity import Doing, write_activity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.store import RunStore
@@ -31,18 +30,16 @@ def test_each_run_has_a_line_with_its_whole_id(mortal, tmp_path):
 def make_busy(folder: Path, run_id: str) -> RunStore:
     """A run that says that it samples its fourth step; who drives it is for the test."""
     store = make_run(folder, run_id, step=3)
-    store.write_record("manifest.json", RunManifest(status="running", step=3), RunManifest)
+    store.write_record(
+        "manifest.json", RunManifest(status="running", step=3, pace_s=1.5), RunManifest
+    )
     store.path("metrics.jsonl").write_text(
         "".join(f'{{"step": {step}, "reward": 0.{step}}}\n' for step in (1, 2, 3))
     )
-    doing = Doing()
-    doing.trained(3, 1.5)
-    with doing.calling("generate", "generate", 3, of=4):
-        write_activity(store.root, doing.now())
     return store
 
 
-def test_status_says_what_each_run_waits_for(mortal, tmp_path):
+def test_status_says_how_each_run_stands(mortal, tmp_path):
     make_run(tmp_path, "one")
     lease = acquire(make_busy(tmp_path, "busy"))
     try:
@@ -54,13 +51,12 @@ def test_status_says_what_each_run_waits_for(mortal, tmp_path):
     busy, one = found
     assert code == 0
     assert (busy["run_id"], busy["status"], busy["step"]) == ("busy", "running", 3)
-    assert busy["waits_for"].startswith("generate 0/4 shards of step 4")
     assert (busy["reward"], busy["pace_s"]) == (pytest.approx(0.2), 1.5)
     assert busy["eta_s"] == 1.5 * (busy["max_steps"] - 3)
-    assert lines[0].split()[:2] == ["busy", "running"] and lines[1].startswith("    generate 0/4")
-    assert (one["run_id"], one["status"], one["waits_for"]) == ("one", "stopped", lines[3].strip())
+    assert lines[0].split()[:2] == ["busy", "running"]
+    assert (one["run_id"], one["status"], one["waits_for"]) == ("one", "stopped", lines[2].strip())
     after = mortal("status", "--runs-dir", tmp_path)[1]
-    assert "busy  interrupted" in after and "mortal resume busy" in after and "shards" not in after
+    assert "busy  interrupted" in after and "mortal resume busy" in after
 
 
 def test_logs_are_of_the_flow_or_of_a_role(mortal, tmp_path):
