@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.schedule import shard_bounds
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     Evaluation,
     FileRef,

@@ -25,13 +25,6 @@ NAMED = 5
 
 MEASURED_AT_ONCE = 1000
 """Prompts per call of the tokenizer. Its output is dropped before the next call."""
-NAMED = 5
-"""Rows that a message names, at most."""
-
-MEASURED_AT_ONCE = 1000
-"""Prompts per call of the tokenizer. Its output is dropped before the next call."""
-OF_TEMPLATES = {"tools", "documents", "chat_template", "continue_final_message"}
-"""Parameters of `apply_chat_template` that decide what is rendered, not how it is tokenized."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from mortal_steps.config import NewModelConfig, RunConfig
 from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import (
     ConfigError,
     DataError,
