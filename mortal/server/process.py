@@ -39,7 +39,7 @@ from mortal.server.files import (
     write_record,
 )
 from mortal.server.tables import has_all_tables, is_empty, make_tables
-from mortal_steps.system.heavy_imports import heavy_imports
+from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.processes import ProcessId
 
 HOST = "127.0.0.1"
@@ -191,7 +191,7 @@ def _serve(
     )
     for name, value in {**RETENTION, "PREFECT_UI_URL": address}.items():
         os.environ.setdefault(name, value)
-    with heavy_imports():
+    with imports_without_gc():
         # Prefect reads its settings when it is imported.
         from prefect.server.api.server import create_app
         from prefect.settings import get_current_settings
@@ -201,7 +201,7 @@ def _serve(
         use_waiting_sqlite(database)
         if tables == "none":
             asyncio.run(make_tables(path))
-    with heavy_imports():  # create_app collects garbage, which may skip all that was imported
+    with imports_without_gc():  # create_app collects garbage, which may skip all that was imported
         app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(

@@ -7,6 +7,5 @@ local, local_container        processes on this machine, as their owner sees the
 container                     the inside of such a process
 forkserver                    workers forked from a process that has imported what they need
 devices, placement            GPUs of this machine, and which worker is on which
-failure                       a worker's error on its way to the caller
 modal                         containers on Modal
 """

@@ -36,7 +36,6 @@ from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.prompt_lengths import keep_fitting
 from mortal_steps.store.shared_memory import check_shared_memory
-from mortal_steps.system.limits import address_space_warning
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
@@ -87,8 +86,6 @@ def check(
     check_model(config.model, sampled)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
-    elif told := address_space_warning():
-        logger.warning(told)
     check_modal(config)
     begin_workers_imports(config)
     beside.begin()
