@@ -55,7 +55,7 @@ class Kept:
     num_files: int
     """Files of the run directory."""
     folder: Path
-    """`run`, a copy of its directory."""
+    """`run` and `results`, what Prefect has cached of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +79,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._runs = folder / "runs"
+        self._results = Path(os.environ["PREFECT_RESULTS_LOCAL_STORAGE_PATH"])
         self._store = RunStore(self._runs / RUN_ID)
 
     def keep(self, steps: Sequence[int]) -> list[Kept]:
@@ -99,7 +100,9 @@ class Bench:
     def come_back(self, kept: Kept, number: int) -> Return:
         """Put the copy in place, resume it, and kill it at its first new record."""
         shutil.rmtree(self._store.root)
+        shutil.rmtree(self._results)
         shutil.copytree(kept.folder / "run", self._store.root)
+        shutil.copytree(kept.folder / "results", self._results)
         time.sleep(SETTLE_S)
         known = set(self._records(kept.step))
         new: set[Path] = set()
@@ -166,6 +169,7 @@ class Bench:
 
     def _copy(self, folder: Path) -> Kept:
         shutil.copytree(self._store.root, folder / "run")
+        shutil.copytree(self._results, folder / "results")
         num_files = sum(path.is_file() for path in folder.glob("run/**/*"))
         return Kept(step=self._step_done(), num_files=num_files, folder=folder)
 

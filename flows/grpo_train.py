@@ -45,6 +45,7 @@ from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
 from mortal_tasks.reporter import reporting
+from mortal_tasks.results import drop_results, use_result_folder
 from mortal_tasks.segments import in_segments
 from mortal_tasks.server_watch import watch_server
 from mortal_tasks.stages import PrefectStages
@@ -136,6 +137,7 @@ def _log_beginning(step: int) -> None:
 
 async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> State[Any]:
     """Train a run that is open, inside a flow run; see `grpo_train`."""
+    use_result_folder()
     _log_beginning(run.manifest.step)
     stop = Stop()
     try:
@@ -158,6 +160,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                         stop,
                         recorder(run),
                     ).run()
+            drop_results(run.info.uid)
             await server.back()
             if server.forgotten and is_deployed():
                 raise ended_already(_completed(run))

@@ -110,7 +110,7 @@ class Training:
             f"{f', sampling in {sampled}' if sampled and samplers else ''}"
             f", step {ready.step} to {info.num_steps}"
         )
-        self._recorder.watch.warned(ready.warnings, ready.step)
+        self._recorder.alerts.warned(ready.warnings, ready.step)
         self._tell(progress)
         return ready
 
@@ -167,8 +167,8 @@ class Training:
         kill cannot lose a notice."""
         share = self._session.budget.spent_share()
         if share is not None:
-            self._recorder.watch.spent(share, self._trained)
-        news = self._recorder.watch.take()
+            self._recorder.alerts.spent(share, self._trained)
+        news = self._recorder.alerts.take()
         for notice in news:
             advice = f". What to do: {notice.advice}" if notice.advice else ""
             progress.note(f"{notice.level}: {notice.text}{advice}")

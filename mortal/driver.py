@@ -29,9 +29,9 @@ from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.batch_source import has_samplers
+from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.preflight import Beside, begin_workers_imports
-from mortal_steps.orchestration.room_on_gpus import placement_in_words
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven

@@ -19,10 +19,9 @@ from mortal.trainer import Distributed, MortalTrainer
 from mortal_steps.config import RunConfig
 from mortal_steps.config.flagged import CODE_DATASET
 from mortal_steps.config.loader import dump_toml, parse_config
-from mortal_steps.config.reward_forms import SANDBOX
+from mortal_steps.config.rewards import SANDBOX
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.base import text_of
-from mortal_steps.rewards.calling.dispatch import is_async
 
 __all__ = [
     "GenerationConfig",
@@ -97,18 +96,14 @@ def rewards_of_strings(
 
 
 def of_strings(function: RewardOfStrings) -> RewardOfStrings:
-    """Return the function with MRL's arguments, called with TRL's; async if the function is."""
+    """Return the function with MRL's arguments, called with TRL's."""
 
     @functools.wraps(function)
     def called(completions: Sequence[Any], **arguments: Any) -> Any:
         columns = {name: value for name, value in arguments.items() if name not in OF_TRL}
         return function([text_of(completion) for completion in completions], **columns)
 
-    @functools.wraps(function)
-    async def awaited(completions: Sequence[Any], **arguments: Any) -> Any:
-        return await called(completions, **arguments)
-
-    return awaited if is_async(function) else called
+    return called
 
 
 @dataclass(frozen=True, kw_only=True)

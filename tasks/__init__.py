@@ -1,8 +1,9 @@
-"""Prefect tasks: retries, tags, names. The work is done in mortal_steps.
+"""Prefect tasks: retries, caching, names. The work is done in mortal_steps.
 
 stages                        the stages of a run, as the training loop calls them
 promote                       the stages of the gate before a model is put to use
-durability                    what they have in common: retries, tags
+durability                    what they have in common: retries, cache keys, tags
+results                       results of task runs, in files
 
 What the Prefect UI shows:
     segments                     how steps are grouped

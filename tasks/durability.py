@@ -1,29 +1,52 @@
-"""What every stage's task has in common: when it is retried, and how it is tagged.
+"""What every stage's task has in common: when it is retried and what its result is called.
 
-No task has a cache: what a stage has made is in the run directory, and the worker that is asked for
-it again answers from there. So a Retry of the flow run and a new flow run of the same run id find
-the same.
+A cache key names the run directory (by its random uid), the stage, the step, the shard and the
+policy version, so a Retry of the flow run and a new flow run for the same run id find the same
+result. Keys are file names, in one folder a stage: making folders takes longer than writing files.
+What is cached is a reference; `committed` checks that the store still has the file, whole.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable, Coroutine
+from dataclasses import fields
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from prefect import Task
-from prefect.cache_policies import NO_CACHE
+from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.context import FlowRunContext, TaskRunContext
+from prefect.context import TaskRunContext
+from prefect.logging import get_run_logger
 from prefect.utilities.annotations import opaque as taken_whole
 
 from mortal_steps.compute.pool import called
-from mortal_steps.errors import TransientError
+from mortal_steps.errors import CorruptFileError, TransientError
+from mortal_steps.orchestration.session import Session
+from mortal_steps.system.threads import in_thread
+from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
 
+Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
 T = TypeVar("T")
 
 REPLAYED = "replayed"
 """Tag of a task run whose answer already existed when it was called, for example after a resume."""
 RETRIES = 3
 RETRY_DELAYS_S = [1.0, 5.0, 15.0]
+
+
+def shape_of(*kinds: type) -> str:
+    """Digest of the names of the fields of dataclasses."""
+    names = [[kind.__name__, *(field.name for field in fields(kind))] for kind in kinds]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]
+
+
+SHAPE = shape_of(BatchRef, GenerationRef, RewardRef, FileRef, StageTiming)
+"""Digest of the fields of what is cached. A result is a pickle, and a pickle leaves fields unset
+that are newer than it is. Under another key it is not found, and the worker answers from the store
+instead."""
 
 
 def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
@@ -38,7 +61,40 @@ DURABLE: dict[str, Any] = {
     "cache_result_in_memory": False,
     "cache_policy": NO_CACHE,
 }
-"""Options of every stage's task. Each stage is idempotent by itself."""
+"""Options of every stage's task. The actor's stages are idempotent by themselves."""
+
+
+def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
+    """`DURABLE`, with the result kept under `stage` and under what `identify` makes of the
+    inputs.
+
+    The task run is tagged here, because the function of a task is not called whose result is in the
+    cache.
+    """
+
+    def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
+        session: Session = inputs["session"]
+        rest = {name: value for name, value in inputs.items() if name != "session"}
+        shard = rest.get("shard", 0)
+        tag_stage(stage, replayed=session.is_committed(stage, rest["step"], shard))
+        return f"{session.run.info.uid}/{stage}-{SHAPE}/{identify(**rest)}"
+
+    cached = {"persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
+    return {**DURABLE, **cached}
+
+
+async def committed(
+    task: Task[..., Coroutine[Any, Any, Reference]], session: Session, **inputs: Any
+) -> Reference:
+    """The task's result. If it came from the cache and its file is missing from the store or has
+    changed, it is made again."""
+    reference: Reference = await task(session=session, **inputs)
+    try:
+        await in_thread(partial(session.store.check_record, reference.file))
+    except CorruptFileError as error:
+        get_run_logger().warning("made again: %s", error)
+        reference = await task.with_options(refresh_cache=True)(session=session, **inputs)
+    return reference
 
 
 def opaque(value: T) -> T:
@@ -69,22 +125,3 @@ def _add_tags(*tags: str) -> None:
     context = TaskRunContext.get()
     assert context is not None, "a stage's task is called in a task run"
     context.task_run.tags = list(dict.fromkeys([*context.task_run.tags, *tags]))
-
-
-def forget_results() -> None:
-    """Drop Prefect's notes on which task run made which result, for results that are no longer in
-    use.
-
-    Prefect keeps the state of every result and of each of its fields until the flow run ends, about
-    4 KB per task run, in order to link task runs to those whose results they use.
-    """
-    context = FlowRunContext.get()
-    if context is None:
-        return
-    links = context.run_results
-    for key in [key for key, (_, _, ref) in links.items() if ref is None or ref() is None]:
-        del links[key]
-    # The same with what task runs have made of Prefect's assets, of which no stage has any.
-    assets = context.task_run_assets
-    for task_run_id in [task_run_id for task_run_id, made in assets.items() if not made]:
-        del assets[task_run_id]

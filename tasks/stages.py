@@ -1,4 +1,4 @@
-"""The stages of a run as Prefect's tasks: retried, named, shown."""
+"""The stages of a run as Prefect's tasks: retried, cached, named, shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from mortal_steps.types import (
     StepResult,
     WeightsRef,
 )
-from mortal_tasks.durability import DURABLE, forget_results, opaque, tag_stage, tag_worker
+from mortal_tasks.durability import DURABLE, cached_by, committed, opaque, tag_stage, tag_worker
+from mortal_tasks.results import drop_results, forget_results
 from mortal_tasks.segments import Segments
 
 
@@ -43,25 +44,38 @@ async def start_workers(session: Session, step: int) -> ActorReady:
     return await session.start_workers(step)
 
 
-@task(name="get_batch", task_run_name="get_batch/{step}", **DURABLE)
+@task(
+    name="get_batch",
+    task_run_name="get_batch/{step}",
+    **cached_by("get_batch", lambda step: f"{step}"),
+)
 async def get_batch(session: Session, step: int) -> BatchRef:
-    tag_stage("get_batch", replayed=session.is_committed("get_batch", step))
     return await in_thread(partial(session.get_batch, step))
 
 
-@task(name="generate", task_run_name="generate/{step}/{shard}", **DURABLE)
+@task(
+    name="generate",
+    task_run_name="generate/{step}/{shard}",
+    **cached_by(
+        "generate", lambda step, shard, batch, weights: f"{step}-{shard}-v{weights.version}"
+    ),
+)
 async def generate(
     session: Session, step: int, shard: int, batch: BatchRef, weights: WeightsRef
 ) -> GenerationRef:
-    tag_stage("generate", replayed=session.is_committed("generate", step, shard))
     generated = await session.generate(batch, shard, weights)
     tag_worker()
     return generated
 
 
-@task(name="reward", task_run_name="reward/{step}/{shard}", **DURABLE)
+@task(
+    name="reward",
+    task_run_name="reward/{step}/{shard}",
+    **cached_by(
+        "reward", lambda step, shard, generation: f"{step}-{shard}-{generation.file.sha256}"
+    ),
+)
 async def reward(session: Session, step: int, shard: int, generation: GenerationRef) -> RewardRef:
-    tag_stage("reward", replayed=session.is_committed("reward", step, shard))
     scored = await session.reward(generation)
     tag_worker()
     return scored
@@ -119,17 +133,30 @@ class PrefectStages(Stages):
 
     async def get_batch(self, session: Session, step: int) -> BatchRef:
         async with self._segments.at(step):
-            return await get_batch(session, step)
+            return await committed(get_batch, session, step=step)
 
     async def generate(
         self, session: Session, batch: BatchRef, shard: int, weights: WeightsRef
     ) -> GenerationRef:
         async with self._segments.at(batch.step):
-            return await generate(session, batch.step, shard, opaque(batch), opaque(weights))
+            return await committed(
+                generate,
+                session,
+                step=batch.step,
+                shard=shard,
+                batch=opaque(batch),
+                weights=opaque(weights),
+            )
 
     async def reward(self, session: Session, generation: GenerationRef) -> RewardRef:
         async with self._segments.at(generation.step):
-            return await reward(session, generation.step, generation.shard, opaque(generation))
+            return await committed(
+                reward,
+                session,
+                step=generation.step,
+                shard=generation.shard,
+                generation=opaque(generation),
+            )
 
     async def train_step(self, session: Session, step: int, batch: Batch) -> StepResult:
         shards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
@@ -152,6 +179,8 @@ class PrefectStages(Stages):
         return await save_final(session)
 
     def forget(self, session: Session, before: int) -> None:
-        """End the segments of these steps, and forget what Prefect has noted of their results."""
+        """Drop the results of these steps that Prefect keeps in memory and on disk, and end their
+        segments."""
         self._segments.end(before)
         forget_results()
+        drop_results(session.run.info.uid, before=before)

@@ -20,7 +20,7 @@ from shapes import build  # type: ignore[import-not-found]  # beside this script
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.data.kept import keep_problems
+from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem

@@ -69,7 +69,7 @@ def try_rollout(
 
 def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
     """Score a completion, with programs in Modal Sandboxes."""
-    from mortal.cli.trying import test_reward
+    from mortal.cli.trial import test_reward
 
     with _explained():
         test_reward(
@@ -81,7 +81,7 @@ def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
 
 def list_checkpoints(run: str | None, volume: str) -> None:
     """List the checkpoints on the Volume."""
-    from mortal.cli.looking import list_checkpoints as command
+    from mortal.cli.show import list_checkpoints as command
 
     with _explained():
         command(run, volume=volume)

@@ -97,7 +97,10 @@ def server_home() -> Path:
 
 def client_environment(server: Server) -> dict[str, str]:
     """Environment variables for a flow that reports to our own `server`."""
-    environment = {"PREFECT_API_URL": server.api_url}
+    environment = {
+        "PREFECT_API_URL": server.api_url,
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(server_home() / "results"),
+    }
     password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
     if password:  # the server uses the same variable
         environment["PREFECT_API_AUTH_STRING"] = password

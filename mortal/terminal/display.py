@@ -147,7 +147,7 @@ def _rewards(run: RunSummary) -> str:
     """Of training; the two ends of a run that is too short for both are not told apart."""
     trend = run.reward_trend
     if trend is None:
-        return f"{number(run.reward_last20)}  (training, {counted(run.step, 'step')})"
+        return f"{number(run.reward)}  (training, {counted(run.step, 'step')})"
     means = f"{number(trend['first'])} -> {number(trend['last'])}"
     return f"{means}  (training, first {counted(trend['steps'], 'step')} -> last {trend['steps']})"
 

@@ -13,8 +13,7 @@ from rich.text import Text
 
 from mortal.terminal.console import console, in_columns, print_columns
 from mortal_steps.report.printable import printable
-from mortal_steps.report.standing import RunStanding
-from mortal_steps.report.summary import RunSummary
+from mortal_steps.report.status import RunStatus
 from mortal_steps.report.units import clock, duration, number
 
 HEADING = ("run", "status", "step", "age", "took", "reward", "held-out")
@@ -26,7 +25,7 @@ LOOK_THERE_EVERY_S = 10.0
 FEWEST_SHOWN = 3
 
 
-def print_runs(summaries: Sequence[RunSummary]) -> None:
+def print_runs(statuses: Sequence[RunStatus]) -> None:
     """Print one line per run; no id is ever cut, however narrow the terminal is."""
     rows = [
         (
@@ -35,18 +34,18 @@ def print_runs(summaries: Sequence[RunSummary]) -> None:
             f"{run.step}/{run.max_steps}",
             duration(time.time() - run.created_at),
             duration(run.updated_at - run.created_at),
-            number(run.reward_last20),
-            number(run.eval.get("reward")),
+            number(run.reward),
+            number(run.held_out),
         )
-        for run in summaries
+        for run in statuses
     ]
     print_columns([HEADING, *rows])
 
 
-def print_checkpoints(summaries: Sequence[RunSummary], *, as_json: bool) -> None:
+def print_checkpoints(statuses: Sequence[RunStatus], *, as_json: bool) -> None:
     """Print the checkpoints of each run, oldest first."""
     found = [
-        (run.run_id, step, step == run.best_step) for run in summaries for step in run.checkpoints
+        (run.run_id, step, step == run.best_step) for run in statuses for step in run.checkpoints
     ]
     if as_json:
         rows = [dict(zip(CHECKPOINT_HEADING, row, strict=True)) for row in found]
@@ -58,12 +57,12 @@ def print_checkpoints(summaries: Sequence[RunSummary], *, as_json: bool) -> None
         typer.echo("no checkpoints", err=True)
 
 
-def print_standings(standings: Sequence[RunStanding]) -> None:
-    """Print how the runs stand."""
-    console.print(_picture(standings, most=None))
+def print_statuses(statuses: Sequence[RunStatus]) -> None:
+    """Print the status of each run."""
+    console.print(_picture(statuses, most=None))
 
 
-def watch(look: Callable[[], Sequence[RunStanding]], every_s: float = LOOK_EVERY_S) -> None:
+def watch(look: Callable[[], Sequence[RunStatus]], every_s: float = LOOK_EVERY_S) -> None:
     """Look again and again until Ctrl-C."""
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -76,22 +75,22 @@ def watch(look: Callable[[], Sequence[RunStanding]], every_s: float = LOOK_EVERY
         return
 
 
-def _picture(standings: Sequence[RunStanding], *, most: int | None) -> Text:
+def _picture(statuses: Sequence[RunStatus], *, most: int | None) -> Text:
     """Return a line for each run, and one below it that says what it waits for; `most` lines."""
-    if not standings:
+    if not statuses:
         return Text("no runs here yet")
-    heading, *lines = in_columns([STATUS_HEADING, *map(_cells, standings)])
+    heading, *lines = in_columns([STATUS_HEADING, *map(_cells, statuses)])
     shown = [(heading, "bold")]
-    for number_of_run, (run, line) in enumerate(zip(standings, lines, strict=True)):
+    for number_of_run, (run, line) in enumerate(zip(statuses, lines, strict=True)):
         of_run = [(line, ""), *([(f"    {run.waits_for}", "dim")] if run.waits_for else [])]
         if most is not None and len(shown) + len(of_run) > most:
-            shown.append((f"{len(standings) - number_of_run} more: mortal runs", "dim"))
+            shown.append((f"{len(statuses) - number_of_run} more: mortal runs", "dim"))
             break
         shown.extend(of_run)
     return Text("\n").join(Text(printable(line), style=style) for line, style in shown)
 
 
-def _cells(run: RunStanding) -> tuple[str, ...]:
+def _cells(run: RunStatus) -> tuple[str, ...]:
     return (
         run.run_id,
         run.status,

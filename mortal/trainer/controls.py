@@ -13,7 +13,7 @@ from mortal.trainer.owner import Request, perform
 from mortal.trainer.result import TrainingResult
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.report.standing import RunStanding, standing
+from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 
 if TYPE_CHECKING:
@@ -123,11 +123,11 @@ class RunControls:
         message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
         return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
 
-    def status(self) -> RunStanding:
+    def status(self) -> RunStatus:
         """Return the present state of the run: its step, its reward, and what it is waiting for. If
         the run is driven on this machine, also its pace and ETA."""
         run = self._run()
-        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
+        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else status_of(run)
 
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
         """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits

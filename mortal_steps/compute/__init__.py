@@ -7,5 +7,6 @@ local, local_container        processes on this machine, as their owner sees the
 container                     the inside of such a process
 forkserver                    workers forked from a process that has imported what they need
 devices, placement            GPUs of this machine, and which worker is on which
+memory                        how much memory training takes
 modal                         containers on Modal
 """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from mortal_steps.config.field_metadata import Decides
-from mortal_steps.config.reward_forms import checked
+from mortal_steps.config.rewards import Functions
 from mortal_steps.config.section import Section
 
 
@@ -21,18 +21,13 @@ class EvaluationConfig(Section):
     """Also evaluate before the first step, unless there are no evaluations."""
     temperature: float = Field(0.0, ge=0)
     """Sampling temperature of evaluations; 0 decodes greedily."""
-    functions: tuple[str, ...] | None = None
+    functions: Functions | None = None
     """Reward functions that score evaluations, each with weight 1; `mortal promote` compares models
     by them, too. Default: those of `[rewards]`."""
-
-    @field_validator("functions", mode="before")
-    @classmethod
-    def _one_is_a_list_of_one(cls, functions: Any) -> Any:
-        return (functions,) if isinstance(functions, str) else functions
 
     @field_validator("functions")
     @classmethod
     def _some_function_scores(cls, functions: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if functions == ():
             raise ValueError("names no function; leave it out to score as in training")
-        return functions and checked(functions)
+        return functions

@@ -112,6 +112,9 @@ def identity_of(
         if isinstance(value, BaseModel):
             if inner := identity_of(value, dumped[name], defaults=defaults):
                 found[name] = inner
+        elif value and isinstance(value, tuple) and isinstance(value[0], BaseModel):
+            pairs = zip(value, dumped[name], strict=True)
+            found[name] = [identity_of(one, its, defaults=defaults) for one, its in pairs]
         # Each kind has its own `type` as the default, so that alone tells kinds apart.
         elif defaults or name == "type" or value != field.get_default(call_default_factory=True):
             found[name] = dumped[name]

@@ -24,7 +24,7 @@ from mortal_steps.config.field_metadata import (
     identity_of,
     trl_options_decided,
 )
-from mortal_steps.config.logging import AlertsConfig, LoggingConfig
+from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import (
@@ -84,7 +84,6 @@ class RunConfig(Section):
     retention: Annotated[RetentionConfig, NO_NUMBERS] = RetentionConfig()
     compute: ComputeConfig = ComputeConfig()
     logging: Annotated[LoggingConfig, NO_NUMBERS] = LoggingConfig()
-    alerts: Annotated[AlertsConfig, NO_NUMBERS] = AlertsConfig()
 
     @model_validator(mode="after")
     def _options_of_trl_have_one_place(self) -> Self:
@@ -323,10 +322,9 @@ class RunConfig(Section):
         """Return what decides the run's numbers: the keys that affect anything; without
         `defaults`, those that have another value."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
-        rewards = self.rewards.shortened()
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
-        changes = {"rollout": rollout, "rewards": rewards, "training": training}
+        changes = {"rollout": rollout, "training": training}
         if self.evaluation.eval_steps is None and not self.data.holds_out:
             changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mortal_steps.compute.base import Role
+from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.data.values import TEXT_ALONE
@@ -21,9 +22,21 @@ from mortal_steps.models.local_folder import (
     read_context,
     takes_pictures,
 )
+from mortal_steps.models.shape import count_parameters
 from mortal_steps.orchestration.resolve_defaults import lacks, rollout_interpreter
+from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
 
+TRAINS_ON_SEVERAL = (
+    "ACCELERATE_USE_DEEPSPEED",
+    "ACCELERATE_USE_FSDP",
+    "ACCELERATE_USE_MEGATRON_LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG",
+)
+"""What `accelerate launch` sets for a configuration of its own."""
+MORE_VERSIONS = 3
+"""Versions in shared memory at a time beside one for each step of staleness: those before and after
+the step that was taken last, and the one that is written."""
 PICTURES = ("image", "images")
 """Columns in which TRL looks for pictures."""
 
@@ -42,6 +55,13 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> None:
             "job, as torchrun starts them, and torch would wait for the others; MORTAL trains in "
             "one process. Call it once, without torchrun, and unset WORLD_SIZE, RANK and LOCAL_RANK"
         )
+    for name in TRAINS_ON_SEVERAL:
+        if environment.get(name, "").lower() in ("1", "true", "yes", "on"):
+            raise ConfigError(
+                f"{name} = {environment[name]!r}, as `accelerate launch` sets it, asks accelerate "
+                "to train on several GPUs; MORTAL trains on one. Call it without accelerate, and "
+                f"unset {name}"
+            )
 
 
 def check_runs_dir(runs_dir: Path) -> None:
@@ -87,6 +107,27 @@ def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
                 f"data.source = {source!r} has a column {name!r}, in which TRL looks for pictures, "
                 f"and {TEXT_ALONE}; rename or remove the column to train without it"
             )
+
+
+def check_room_for_weights(rollout: RolloutConfig, model: ModelConfig, *, adapter: bool) -> None:
+    """Raise `ConfigError` if `rollout.weight_sync` is `direct` and shared memory is missing or too
+    small for `model`, as it is sampled, or its adapter.
+
+    The size of a model is only known if it is a local folder. For other models, the actor checks
+    this before step 0.
+    """
+    if rollout.shares_weights:
+        published = 0 if adapter else _published_bytes(model)  # an adapter is a small file
+        check_shared_memory((rollout.staleness + MORE_VERSIONS) * published)
+
+
+def _published_bytes(model: ModelConfig) -> int:
+    if model.new is not None or is_hub_model(model):
+        return 0
+    folder = Path(model.name_or_path)
+    if model.dtype == "auto":
+        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return count_parameters(folder) * BYTES[model.dtype]
 
 
 def check_interpreters(

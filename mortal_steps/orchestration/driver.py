@@ -13,11 +13,11 @@ from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
-from mortal_steps.orchestration.room_on_gpus import placement_in_words
+from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
-from mortal_steps.report.milestones import note_begun, note_ended_early, note_finished
+from mortal_steps.report.events import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.sources.record import note_sources
 from mortal_steps.runs.identity import python_of_samplers

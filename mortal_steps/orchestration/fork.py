@@ -17,7 +17,7 @@ from mortal_steps.config.data import made_rows
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.config.loader import load_stored_config, parse_config
 from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight

@@ -26,7 +26,7 @@ from mortal_steps.orchestration.resolve_defaults import resolve_defaults, with_o
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.registry.registry import PRODUCTION
 from mortal_steps.registry.versions import FOLDER
-from mortal_steps.report.watch import note_warnings
+from mortal_steps.report.alerts import note_warnings
 from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
@@ -82,8 +82,8 @@ def open_run(
 def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
     """Do what `open_run` does for a new run, up to making it: settle its defaults and check it.
 
-    `show` is called with a line on each GPU: which workers it has, and what memory they take.
-    Raises what `open_run` raises, and `StoreError` for a run that exists.
+    `show` is called with the lines of the forecast: which worker is where, and what memory each
+    card needs. Raises what `open_run` raises, and `StoreError` for a run that exists.
     """
     root = _checked_root(config)
     if (root / IDENTITY_FILE).exists():

@@ -19,7 +19,7 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.config.reward_forms import FORMS
+from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_source import declared, needed_roles
@@ -29,13 +29,14 @@ from mortal_steps.orchestration.checks import (
     check_interpreters,
     check_model,
     check_pictures,
+    check_room_for_weights,
     check_runs_dir,
 )
-from mortal_steps.orchestration.room_on_gpus import check_room
+from mortal_steps.orchestration.forecast import forecast
+from mortal_steps.orchestration.forecast_lines import report_forecast
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.prompt_lengths import keep_fitting
-from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
@@ -75,8 +76,9 @@ def check(
     """Check a resolved configuration, and return the problems of the run.
 
     The problems are read from their source unless they are given. `say` is called with a line on
-    every check that may take a while, and `show` with a line on each GPU. What TRL warns of is
-    logged, and added to `warned`. Raises the `MortalError` that names what is wrong.
+    every check that may take a while, and `show` with the lines of the forecast. What TRL warns of
+    is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
+    the `MortalError` that names what is wrong.
     """
     say, beside = say or _say_nothing, beside or Beside()
     warned = [] if warned is None else warned
@@ -101,8 +103,9 @@ def check(
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
         check_adapter(config.rollout, config.training, config.only_merged)
-        if config.rollout.shares_weights:
-            check_shared_memory()
+        check_room_for_weights(
+            config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
+        )
     check_devices(config, samples="rollout" in roles)
     if "reward" in roles:
         say(
@@ -113,8 +116,8 @@ def check(
         check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
-    found = check_training(config, train, held_out, warned, sampled)
-    check_room(config, samples="rollout" in roles, show=show or _say_nothing)
+    found, longest = check_training(config, train, held_out, warned, sampled)
+    warned += report_forecast(forecast(config, longest, samples="rollout" in roles), show)
     return found
 
 
@@ -182,7 +185,7 @@ def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
     on_gpus = [term for term in terms if term.needs_gpu]
     if on_gpus and config.compute.modal.reward_gpu is None:
         raise ConfigError(
-            f"[[rewards.terms]]: {on_gpus[0].called} computes on a GPU, and the container for "
+            f"[[rewards.terms]]: {on_gpus[0].full_name} computes on a GPU, and the container for "
             "rewards has none; set compute.modal.reward_gpu, for example to 'L4'"
         )
     here = tuple(term for term in terms if term not in on_gpus)
@@ -209,10 +212,10 @@ def check_training(
     held_out: Sequence[Problem],
     warned: list[str],
     sampled: int,
-) -> Problems:
+) -> tuple[Problems, int | None]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
-    whose prompts fit the model (`data.on_long`) beside `sampled` tokens. Its warnings are added to
-    `warned`."""
+    whose prompts fit the model (`data.on_long`) beside `sampled` tokens, and the tokens of the
+    longest. Its warnings are added to `warned`."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
@@ -233,8 +236,9 @@ def check_training(
             "before the first step",
             config.model.name_or_path,
         )
-        return train, held_out
-    return keep_fitting(config.data, train, held_out, lengths)
+        return (train, held_out), None
+    fitting = keep_fitting(config.data, train, held_out, lengths)
+    return fitting, min(lengths.longest, max(1, lengths.fits))
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:

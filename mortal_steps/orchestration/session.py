@@ -17,14 +17,14 @@ from typing import TypeVar
 from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
 from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
-from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     ActorReady,
     Batch,

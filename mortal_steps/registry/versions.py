@@ -9,7 +9,7 @@ from pathlib import Path
 from mortal_steps.errors import NewerFormatError, StoreError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_verified
-from mortal_steps.types.paths import Below
+from mortal_steps.types.references import Below
 
 FOLDER = "versions"
 

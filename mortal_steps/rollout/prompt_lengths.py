@@ -45,6 +45,11 @@ class PromptLengths:
     fits: int = 0
     """Prompts of up to this many tokens fit."""
 
+    @property
+    def longest(self) -> int:
+        """Number of tokens of the longest prompt."""
+        return max(self.tokens, default=0)
+
 
 def measure_prompts(
     prompts: Iterable[Prompt],

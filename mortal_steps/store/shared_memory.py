@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,12 +61,19 @@ def folders() -> Iterator[tuple[Path, Path]]:
                 yield folder, Path(os.fsdecode((folder / RUN_FILE).read_bytes()))
 
 
-def check_shared_memory() -> None:
-    """Raise `ConfigError` unless this machine has shared memory."""
+def check_shared_memory(needed: int = 0) -> None:
+    """Raise `ConfigError` unless this machine has shared memory with so many free bytes."""
     if not os.access(SHARED_MEMORY, os.W_OK):
         raise ConfigError(
             f"rollout.weight_sync = 'direct' needs shared memory, and {SHARED_MEMORY} is not there "
             f"or not writable; mount a tmpfs there, {REMEDY}"
+        )
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free < needed:
+        raise ConfigError(
+            f"rollout.weight_sync = 'direct' needs {needed:,} bytes in {SHARED_MEMORY}, which has "
+            f"{free:,} free. Enlarge it (docker run --shm-size, or mount -o remount,size=...), "
+            f"{REMEDY}"
         )
 
 

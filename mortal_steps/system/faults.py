@@ -39,7 +39,8 @@ NO_MEMORY = (
     "bit depends on these. Training takes less with more micro-batches, which round otherwise and "
     "are for a fork: `mortal fork RUN --set KEY=VALUE` with a larger "
     "training.gradient_accumulation_steps, a lower training.max_completion_length or a lower "
-    "rollout.engine_options.gpu_memory_utilization"
+    "rollout.engine_options.gpu_memory_utilization. `mortal train CONFIG --dry-run` shows what "
+    "each card needs"
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 from mortal_steps.config import NewModelConfig, RunConfig
 from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -24,7 +24,7 @@ from mortal_steps.errors import (
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.policy.starting_model.new_model import build_model
-from mortal_steps.report.watch import note_warnings
+from mortal_steps.report.alerts import note_warnings
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import find_run
@@ -34,6 +34,7 @@ from tests.support.project import write_project
 
 SURROUNDINGS = {
     "WORLD_SIZE": ("2", "WORLD_SIZE = '2' .* one of several .* unset WORLD_SIZE, RANK"),
+    "ACCELERATE_USE_FSDP": ("true", "ACCELERATE_USE_FSDP = 'true'.* unset ACCELERATE_USE_FSDP"),
 }
 
 BAD_REWARDS = """

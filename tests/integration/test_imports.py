@@ -19,7 +19,7 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "modal", *TRACKERS, "matplotlib
         ("mortal_steps.store", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.compute.local", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.data", (*HEAVY, "prefect", "datasets")),
-        ("mortal_steps.rewards.host_handler", (*HEAVY, "prefect", "numpy", "mortal_steps.config")),
+        ("mortal_steps.rewards.host_handler", (*HEAVY, "prefect", "numpy")),
         ("mortal_steps.rewards.worker", (*HEAVY, "prefect", "datasets", "reasoning_gym")),
         ("mortal.rewards.functions", (*HEAVY, "prefect", "datasets", "reasoning_gym", "sympy")),
         ("mortal_steps.rewards.functions", (*HEAVY, "reasoning_gym")),

@@ -301,7 +301,8 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
-    monkeypatch.setenv("PREFECT_API_URL", "")  # which answering sets
+    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
+        monkeypatch.setenv(set_by_answering, "")
     with begun_server(0, any_port=True, keep=False, say=print) as begun:
 
         def killed():
@@ -316,7 +317,8 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
 
 def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp_path, monkeypatch):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("PREFECT_API_URL", "")  # which answering sets
+    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
+        monkeypatch.setenv(set_by_answering, "")
     said = []
     with own_server(0, any_port=True, keep=False, say=said.append):
         server = living_server(server_home()).process

@@ -2,18 +2,34 @@
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.forecast import forecast
+from mortal_steps.orchestration.forecast_lines import lines_of
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-from mortal_steps.orchestration.room_on_gpus import check_room
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
 SMALL, LARGE = "Qwen2.5-0.5B-Instruct", "Qwen2.5-7B-Instruct"
+PROMPT = 150
+"""Tokens of the longest prompt."""
 RTX, A100 = ("NVIDIA GeForce RTX 4090", 23.5), ("NVIDIA A100-SXM4-80GB", 79.2)
 ON_MODAL = {"backend": "modal", "modal": {"actor": "A100-80GB", "rollout": "A10G"}}
 
 SETUPS = {
     "One GPU with 24 GB": (several(1, *RTX), {}),
+    "One GPU with 80 GB": (several(1, *A100), {}),
     "Two GPUs with 24 GB": (several(2, *RTX), {}),
+    "Eight GPUs with 80 GB": (
+        several(8, "NVIDIA H100 80GB HBM3", 79.2),
+        {"training": {"batch_size": 32, "num_generations": 8}},
+    ),
     "An A100 and two A10G on Modal": ([], {"compute": ON_MODAL}),
+    "7B with LoRA on one GPU with 80 GB": (
+        several(1, *A100),
+        {"model": {"name_or_path": LARGE, "dtype": "bfloat16"}, "training": {"use_lora": True}},
+    ),
+    "Long completions on 24 GB": (
+        several(1, *RTX),
+        {"training": {"max_completion_length": 4096}},
+    ),
     "7B without LoRA on one GPU with 80 GB": (
         several(1, *A100),
         {"model": {"name_or_path": LARGE}},
@@ -29,9 +45,7 @@ def shown(name, monkeypatch):
     monkeypatch.chdir(SHAPES)  # the folders of the models
     values = {"model": {"name_or_path": SMALL}, "rollout": {"engine": "vllm"}} | changes
     config = resolve_defaults(RunConfig.model_validate(values))
-    lines: list[str] = []
     try:
-        check_room(config, show=lines.append)
+        return "".join(f"{line}\n" for line in lines_of(forecast(config, PROMPT)))
     except ConfigError as error:
-        lines.append(f"error: {error}")
-    return "".join(f"{line}\n" for line in lines)
+        return f"error: {error}\n"

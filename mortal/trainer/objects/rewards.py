@@ -14,12 +14,10 @@ from mortal.rewards import functions
 from mortal.trainer.objects.environments import kind_of
 from mortal.trainer.objects.models import saved, tokenizer_of
 from mortal.trainer.objects.place import place_of
-from mortal_steps.config.reward_forms import in_full
-from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.config.rewards import RewardTerm, in_full
 from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.rewards.environments import RewardEnvironment
-from mortal_steps.rewards.kinds.function import FunctionTerm
-from mortal_steps.rewards.kinds.pickled import PickledTerm
+from mortal_steps.rewards.kinds.users_code import FunctionTerm, PickledTerm
 from mortal_steps.rewards.pickles.files import write_pickle
 from mortal_steps.rewards.pickles.object_digest import digest_of, is_imported
 from mortal_steps.rewards.users_code.project import find_in, is_protected

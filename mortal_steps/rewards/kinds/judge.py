@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,8 @@ class JudgePrices(Section):
 
 class JudgeTerm(RewardTerm, extra="forbid"):
     """The score that a model gives, behind any OpenAI-compatible API."""
+
+    type: Literal["judge"] = "judge"
 
     model: str = Field(min_length=1)
     score_range: tuple[float, float] = (0.0, 10.0)
@@ -55,18 +57,7 @@ class JudgeTerm(RewardTerm, extra="forbid"):
         return self
 
     @property
-    def called(self) -> str:
-        """See `RewardTerm.called`."""
-        return ENVIRONMENT
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (ENVIRONMENT,)
-
-    @property
     def sends(self) -> str | None:
-        """See `RewardTerm.sends`."""
         if self.api_key_env is None:
             return None
         return f"api_key_env = {self.api_key_env!r} for {self.base_url}"

@@ -28,24 +28,17 @@ class Length(RewardTerm, extra="forbid"):
     unit: Literal["tokens", "characters"] = "tokens"
     """What is counted."""
     at_most: bool = False
-    """Whether what is shorter than the wanted length gets 1, too."""
-
-    @property
-    def counts_tokens(self) -> bool:
-        """See `RewardTerm.counts_tokens`."""
-        return self.unit == "tokens"
+    """Give 1 to what is shorter than the wanted length, too."""
 
     def load(self) -> Callable[..., list[float]]:
-        """The reward function. It raises `DatasetRowError` for a row without a length."""
+        """Return the reward function. It raises `DatasetRowError` for a row without a length."""
 
-        def near_length(
-            completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-        ) -> list[float]:
-            """0 to 1, by the length."""
-            lengths = [
-                len(tokens) if self.unit == "tokens" else len(text_of(completion))
-                for completion, tokens in zip(completions, completion_ids, strict=True)
-            ]
+        def near_length(completions: Sequence[Any], **columns: Any) -> list[float]:
+            """Return 0 to 1, by the length."""
+            if self.unit == "tokens":
+                lengths = list(map(len, column(columns, "completion_ids", reward="length")))
+            else:
+                lengths = [len(text_of(completion)) for completion in completions]
             targets = self._targets(columns, len(lengths))
             return [
                 self._score(length - target)

@@ -16,8 +16,6 @@ from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
 
-CODE = "mortal_steps.rewards.reward_model.scoring:RewardModel"
-
 
 class ModelTerm(RewardTerm, extra="forbid"):
     """The score of a model with a sequence-classification head of one label."""
@@ -61,37 +59,19 @@ class ModelTerm(RewardTerm, extra="forbid"):
         return ModelConfig(name_or_path=self.model, revision=self.revision)
 
     @property
-    def called(self) -> str:
-        """See `RewardTerm.called`."""
+    def full_name(self) -> str:
         return self.model
 
     @property
-    def called_in_short(self) -> str:
-        """See `RewardTerm.called_in_short`; the same name as in TRL."""
-        return Path(self.model).name or self.model
-
-    @property
-    def short(self) -> str | None:
-        """See `RewardTerm.short`."""
-        written = {"type", "weight", "model", "revision"}
-        alone = ModelTerm(model=self.model).model_dump(exclude=written)
-        if self.model_dump(exclude=written) != alone:
-            return None
-        return f"{self.model}@{self.revision}" if self.revision else self.model
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (CODE,)
+    def short_name(self) -> str:
+        return Path(self.model).name or self.model  # as in TRL
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """See `RewardTerm.folders`."""
         return (self.model, self.tokenizer) if self.tokenizer else (self.model,)
 
     @property
     def needs_gpu(self) -> bool:
-        """See `RewardTerm.needs_gpu`."""
         return self.device.startswith("cuda")
 
     def with_template(self, options: dict[str, Any]) -> ModelTerm:

@@ -31,11 +31,6 @@ class Overlong(RewardTerm, extra="forbid"):
             )
         return self
 
-    @property
-    def counts_tokens(self) -> bool:
-        """See `RewardTerm.counts_tokens`."""
-        return True
-
     def load(self) -> Callable[..., list[float]]:
         """The reward function."""
 

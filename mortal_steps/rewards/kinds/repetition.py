@@ -13,6 +13,7 @@ from pydantic import Field
 
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.columns import column
 
 
 class Repetition(RewardTerm, extra="forbid"):
@@ -26,20 +27,13 @@ class Repetition(RewardTerm, extra="forbid"):
     unit: Literal["tokens", "words"] = "tokens"
     """What an n-gram consists of; words are parted by white space, and case does not count."""
 
-    @property
-    def counts_tokens(self) -> bool:
-        """See `RewardTerm.counts_tokens`."""
-        return self.unit == "tokens"
-
     def load(self) -> Callable[..., list[float]]:
         """The reward function."""
 
-        def repetition(
-            completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-        ) -> list[float]:
-            """`penalty` to 0; 0 for what is shorter than an n-gram."""
-            units: list[Sequence[Hashable]] = (
-                list(completion_ids)
+        def repetition(completions: Sequence[Any], **columns: Any) -> list[float]:
+            """Return `penalty` to 0; 0 for what is shorter than an n-gram."""
+            units: Sequence[Sequence[Hashable]] = (
+                column(columns, "completion_ids", reward="repetition")
                 if self.unit == "tokens"
                 else [text_of(completion).lower().split() for completion in completions]
             )

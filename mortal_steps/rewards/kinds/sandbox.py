@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from mortal_steps.config.rewards import RewardTerm
@@ -15,6 +17,8 @@ ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvi
 class SandboxTerm(RewardTerm, extra="forbid"):
     """1 for a program that passes all test cases of its problem, else 0."""
 
+    type: Literal["sandbox"] = "sandbox"
+
     partial_credit: bool = False
     """The share of the test cases that it passes, instead."""
     column: str | None = None
@@ -26,11 +30,6 @@ class SandboxTerm(RewardTerm, extra="forbid"):
     """CPU time of a program with all of its test cases, in seconds; those after that count as
     failed. Default: ten times `timeout`."""
     memory_mb: int = Field(1024, gt=0)
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (ENVIRONMENT,)
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Enough for completions that all take as long as they may, on one lane: their own limits

@@ -38,6 +38,7 @@ def test_a_dry_run_checks_and_tells_and_makes_no_run(mortal, project):
     assert code == 0, errors
     assert "placement  actor on the CPU, " in output
     assert "(training.gradient_accumulation_steps = 1)" in output
+    assert "sampling   transformers in float32" in output
     assert not [path for path in (project / "runs").iterdir() if path.name == "tried"]
     code, _, errors = mortal("train", "tiny.toml", "--dry-run", "--set", "training.trl.beta=2")
     assert code == 1 and "training.trl.beta" in errors

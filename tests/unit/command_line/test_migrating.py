@@ -23,7 +23,6 @@ from mortal_steps.config.flagged import flagged_config
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
-from mortal_steps.rewards.calling.dispatch import is_async
 
 PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
 MAKEFILE = PAGE.parents[1] / "Makefile"
@@ -178,7 +177,6 @@ def test_an_async_reward_of_mrls_stays_one():
     async def judged(completions):
         return [float(len(text)) for text in completions]
 
-    assert is_async(of_strings(judged))
     assert asyncio.run(of_strings(judged)(completions=["ab"], prompts=["x"])) == [2.0]
 
 

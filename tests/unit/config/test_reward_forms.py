@@ -1,4 +1,4 @@
-"""mortal_steps.config.reward_forms: what one string in `rewards.functions` stands for."""
+"""mortal_steps.config.rewards: what one string in `rewards.functions` stands for."""
 
 import pytest
 
@@ -51,17 +51,6 @@ def test_a_reward_model_is_called_as_its_folder_is() -> None:
     assert reward_names(one.rewards) == ("judge", "critic", "judges")
     two = RunConfig(rewards={"functions": ["org/judge", "other/judge", "rewards.py:judge"]})
     assert reward_names(two.rewards) == ("org/judge", "other/judge", "rewards.py:judge")
-
-
-def test_the_long_form_without_settings_is_the_short_one() -> None:
-    long = RewardsConfig(terms=[{"type": "model", "model": "org/judge", "revision": "v1"}])
-    short = RewardsConfig(functions=("org/judge@v1",))
-    assert (long.all_terms, long.shortened().functions) == (short.all_terms, short.functions)
-    for setting in ({"max_length": 512}, {"name": "critic"}, {"batch_size": 1}):
-        other = RewardsConfig(terms=[{"type": "model", "model": "org/judge", **setting}])
-        assert other.shortened() == other
-    strings = RewardsConfig(terms=[{"function": "a:b", "form": "strings"}])
-    assert strings.shortened() == strings
 
 
 def test_a_run_keeps_the_commits_of_its_reward_models() -> None:

@@ -15,18 +15,13 @@ def config(**rewards: Any) -> RunConfig:
 
 
 def test_how_a_function_is_called_is_part_of_a_run_and_in_how_many_processes_is_not() -> None:
-    plain = config(functions=["rewards.py:f"])
-    same = [config(terms=[FUNCTION]), config(terms=[{**FUNCTION, "processes": 1}])]
+    plain = config(terms=[FUNCTION])
+    same = [config(terms=[{**FUNCTION, "processes": 1}])]
     assert {each.fingerprint() for each in same} == {plain.fingerprint()}
     by_problem = {**FUNCTION, "calls": "problem"}
     several = [config(terms=[{**by_problem, "processes": n}]).fingerprint() for n in (1, 8)]
     (found,) = {config(terms=[by_problem]).fingerprint(), *several}
     assert found != plain.fingerprint()
-
-
-def test_terms_that_say_nothing_of_it_read_as_before_there_was_that() -> None:
-    (term,) = config(functions=["rewards.py:f"]).rewards.all_terms
-    assert set(term.model_dump()) == {"type", "weight", "name", "function", "form"}
 
 
 def test_one_call_is_in_one_process() -> None:

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
-from mortal_steps.registry.lineage import runs_in_use
-from mortal_steps.registry.registry import Registry, list_names
+from mortal_steps.registry.registry import Registry, list_names, runs_in_use
 from mortal_steps.store.files import digest_file
 from tests.support.registry import model_files
 

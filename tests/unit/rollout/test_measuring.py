@@ -64,6 +64,7 @@ def test_prompts_are_measured_as_they_are_rendered(tokenizer):
         rendered = tokenize_prompts(rows, tokenizer, {})
         for row, ids in zip(usable, rendered, strict=True):
             assert found.tokens[row] == len(ids)
+        assert found.longest == max(map(len, rendered))
 
 
 def test_prompts_without_tokens_and_templates_that_raise_are_told_apart():

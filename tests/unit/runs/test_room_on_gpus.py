@@ -4,15 +4,16 @@ import json
 
 import pytest
 
-from mortal_steps.config import ModelConfig, RunConfig, TrainingConfig
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.models.size import read_size
+from mortal_steps.models.shape import read_shape
+from mortal_steps.orchestration.forecast import forecast
+from mortal_steps.orchestration.forecast_lines import warnings_of
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-from mortal_steps.orchestration.room_on_gpus import check_room
-from tests.support.gpu_setups import LARGE, RTX, SMALL
+from tests.support.gpu_setups import LARGE, PROMPT, RTX, SMALL
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
-WITH_LORA = {"use_lora": True}
+MANY_ROWS = {"batch_size": 16, "num_generations": 4, "gradient_accumulation_steps": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -25,44 +26,114 @@ def settled(name=SMALL, **tables):
     return resolve_defaults(RunConfig.model_validate(values))
 
 
+def warnings(config):
+    return warnings_of(forecast(config, PROMPT))
+
+
+def test_settings_that_need_less_are_named(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    (warning,) = warnings(settled(training=MANY_ROWS))
+    assert warning.startswith(
+        "GPU 0, NVIDIA GeForce RTX 4090, 23.5 GiB: the longest batch may take"
+    )
+    for key in (
+        "rollout.engine_options.gpu_memory_utilization",
+        "rollout.sleep_while_training",
+        "training.gradient_accumulation_steps",
+        "training.max_completion_length",
+        "training.use_lora",
+    ):
+        assert key in warning
+    fewer = MANY_ROWS | {"gradient_accumulation_steps": 4}
+    assert not warnings(settled(training=fewer))
+
+
 def test_a_card_without_room_for_the_optimizer_is_refused(monkeypatch):
     let_there_be(monkeypatch, several(2, "NVIDIA A100-SXM4-80GB", 79.2))
-    with pytest.raises(ConfigError, match=r"GPU 0.*actor 114\.1.*training\.use_lora"):
-        check_room(settled(LARGE))
-    check_room(settled(LARGE, training=WITH_LORA))
+    with pytest.raises(ConfigError, match=r"GPU 0.*optimizer take 113\.5 GiB.*training\.use_lora"):
+        warnings(settled(LARGE))
+    lora = {"training": {"use_lora": True}}
+    assert not warnings(settled(LARGE, **lora))
 
 
-def test_an_engine_without_room_for_its_weights_is_refused(monkeypatch):
-    let_there_be(monkeypatch, several(1, *RTX))
+def test_an_engine_that_would_preempt_is_warned_of(monkeypatch):
+    let_there_be(monkeypatch, several(2, *RTX))
+    lora = {"use_lora": True, "batch_size": 32, "num_generations": 8}
     model = {"name_or_path": LARGE, "dtype": "bfloat16"}
-    with pytest.raises(ConfigError, match=r"vllm gets 7\.0 GiB .* weights take 14\.2 GiB"):
-        check_room(settled(model=model, training=WITH_LORA))
+    (warning,) = warnings(settled(model=model, training=lora))
+    assert warning.startswith("GPU 1, ") and "room for 94 of the 256 sequences" in warning
+    assert "max_num_seqs = 94" in warning
+    rollout = {"engine": "vllm", "engine_options": {"max_num_seqs": 94}}
+    assert not warnings(settled(model=model, training=lora, rollout=rollout))
 
 
-def test_a_sleeping_engine_and_gradients_take_the_memory_in_turn(monkeypatch):
-    let_there_be(monkeypatch, several(1))
-    options = {"engine": "vllm", "engine_options": {"gpu_memory_utilization": 0.7}}
-    with pytest.raises(ConfigError, match="GPU 0"):
-        check_room(settled(rollout=options))
-    check_room(settled(rollout={**options, "sleep_while_training": True}))
+def test_only_an_engine_that_preempts_is_said_to(monkeypatch):
+    let_there_be(monkeypatch, several(2, *RTX))
+    training = {"batch_size": 64, "num_generations": 8, "max_completion_length": 8192}
+    tables = {"training": training | {"use_lora": True}}
+    assert "preempts" in " ".join(warnings(settled(**tables)))
+    found = warnings(settled(**tables, rollout={"engine": "transformers"}))
+    assert found and "preempts" not in " ".join(found)
+
+
+def test_the_rows_of_an_engine_are_those_of_whole_groups(monkeypatch):
+    let_there_be(monkeypatch, several(2))
+    training = {"batch_size": 3, "num_generations": 4}
+    found = forecast(
+        settled(training=training, rollout={"engine": "transformers", "num_shards": 2}), PROMPT
+    )
+    whole = settled(
+        training=training | {"batch_size": 2}, rollout={"engine": "transformers", "num_shards": 1}
+    )
+    assert found.cards[1].engines == forecast(whole, PROMPT).cards[1].engines
+
+
+def test_an_option_in_words_is_left_to_the_engine(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    options = {"max_model_len": "8k", "max_num_seqs": "64"}
+    assert not warnings(settled(rollout={"engine": "vllm", "engine_options": options}))
 
 
 @pytest.mark.parametrize(
-    ("training", "model", "times_float32"),
+    ("optim", "share"),
     [
-        ({}, {}, 4),
-        ({"beta": 0.1}, {}, 5),
-        ({"trl": {"optim": "sgd"}}, {}, 2),
-        ({}, {"dtype": "bfloat16"}, 2),
-        (WITH_LORA, {}, 1),
-        (WITH_LORA, {"quantization": {"load_in_4bit": True}}, 1 / 8),
+        ("adamw_torch", 1),
+        ("adamw_8bit", 0.25),
+        ("adamw_torch_4bit", 0.125),
+        ("paged_adamw_32bit", 0),
+        ("lion_32bit", 0.5),
+        ("lion_8bit", 0.125),
+        ("rmsprop", 0.5),
+        ("adagrad", 0.5),
+        ("galore_adamw_8bit", 0),
+        ("lomo", 0),
+        ("sgd", 0),
     ],
 )
-def test_what_training_takes_whatever_the_batch(training, model, times_float32):
-    size = read_size(SHAPES / SMALL / "config.json")
-    model = ModelConfig.model_validate({"dtype": "float32", **model})
-    taken = size.training(model, TrainingConfig.model_validate(training))
-    assert taken == times_float32 * 4 * size.parameters
+def test_what_the_optimizer_keeps_is_counted(monkeypatch, optim, share):
+    let_there_be(monkeypatch, several(1, *RTX))
+    usual, chosen = (
+        forecast(settled(training={"trl": trl}), PROMPT).cards[0].training.optimizer
+        for trl in ({}, {"optim": optim})
+    )
+    assert chosen == usual * share
+
+
+def test_a_sleeping_engine_and_training_need_memory_in_turn(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    awake, asleep = (
+        forecast(settled(rollout={"engine": "vllm", "sleep_while_training": sleeps}), PROMPT)
+        for sleeps in (False, True)
+    )
+    assert asleep.cards[0].most < awake.cards[0].most
+
+
+def test_a_batch_that_does_not_fit_beside_an_engine_is_no_reason_to_refuse(monkeypatch):
+    let_there_be(monkeypatch, several(1))
+    training = {"batch_size": 32, "num_generations": 8, "max_completion_length": 4096}
+    config = settled(training=training, rollout={"engine": "transformers", "num_shards": 1})
+    (warning,) = warnings(config)
+    assert "the longest batch may take" in warning and "rollout.num_shards" in warning
 
 
 def large_model(folder, **changes):
@@ -72,18 +143,18 @@ def large_model(folder, **changes):
     return str(folder)
 
 
-def test_a_model_whose_size_is_a_guess_is_warned_of(monkeypatch, tmp_path, caplog):
+def test_a_model_whose_size_is_a_guess_is_warned_of(monkeypatch, tmp_path):
     let_there_be(monkeypatch, several(2, *RTX))
     with pytest.raises(ConfigError, match="GPU 0"):
-        check_room(settled(large_model(tmp_path)))
-    check_room(settled(large_model(tmp_path, model_type="phi")))
-    assert "GPU 0" in caplog.text and "a guess" in caplog.text
+        warnings(settled(large_model(tmp_path)))
+    told = warnings(settled(large_model(tmp_path, model_type="phi")))
+    assert "GPU 0" in told[0] and "This is a guess" in told[0]
 
 
 def test_embeddings_are_shared_unless_a_model_says_otherwise(tmp_path):
     def size(settings):
         (tmp_path / "config.json").write_text(json.dumps(settings))
-        return read_size(tmp_path / "config.json").parameters
+        return read_shape(tmp_path / "config.json").parameters
 
     said = json.loads((SHAPES / SMALL / "config.json").read_text())
     silent = {key: value for key, value in said.items() if key != "tie_word_embeddings"}
@@ -95,11 +166,25 @@ def test_embeddings_are_shared_unless_a_model_says_otherwise(tmp_path):
     "changes",
     [
         {"intermediate_size": [4864, 4864]},
+        {"num_experts": 4, "num_experts_per_tok": [2, 4]},
         {"num_attention_heads": 0},
         {"num_key_value_heads": "2"},
-        {"hidden_size": 896.5},
-        {"vocab_size": None},
+        {"hidden_size": 896.0},
     ],
 )
-def test_sizes_that_are_no_numbers_are_not_known(tmp_path, changes):
-    assert read_size(SHAPES.parent / large_model(tmp_path, **changes) / "config.json") is None
+def test_sizes_that_are_no_numbers_are_not_known(monkeypatch, tmp_path, changes):
+    let_there_be(monkeypatch, several(1, *RTX))
+    (warning,) = warnings(settled(large_model(tmp_path, **changes)))
+    assert "not known" in warning
+
+
+def test_a_model_of_unknown_sizes_is_warned_of(monkeypatch, tmp_path):
+    let_there_be(monkeypatch, several(1))
+    (tmp_path / "config.json").write_text('{"n_embd": 768}')
+    (warning,) = warnings(settled(str(tmp_path)))
+    assert "not known" in warning
+
+
+def test_without_a_gpu_nothing_is_estimated(monkeypatch):
+    let_there_be(monkeypatch, [])
+    assert warnings(settled(LARGE)) == ()

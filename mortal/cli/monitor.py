@@ -42,20 +42,22 @@ def status(
     machine where the flow runs.
     """
     from mortal.terminal import listing
-    from mortal_steps.report.standing import RunStanding, standings
+    from mortal_steps.report.status import RunStatus, statuses
     from mortal_steps.runs.run import list_runs
 
-    def look() -> list[RunStanding]:
+    def look() -> list[RunStatus]:
         if volume is None:
-            return standings(list_runs(runs_dir))
-        from mortal.remote.runs import standings_there
+            found = statuses(list_runs(runs_dir))
+        else:
+            from mortal.remote.runs import statuses_there
 
-        return standings_there(volume)
+            found = statuses_there(volume)
+        return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
     elif once or not sys.stdout.isatty():
-        listing.print_standings(look())
+        listing.print_statuses(look())
     else:
         listing.watch(look, listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S)
 

@@ -1,5 +1,4 @@
-"""How a run stands just now and what it waits for, read from little: for lists that are looked at
-again and again."""
+"""The status of a run, read from little: for lists that are looked at again and again."""
 
 from __future__ import annotations
 
@@ -7,24 +6,27 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mortal_steps.report.summary import REWARD_WINDOW
 from mortal_steps.runs.lease import read_lease
-from mortal_steps.runs.logs import METRICS, last_lines
+from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
+REWARD_WINDOW = 20
+"""Steps over which training rewards are averaged."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunStanding:
-    """One line of `mortal status`."""
+class RunStatus:
+    """What is known of a run without reading its logs as a whole."""
 
     run_id: str
     status: str
-    """As in `RunSummary`."""
+    """created, running, completed, failed, stopped; interrupted: running, but by no process."""
     step: int
     """Train steps done."""
     max_steps: int
+    """Train steps of the whole run."""
     reward: float | None
     """Mean training reward of the last 20 steps."""
     held_out: float | None
@@ -36,37 +38,49 @@ class RunStanding:
     waits_for: str
     """The command that it needs to go on; empty where it needs none."""
     created_at: float
-    """Seconds since the epoch."""
+    """Seconds since the epoch; a fork's own."""
     updated_at: float
-    """When it last noted where it stands."""
+    """When it last noted how far it is."""
     pid: int | None
     """The process on this machine that drives it."""
+    checkpoints: list[int]
+    best_step: int | None
+    error: str | None
+    """Why it ended early."""
 
 
-def standing(run: Run, volume: str | None = None) -> RunStanding:
+def status_of(run: Run, volume: str | None = None) -> RunStatus:
     """Read the end of the run's log, its manifest, and what its driver says of itself.
 
     `volume`: the Modal Volume that `run` is a copy from; the pace is known where the driver is.
     """
     manifest, status = run.manifest, run.status()
-    rows = last_lines(run.store.path(METRICS), REWARD_WINDOW, needs=("step", "reward"))
-    rewards = [row["reward"] for row in rows if row["reward"] is not None]
+    rows = run.metrics()[-REWARD_WINDOW:]
     pace_s = manifest.pace_s if status == "running" else None
-    left = run.info.num_steps - manifest.step
-    return RunStanding(
+    begun = run.store.path(MANIFEST_FILE).exists()
+    return RunStatus(
         run_id=run.info.run_id,
         status=status,
         step=manifest.step,
         max_steps=run.info.num_steps,
-        reward=sum(rewards) / len(rewards) if rewards else None,
+        reward=mean_reward([row["reward"] for row in rows]),
         held_out=manifest.evaluation.metrics.get("reward") if manifest.evaluation else None,
         pace_s=pace_s,
-        eta_s=None if pace_s is None else pace_s * left,
+        eta_s=None if pace_s is None else pace_s * (run.info.num_steps - manifest.step),
         waits_for=waits_for(run, status, volume),
         created_at=run.info.created_at,
-        updated_at=manifest.updated_at,
+        updated_at=manifest.updated_at if begun else run.info.created_at,
         pid=_driver(run) if status == "running" else None,
+        checkpoints=[checkpoint.step for checkpoint in manifest.checkpoints],
+        best_step=manifest.best_step,
+        error=manifest.error,
     )
+
+
+def mean_reward(values: list[float | None]) -> float | None:
+    """Return the mean over the steps that have a reward."""
+    scored = [value for value in values if value is not None]
+    return sum(scored) / len(scored) if scored else None
 
 
 def _driver(run: Run) -> int | None:
@@ -74,20 +88,15 @@ def _driver(run: Run) -> int | None:
     return lease.pid if lease and lease.is_here() and lease.holds() else None
 
 
-def standings(runs: Iterable[Run]) -> list[RunStanding]:
-    """Of those that can be read, as `in_order`; one that cannot is only warned of."""
+def statuses(runs: Iterable[Run]) -> list[RunStatus]:
+    """Return the status of each run that can be read; one that cannot is only warned of."""
     found = []
     for run in runs:
         try:
-            found.append(standing(run))
+            found.append(status_of(run))
         except OSError as error:
             logger.warning("run %s cannot be read: %s", run.info.run_id, error)
-    return in_order(found)
-
-
-def in_order(found: Iterable[RunStanding]) -> list[RunStanding]:
-    """The running ones first, then the last changed."""
-    return sorted(found, key=lambda each: (each.status != "running", -each.updated_at))
+    return found
 
 
 def waits_for(run: Run, status: str, volume: str | None = None) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mortal_steps.errors import WeightsMismatchError
+from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import summarize
-from mortal_steps.report.watch import as_argument
 from mortal_steps.runs.notices import Level, new_notice, note
 from mortal_steps.runs.run import Run
 
@@ -39,7 +39,7 @@ def note_finished(run: Run) -> None:
         "warning" if summary.learned_nothing else "news",
         summary.headline,
         step=summary.step,
-        value=summary.reward_last20,
+        value=summary.reward,
         advice=advice,
     )
     note(run, notice)

@@ -12,8 +12,8 @@ import typer
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 from mortal_steps.report.printable import printable
 
-if TYPE_CHECKING:  # help needs no summaries
-    from mortal_steps.report.summary import RunSummary
+if TYPE_CHECKING:  # help needs no runs
+    from mortal_steps.report.status import RunStatus
 
 
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
@@ -24,11 +24,11 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     """
     from mortal.terminal.listing import print_runs
 
-    summaries = _summaries(None, runs_dir, volume)
+    found = _statuses(None, runs_dir, volume)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(summary) for summary in summaries], indent=1))
-    elif summaries:
-        print_runs(summaries)
+        typer.echo(json.dumps([dataclasses.asdict(run) for run in found], indent=1))
+    elif found:
+        print_runs(found)
     else:
         typer.echo(f"no runs in {printable(str(volume or runs_dir))}", err=True)
 
@@ -72,23 +72,23 @@ def list_checkpoints(
     """
     from mortal.terminal.listing import print_checkpoints
 
-    print_checkpoints(_summaries(run_id, runs_dir, volume), as_json=as_json)
+    print_checkpoints(_statuses(run_id, runs_dir, volume), as_json=as_json)
 
 
-def _summaries(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunSummary]:
-    """Summaries of one run, or of all."""
-    from mortal_steps.report.summary import summarize, summarize_all
+def _statuses(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunStatus]:
+    """Return the status of one run, or of all."""
+    from mortal_steps.report.status import status_of, statuses
     from mortal_steps.runs.run import find_run, list_runs
 
     if run_id is not None:
         runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
-        from mortal.remote.runs import summaries_there, summary_there
+        from mortal.remote.runs import status_there, statuses_there
 
-        return summaries_there(volume) if run_id is None else [summary_there(volume, run_id)]
+        return statuses_there(volume) if run_id is None else [status_there(volume, run_id)]
     if run_id is None:
-        return summarize_all(list_runs(runs_dir))
-    return [summarize(find_run(runs_dir, run_id))]
+        return statuses(list_runs(runs_dir))
+    return [status_of(find_run(runs_dir, run_id))]
 
 
 def verify(

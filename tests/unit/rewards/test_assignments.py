@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.scoring.tracks: where rewards are called. No process is started here."""
+"""Where rewards are called. No process is started here."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.rewards.scoring.tracks import tracks_of
+from mortal_steps.rewards.scoring.assignments import assign
 
 ONE = {"function": "rewards.py:one"}
 TWO = {"function": "rewards.py:two"}
@@ -28,6 +28,6 @@ def test_functions_share_a_process_unless_they_ask_for_their_own(
     tmp_path: Path, terms: list[dict[str, Any]], expected: list[Any]
 ) -> None:
     config = RunConfig.model_validate({"rewards": {"terms": terms}})
-    tracks = tracks_of(config, tmp_path, lambda: None)
-    found = [(list(track.names), len(track.hosts), track.by_problem) for track in tracks]
+    assignments = assign(config, tmp_path, lambda: None)
+    found = [(list(each.names), len(each.hosts), each.by_problem) for each in assignments]
     assert found == expected

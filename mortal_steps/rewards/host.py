@@ -1,24 +1,17 @@
-"""What rewards ask of a host: to load reward functions, and to call them."""
+"""Reward functions in a host: a process of their own that loads them and calls them."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.hosts.process import HostLostError, HostProcess
 from mortal_steps.rewards.calling import dispatch
-from mortal_steps.rewards.calling.calls import (
-    CallArguments,
-    CallFailure,
-    CallScores,
-    Outcome,
-    Outcomes,
-)
+from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
 from mortal_steps.rewards.calling.dispatch import timed_out
 from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.sandbox.places import PlaceSettings
@@ -26,6 +19,7 @@ from mortal_steps.sandbox.places import PlaceSettings
 HANDLER = "mortal_steps.rewards.host_handler:RewardHandler"
 HAND_OVER_S = 60.0
 """How long the host may take to receive the arguments of a call."""
+MODEL_TRIES = 2
 RELEASE_S = 10.0
 """How long a host may take to give back what it holds elsewhere."""
 
@@ -58,7 +52,7 @@ class RewardHost:
         self.process = HostProcess(
             HANDLER,
             {
-                "terms": {name: term.for_host() for name, term in terms.items()},
+                "terms": dict(terms),
                 "gym_rows": gym_rows,
                 "sandbox": sandbox or PlaceSettings(),
                 "judge": judge or JudgePlace(),
@@ -66,7 +60,6 @@ class RewardHost:
             passed_on=passed_on,
             start_timeout_s=self.import_timeout_s,
         )
-        self._rounds: list[list[str]] = []
         self._sent: CallArguments | None = None
 
     def start(self) -> None:
@@ -79,9 +72,6 @@ class RewardHost:
             self._before_start()
         try:
             self.process.start()
-            self._rounds = self.process.call(
-                "rounds", returns=list[list[str]], timeout_s=self.import_timeout_s
-            )
         except HostLostError as lost:
             if lost.how == "SIGKILL":  # which no module does to itself
                 raise WorkerLostError(
@@ -94,43 +84,33 @@ class RewardHost:
             ) from None
 
     def _called(self) -> str:
-        return ", ".join(term.called for term in self._terms.values())
+        return ", ".join(term.full_name for term in self._terms.values())
 
-    def rounds(self) -> list[list[str]]:
-        """Return in which order functions are called; those of one round are called together."""
-        self.start()
-        return self._rounds
+    def call(self, name: str, arguments: CallArguments, *, timeout_s: float) -> Outcome:
+        """Call a function for `timeout_s` at most, or for as long as its term says.
 
-    def call(
-        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
-    ) -> dict[str, Outcome]:
-        """Call functions of one round on the same completions, each for `timeout_s` at most, or for
-        as long as its term says.
-
-        After a failure the next call gets its arguments afresh. Raises the `MortalError` that a
+        After a failure the next call gets its arguments afresh. Raises the `MortalError` that the
         function raised.
         """
         started = time.monotonic()
         num_completions = len(arguments.problem_ids)
-        limit_s = max(self._terms[n].time_limit_s(num_completions, timeout_s) for n in names)
+        limit_s = self._terms[name].time_limit_s(num_completions, timeout_s)
         try:
             self._hand_over(arguments)
             started = time.monotonic()
-            outcomes: dict[str, Outcome] = self.process.call(
-                "call", returns=Outcomes, timeout_s=limit_s, names=names, limit_s=limit_s
+            outcome: Outcome = self.process.call(
+                "call", returns=Outcome, timeout_s=limit_s, name=name, limit_s=limit_s
             )
-            if (wrong := _mismatch(outcomes, names, num_completions)) is not None:
-                raise self.process.spoilt(wrong)
+            if isinstance(outcome, CallScores) and any(
+                len(column) != num_completions
+                for column in (outcome.scores, *outcome.extra.values())
+            ):
+                raise self.process.spoilt(f"not every column of it has {num_completions} values")
         except HostLostError as lost:
+            outcome = replace(_failure(lost, limit_s), seconds=time.monotonic() - started)
+        if isinstance(outcome, CallFailure):
             self._sent = None
-            if len(names) > 1:  # which of them it was shows when each is called alone
-                alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
-                return dict(itertools.chain.from_iterable(each.items() for each in alone))
-            took = time.monotonic() - started
-            return {names[0]: replace(_failure(lost, limit_s), seconds=took)}
-        if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
-            self._sent = None
-        return {name: outcomes[name] for name in names}
+        return outcome
 
     def release(self) -> None:
         """Before the end: let the host give back what no signal ends, such as Modal Sandboxes.
@@ -162,18 +142,26 @@ class RewardHost:
         self.process.call("receive", returns=None, timeout_s=HAND_OVER_S, arguments=arguments)
 
 
-def _mismatch(
-    outcomes: Mapping[str, Outcome], names: Sequence[str], num_completions: int
-) -> str | None:
-    """Return in what the outcomes do not fit the call, in words."""
-    if set(outcomes) != set(names):
-        return f"it is about {sorted(outcomes)} instead of {sorted(names)}"
-    for outcome in outcomes.values():
-        if isinstance(outcome, CallScores):
-            columns = [outcome.scores, *outcome.extra.values()]
-            if any(len(column) != num_completions for column in columns):
-                return f"not every column of it has {num_completions} values"
-    return None
+class ModelHost(RewardHost):
+    """A host for one reward model. What ends it comes from outside, as no user's code runs in it:
+    that is no failure of the completions, and never masks any."""
+
+    import_timeout_s = 3600.0
+    """It may have to come from the hub."""
+
+    def call(self, name: str, arguments: CallArguments, *, timeout_s: float) -> Outcome:
+        """See `RewardHost.call`. A process that was ended is replaced once, for scoring again
+        changes nothing; raises `WorkerLostError` if that one ends as well."""
+        for tries_left in reversed(range(MODEL_TRIES)):
+            outcome = super().call(name, arguments, timeout_s=timeout_s)
+            if not (isinstance(outcome, CallFailure) and outcome.kind == "crash"):
+                break
+            if not tries_left:
+                raise WorkerLostError(
+                    f"the reward model {self._called()} {outcome.message}, {MODEL_TRIES} times in "
+                    "a row; memory may have run out"
+                )
+        return outcome
 
 
 def _failure(lost: HostLostError, timeout_s: float) -> CallFailure:

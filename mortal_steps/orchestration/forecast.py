@@ -1,0 +1,174 @@
+"""Work out what a run will do with the GPUs: which worker is where, and what memory a card needs.
+
+`mortal train --dry-run` prints it, and a run whose cards are too small is refused before it begins.
+The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mortal_steps.compute.devices import Gpu
+from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
+from mortal_steps.compute.placement import (
+    Placement,
+    find_placement,
+    gpus_per_engine,
+    placed_config,
+    sharing_gpus,
+)
+from mortal_steps.config import RunConfig
+from mortal_steps.config.gpus import GIB
+from mortal_steps.models.shape import ModelShape, find_shape
+
+VLLM_SHARE = 0.92
+"""What vLLM takes of a GPU by default."""
+VLLM_OVERHEAD = 1.5 * GIB
+"""About what vLLM takes beside weights, keys and values: CUDA, its graphs, one pass of a batch."""
+USUAL_PROMPT = 512
+"""Tokens of a prompt where nobody has measured any."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineMemory:
+    """What one rollout worker takes of each of its GPUs, in bytes."""
+
+    weights: int
+    cache: int
+    """Room for keys and values."""
+    fixed: int
+    """What it takes whatever a batch is like."""
+    reserved: int
+    """All that it takes."""
+    tokens: int
+    """Tokens that the keys and values of fit in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """One GPU and what is on it."""
+
+    gpu: Gpu
+    training: TrainingMemory | None
+    """None: the actor is elsewhere."""
+    engines: Sequence[EngineMemory]
+    static: int
+    """Bytes that are taken whatever a batch is like."""
+    most: int
+    """Bytes at the fullest moment."""
+
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether a smaller batch would take less of it."""
+        return self.most > self.static
+
+    @property
+    def name(self) -> str:
+        """Such as `GPU 0, NVIDIA A10G, 22.0 GiB`."""
+        number = f"GPU {self.gpu.address}, " if self.gpu.address else ""
+        return f"{number}{self.gpu.name}, {gib(self.gpu.memory)} GiB"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """A run's cards, before it begins."""
+
+    config: RunConfig
+    placed: RunConfig
+    """The configuration of the rollout workers."""
+    placement: Placement
+    shape: ModelShape | None
+    prompt: int
+    """Tokens of the longest prompt."""
+    cards: Sequence[Card]
+    """The GPUs that the run uses; empty if the model's sizes are not known."""
+
+
+def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> Forecast:
+    """Work out what a resolved configuration will do, with a longest prompt of so many tokens
+    (None: unknown) and, without `samples`, no rollout workers. Raises what `find_placement`
+    raises."""
+    found = find_placement(config, samples=samples)
+    shape = find_shape(config.model) if found.gpus else None
+    placed, prompt = placed_config(config), prompt or USUAL_PROMPT
+    if config.compute.backend != "modal" or found.shares:  # not each worker has a machine
+        placed = sharing_gpus(placed)
+    cards = [_card(gpu, shape, config, placed, found, prompt) for gpu in found.gpus if shape]
+    return Forecast(
+        config=config, placed=placed, placement=found, shape=shape, prompt=prompt, cards=cards
+    )
+
+
+def _card(
+    gpu: Gpu,
+    shape: ModelShape,
+    config: RunConfig,
+    placed: RunConfig,
+    placement: Placement,
+    prompt: int,
+) -> Card:
+    training = None
+    if placement.actor is not None and placement.actor.uuid == gpu.uuid:
+        options = config.training.trl
+        half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
+        training = training_memory(
+            config.model, config.training, shape, prompt=prompt, autocast=half
+        )
+    here = [gpus for gpus in placement.engines if gpu.uuid in {one.uuid for one in gpus}]
+    found = [engine_memory(placed, shape, gpu, prompt) for _ in here]
+    engines = [one for one in found if one is not None]
+    fixed = sum(one.fixed for one in engines)
+    sampling = sum(one.reserved for one in engines)
+    if training is None:
+        return Card(gpu=gpu, training=None, engines=engines, static=fixed, most=sampling)
+    static, most = training.static + CONTEXT, training.total + CONTEXT
+    if config.rollout.sleep_while_training:  # either the engines or the gradients are there
+        awake = static - training.gradients
+        static, most = max(static, awake + fixed), max(most, awake + sampling)
+    else:
+        static, most = static + fixed, most + sampling
+    return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
+
+
+def engine_memory(
+    config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
+) -> EngineMemory | None:
+    """Return what a rollout worker takes of a GPU; None for an engine of the user's own."""
+    kind, options = config.rollout.engine_kind, config.rollout.engine_options
+    size = gpus_per_engine(config)
+    dtype = config.sampled_model.dtype
+    value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
+    weights = value * shape.parameters // size
+    per_token = max(1, 2 * value * shape.layers * shape.keys // size)
+    if kind.memory_option is not None:
+        reserved = round(float(options.get(kind.memory_option, VLLM_SHARE)) * gpu.memory)
+        cache = max(0, round(reserved - weights - VLLM_OVERHEAD))
+        if room := options.get("kv_cache_memory_bytes"):
+            cache, reserved = int(room), round(int(room) + weights + VLLM_OVERHEAD)
+        always = reserved
+    elif kind.needs is None:
+        rows = rows_per_shard(config)
+        cache = rows * (prompt + config.max_tokens) * per_token
+        always = weights + CONTEXT
+        reserved = always + cache + 3 * 4 * rows * shape.vocabulary
+    else:
+        return None
+    return EngineMemory(
+        weights=weights,
+        cache=cache,
+        fixed=always,
+        reserved=reserved,
+        tokens=cache // per_token,
+    )
+
+
+def rows_per_shard(config: RunConfig) -> int:
+    """Completions that an engine samples for a shard, at most: a shard has whole groups."""
+    training = config.training
+    return -(-training.batch_size // config.num_shards) * training.num_generations
+
+
+def gib(num_bytes: float) -> str:
+    """A size in GiB, such as `1.5`."""
+    return f"{num_bytes / GIB:.1f}"
