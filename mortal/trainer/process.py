@@ -27,7 +27,7 @@ def train(config: RunConfig) -> None:
     """Drive the run to its end, as `mortal train` does."""
     from mortal.driver import drive
 
-    drive(config, port=0, keep_server=False)
+    drive(config)
 
 
 def detach(config: RunConfig) -> str:
