@@ -20,7 +20,7 @@ from typing import Any
 from mortal.trainer.owner import Answer, Request
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
 
 
 def train(config: RunConfig) -> None:

@@ -33,8 +33,8 @@ from mortal_steps.runs.logs import flow_log
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
 from mortal_steps.store import shared_memory
-from mortal_steps.system.libraries import changed_versions, computing_versions
-from mortal_steps.system.rounding import changed_since
+from mortal_steps.system.libraries import changes, computing_versions
+from mortal_steps.system.rounding import rounding_environment
 
 logger = logging.getLogger(__name__)
 
@@ -156,8 +156,9 @@ async def _workers(
 
 
 def _log_ignored(run: Run) -> None:
-    changed = [] if run.info.rounding is None else changed_since(run.info.rounding)
-    if changed:
+    if run.info.rounding is None:
+        return
+    if changed := changes(run.info.rounding, rounding_environment()):
         logger.warning(
             "the run's workers keep the environment that it began with, because its bits depend on "
             "it (%s); to train with another one, begin another run",
@@ -169,7 +170,7 @@ def _log_changed_versions(run: Run) -> None:
     if run.info.libraries is None:
         return
     now = computing_versions(python_of_samplers(run.config))
-    if changed := changed_versions(run.info.libraries, now):
+    if changed := changes(run.info.libraries, now):
         logger.warning(
             "the run began with other libraries or on another GPU (%s): from here on its bits may "
             "differ from those of a run that was never interrupted. To avoid that, continue it in "
