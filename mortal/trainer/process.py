@@ -20,20 +20,20 @@ from typing import Any
 from mortal.trainer.owner import Answer, Request
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
 
 
 def train(config: RunConfig) -> None:
     """Drive the run to its end, as `mortal train` does."""
     from mortal.driver import drive
 
-    drive(config, port=0, keep_server=False)
+    drive(config)
 
 
 def detach(config: RunConfig) -> str:
     """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
     the call on Modal."""
-    from mortal_steps.orchestration.detaching import detach as begin_detached
+    from mortal_steps.orchestration.driver import detach as begin_detached
 
     return begin_detached(config)
 

@@ -30,7 +30,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import ConfigError, CorruptFileError
-from mortal_steps.orchestration.held_out import HeldOut
+from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.runs.run import Run
