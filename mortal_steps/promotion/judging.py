@@ -163,7 +163,7 @@ class Judge:
             sampling=config.eval_sampling,
         )
         compute = self._local(
-            self._specs(config),
+            finished_specs(config, self._store, self._run),
             working_dir=self._run.working_dir(),
             log_dir=self._store.path("logs").absolute(),
         )
@@ -231,14 +231,16 @@ class Judge:
         model = config.model.model_copy(update=there)
         return config.model_copy(update={"model": model, "training": whole})
 
-    def _specs(self, config: RunConfig) -> dict[Role, WorkerSpec]:
-        """Return workers that sample with a finished model, and score its completions."""
-        specs = worker_specs(
-            placed_config(config),
-            run_dir=self._store.root.absolute(),
-            fingerprint=self._run.info.fingerprint,
-            model_path=config.model.name_or_path,
-            num_steps=self._run.info.num_steps,
-        )
-        rollout = dataclasses.replace(specs["rollout"], factory=WORKER)
-        return {"rollout": rollout, "reward": specs["reward"]}
+
+def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
+    """Return workers that sample with a finished model, and score its completions, in `store`;
+    `config` names the model."""
+    specs = worker_specs(
+        placed_config(config),
+        run_dir=store.root.absolute(),
+        fingerprint=run.info.fingerprint,
+        model_path=config.model.name_or_path,
+        num_steps=run.info.num_steps,
+    )
+    rollout = dataclasses.replace(specs["rollout"], factory=WORKER)
+    return {"rollout": rollout, "reward": specs["reward"]}
