@@ -76,8 +76,8 @@ def run(config: str, seed: int, runs_dir: Path) -> Outcome:
     return Outcome(
         config=config,
         seed=seed,
-        reward_first20=summary["reward_first20"],
-        reward_last20=summary["reward_last20"],
+        reward_first20=summary["reward_trend"]["first"],
+        reward_last20=summary["reward_trend"]["last"],
         eval_start=json.loads(lines[0])[accuracy],
         eval_end=summary["eval"][accuracy],
         seconds=seconds,

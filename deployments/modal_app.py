@@ -21,7 +21,6 @@ from mortal_deployments.images import (
     vllm_image,
 )
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.modal.endpoint import NEWEST
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.compute.modal.orders import Order, Outcome
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
@@ -33,8 +32,6 @@ from mortal_steps.runs.verify import RunCheck, check_run
 from mortal_steps.types import Problem
 
 RUNS = Path("/runs")
-SERVED_AT = 8000
-"""Port of vLLM's server in its container."""
 
 app = modal.App("mortal", include_source=False)
 runs = modal.Volume.from_name(VOLUME, create_if_missing=True, version=2)
@@ -233,26 +230,3 @@ class SingleNodeWorker(Worker):
     node = True
     run_id: str = modal.parameter()
     number: int = modal.parameter()
-
-
-@app.cls(
-    image=vllm_image,
-    **reserved("rollout"),
-    volumes={RUNS.as_posix(): runs, "/hub": hub},
-    scaledown_window=300,
-    timeout=24 * 3600,
-    max_containers=1,
-)
-@modal.concurrent(max_inputs=64)
-class Endpoint:
-    """A run's model through vLLM's own OpenAI-compatible server; its requests carry a key."""
-
-    run_id: str = modal.parameter()
-    step: int = modal.parameter(default=NEWEST)
-
-    @modal.web_server(SERVED_AT, startup_timeout=1800, requires_proxy_auth=True)
-    def serve(self) -> None:
-        """Start the server; Modal waits for its port."""
-        from mortal_steps.serving.preparing import start_in_container  # no other container does
-
-        start_in_container(RUNS, self.run_id, None if self.step == NEWEST else self.step, SERVED_AT)

@@ -30,7 +30,7 @@ from mortal_flows.final_states import ended_already, is_deployed, state_for, sta
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import has_begun, is_named_after, run_name, settings
 from mortal_flows.signals import is_taken_away, stop_on_signals
-from mortal_flows.skip_late_runs import is_first_try, missed_its_time, skip
+from mortal_flows.skip_late_runs import is_first_try, too_late
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import stand_alone
@@ -94,10 +94,10 @@ async def grpo_train(
     stand_alone()
     enter_project_folder()
     own_id = UUID(flow_run.id)
-    if (missed := missed_its_time(skip_after_min)) is not None and not has_begun(
+    if (skipped := too_late(skip_after_min)) is not None and not has_begun(
         own_id, config, config_file, overrides or ()
     ):
-        await skip(missed)
+        return skipped
     say = get_run_logger().warning
     chosen = settings(own_id, config, config_file, overrides or (), backend, say)
     context = FlowRunContext.get()

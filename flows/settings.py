@@ -127,15 +127,6 @@ def has_begun(
     return bool(_runs_begun(flow_run_id, runs_dir))
 
 
-def run_of(flow_run_id: UUID, name: str, runs_dir: Path) -> str | None:
-    """Id of the run in `runs_dir` that a flow run of this name has begun or continued; None if
-    there is none."""
-    run_id = name.removeprefix(FLOW_RUN)
-    if run_id != name and (runs_dir / run_id / IDENTITY_FILE).exists():
-        return run_id
-    return next(iter(_runs_begun(flow_run_id, str(runs_dir))), None)
-
-
 def is_named_after(flow_run_id: UUID, run_id: str) -> bool:
     """Whether this flow run gave the run its id."""
     return run_id.endswith(f"-{_end(flow_run_id)}")

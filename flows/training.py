@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
@@ -21,23 +20,16 @@ from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, StepBatch
-from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
+from mortal_steps.orchestration.stages import Reporter, Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.report.units import counted, drawn
+from mortal_steps.report.units import counted
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 30.0
-"""Seconds between two checks of what the run waits for."""
-LONG_WAIT_S = 120.0
-LONG_STEPS = 3.0
-"""A wait is reported once it has taken longer than `LONG_WAIT_S`, and longer than this many train
-steps."""
 TURNS_TO_ASK = 4
 """Turns of the event loop after which a step that begins has sent all the requests it can. The
 workers then compute while this process records the step before. Fewer turns cost time, and nothing
@@ -76,11 +68,6 @@ class Training:
             start=run.manifest.step,
             num_steps=run.info.num_steps,
             say=say,
-            rewards=self._recorder.rewards(),
-            labels=(
-                drawn(run.config.rollout.temperature),
-                drawn(run.config.evaluation.temperature),
-            ),
         )
         with progress:
             await self._train_or_stop(progress)
@@ -89,7 +76,6 @@ class Training:
 
     async def _train_or_stop(self, progress: ProgressLine) -> None:
         reporting = asyncio.create_task(self._report())  # beside the start of the workers
-        waits = asyncio.create_task(self._report_long_waits())
         try:
             ready = await self._stop.guard(self._start(progress))
             await self._stop.guard(reporting)
@@ -98,7 +84,6 @@ class Training:
             await self._save_and_stop(progress)
         finally:
             reporting.cancel()
-            waits.cancel()
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """Prepare the starting model, bring the actor to the run's step, and start the first
@@ -124,7 +109,7 @@ class Training:
             f"{f', sampling in {sampled}' if sampled and samplers else ''}"
             f", step {ready.step} to {info.num_steps}"
         )
-        self._recorder.watch.warned(ready.warnings, ready.step)
+        self._recorder.alerts.warned(ready.warnings, ready.step)
         self._tell(progress)
         return ready
 
@@ -156,7 +141,7 @@ class Training:
                 self._tell(progress)
                 saved = await self._saves.end_step(self._trained, progress.note)
                 speed = self._recorder.pace.end(took.num_tokens)
-                session.doing.trained(self._trained, speed.step_s)
+                run.note_pace(speed.step_s)
                 progress.update(took, speed)
                 await forgetting
                 if self._recorder.report_due(news=saved or schedule.evaluates(self._trained)):
@@ -181,8 +166,8 @@ class Training:
         kill cannot lose a notice."""
         share = self._session.budget.spent_share()
         if share is not None:
-            self._recorder.watch.spent(share, self._trained)
-        news = self._recorder.watch.take()
+            self._recorder.alerts.spent(share, self._trained)
+        news = self._recorder.alerts.take()
         for notice in news:
             advice = f". What to do: {notice.advice}" if notice.advice else ""
             progress.note(f"{notice.level}: {notice.text}{advice}")
@@ -195,18 +180,6 @@ class Training:
         await asyncio.to_thread(self._recorder.report)
         if not self._reporter.away:
             await self._reporter.refresh()
-
-    async def _report_long_waits(self) -> None:
-        """Add what the run waits for to the report, once for each wait that takes long."""
-        doing, told = self._session.doing, None
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            since, long_s = doing.waits_since(), max(LONG_WAIT_S, LONG_STEPS * (doing.pace_s or 0))
-            if since is None or since == told or time.time() - since < long_s:
-                continue
-            if self._recorder.report_due(news=True):
-                told = since
-                await self._report()
 
     @contextlib.asynccontextmanager
     async def _source_from(self, ready: ActorReady) -> AsyncIterator[BatchSource]:
@@ -222,8 +195,7 @@ class Training:
             self._stop.request(overspent)
             raise StopRequested
         try:
-            with self._session.doing.pausing("the Prefect server does not answer"):
-                await self._reporter.ready()
+            await self._reporter.ready()
         except ServerError as error:
             self._stop.request("a lost Prefect server", error)
             raise StopRequested from error

@@ -18,7 +18,7 @@ import httpx
 from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.server.local_server import BegunServer, begun_server
 from mortal.server.select_server import check_configured_server
-from mortal.terminal.display import page_now, show_outcome
+from mortal.terminal.display import show_outcome
 from mortal.terminal.output import (
     checking,
     losing_what_cannot_be_printed,
@@ -33,12 +33,11 @@ from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.preflight import Beside, begin_workers_imports
 from mortal_steps.report.log_repair import restore_logs_of_complete
-from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
-from mortal_steps.system.heavy_imports import heavy_imports
+from mortal_steps.system.imports import imports_without_gc
 
 QUIET_PREFECT = {
     # Task runs have the UI and the progress line; two log records each would drown both.
@@ -53,9 +52,9 @@ OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
 """Modules that Prefect and the command import when the flow begins."""
 
 
-def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
-    """Run `config` to its end and, if `sums_up`, print the result. Raises the `MortalError` that
-    ended the run early.
+def drive(config: RunConfig) -> None:
+    """Run `config` to its end and print the result. Raises the `MortalError` that ended the run
+    early.
 
     Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at once if
     another process drives the run.
@@ -68,7 +67,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
     driven: Run | None = None
     began = time.monotonic()
     try:
-        with PrefectStart(port=port, keep=keep_server) as prefect:
+        with PrefectStart() as prefect:
             run = open_run(config, checking, prefect)
             if run.is_complete():
                 restore_logs_of_complete(run)
@@ -80,14 +79,14 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             say(f"run {run.info.run_id} in {run.store.root}")
             if (found := find_placement(run.config, samples=has_samplers(run.config))).gpus:
                 say(f"placement: {placement_in_words(found)}")
-            spinner.show("waiting for the Prefect server")
+            checking("waiting for the Prefect server")
             server = prefect.answering()
             say(f"Prefect UI: {server.ui_url}")
             driven = run
             _run_flow(config, run, server)
     finally:
         # Another process's run is not ours to tell of.
-        if sums_up and driven and not is_driven(driven.store):
+        if driven and not is_driven(driven.store):
             _report(find_run(Path(config.runs_dir), driven.info.run_id), time.monotonic() - began)
 
 
@@ -96,12 +95,12 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     raise the error that ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
-    from prefect.events.worker import EventsWorker
     from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
     from mortal.terminal.prefect_logs import calm_console
     from mortal_flows import grpo_train as flows
+    from mortal_tasks.prefect_patches import drop_events
 
     async def run_to_its_state() -> State[Any]:
         return await flows.grpo_train(config=config, return_state=True)
@@ -125,7 +124,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
         raise _lost(server, config, began, error) from error
     finally:
         APILogHandler().flush()  # while the server is there to take them
-        EventsWorker.drain_all(timeout=EVENTS_TIMEOUT_S)
+        drop_events(after_s=EVENTS_TIMEOUT_S)
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
     try:
@@ -164,10 +163,8 @@ def _room(server: Server) -> str:
 
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
-    page = page_now(summary.ui_url)
-    spinner.stop()
     with losing_what_cannot_be_printed():
-        show_outcome(summary, seconds, page=page)
+        show_outcome(summary, seconds)
 
 
 class PrefectStart(Beside):
@@ -177,9 +174,7 @@ class PrefectStart(Beside):
     Raises `ServerError` at once if the user's own server does not answer.
     """
 
-    def __init__(self, *, port: int, keep: bool) -> None:
-        self._port = port
-        self._keep = keep
+    def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._configured = check_configured_server()
         self._begun: BegunServer | None = None
@@ -198,9 +193,7 @@ class PrefectStart(Beside):
     def begin(self) -> None:
         """Start MORTAL's own server, if it is used and is not running."""
         if self._configured is None and self._begun is None:
-            self._begun = self._stack.enter_context(
-                begun_server(self._port, any_port=False, keep=self._keep, say=say)
-            )
+            self._begun = self._stack.enter_context(begun_server((0,), say))
 
     def go_on(self) -> None:
         """Import the flow, and Prefect with it, which takes about as long as the server takes to
@@ -208,7 +201,7 @@ class PrefectStart(Beside):
         if self._begun is not None:
             self._begun.name()
         try:
-            with heavy_imports():
+            with imports_without_gc():
                 for module in (FLOW, *OF_ITS_START):
                     importlib.import_module(module)
         except ValueError as error:  # what pydantic, in Prefect's settings, makes of Ctrl-C

@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 
 from mortal_steps.errors import StoreError, TransientError
-from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.lease import LeaseRecord, read_lease
 from mortal_steps.runs.run import Run, find_run
 
@@ -24,7 +24,7 @@ LOOK_EVERY_S = 0.5
 TELL_EVERY_S = 15.0
 
 
-def stop_here(runs_dir: Path, run_id: str, patience_s: float) -> RunSummary:
+def stop_here(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
     """Stop a run that a process of this machine drives.
 
     Raises `StoreError` if none does, and `TransientError` if it has not ended in `patience_s`.
@@ -36,17 +36,17 @@ def stop_here(runs_dir: Path, run_id: str, patience_s: float) -> RunSummary:
     except PermissionError as error:
         raise StoreError(f"process {driver.pid}, which drives run {run_id}: {error}") from error
     _wait_for_end(run_id, driver, lambda: read_lease(run.store), patience_s)
-    return summarize(find_run(runs_dir, run_id))
+    return status_of(find_run(runs_dir, run_id))
 
 
-def stop_there(volume: str, run_id: str, patience_s: float) -> RunSummary:
+def stop_there(volume: str, run_id: str, patience_s: float) -> RunStatus:
     """Stop a run on Modal; raises as `stop_here` does."""
     from mortal.remote import runs
 
-    runs.summary_there(volume, run_id)  # there is such a run
+    runs.status_there(volume, run_id)  # there is such a run
     driver = runs.ask_to_stop(volume, run_id, f"`mortal stop` on {socket.gethostname()}")
     _wait_for_end(run_id, driver, lambda: runs.find_driver(volume, run_id), patience_s)
-    return runs.summary_there(volume, run_id)
+    return runs.status_there(volume, run_id)
 
 
 def _driver_here(run: Run) -> LeaseRecord:

@@ -16,9 +16,9 @@ def reward_names(rewards: RewardsConfig) -> tuple[str, ...]:
     whole `module:function` or model.
     """
     terms = rewards.all_terms
-    names = [term.name or term.called_in_short for term in terms]
+    names = [term.name or term.short_name for term in terms]
     return tuple(
-        name if names.count(name) == 1 else term.name or term.called
+        name if names.count(name) == 1 else term.name or term.full_name
         for term, name in zip(terms, names, strict=True)
     )
 

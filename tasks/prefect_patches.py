@@ -59,14 +59,19 @@ def renew(
     return False
 
 
-def drop_events() -> None:
-    """Drop the events that wait for a server which is gone for good.
+def drop_events(after_s: float = 0.0) -> None:
+    """Drop the events that the server has not taken in this time, because it is away.
 
     At the end of the process Prefect tries each of them for eight seconds, so a run whose server is
     lost would not end for an hour. Draft: "The process hangs at exit while the API is unreachable:
     `EventsWorker.drain` should take a time limit".
     """
-    EventsWorker.instance()._queue.queue.clear()
+    worker = EventsWorker.instance()
+    if after_s:
+        EventsWorker.drain_all(timeout=after_s)
+    worker._queue.queue.clear()
+    if after_s:
+        worker._queue.put_nowait(None)  # the mark of the end, which was dropped with the events
 
 
 @contextlib.contextmanager

@@ -78,8 +78,6 @@ class Segment:
         self._reason = f"no answer in {PATIENCE_S:g} s"
         self._over: Future[State[Any]] = Future()
         self._shown = True
-        self.told = False
-        """Whether the server has taken its end."""
         # A daemon, so that a process whose server is gone for good can end.
         self._thread = threading.Thread(
             target=around.copy().run, args=(self._run,), name=f"{THREAD}{name}", daemon=True
@@ -102,7 +100,6 @@ class Segment:
         try:
             with tags(*self._tags):
                 subflow(return_state=True)
-            self.told = self._begun.done()
         except BaseException as error:  # of the server's absence, or of a run that is suspended
             if not self._begun.done():
                 self._reason = str(error) or self._reason
@@ -125,17 +122,13 @@ class Segment:
         """Let the subflow end in this state."""
         self._over.set_result(state)
 
-    async def ended(self, client: PrefectClient) -> None:
-        """Return once the server knows the end, or has not taken it for some seconds."""
+    def ending(self) -> bool:
+        """Whether the subflow has yet to tell the server of its end."""
+        return self._thread.is_alive()
+
+    async def ended(self) -> None:
+        """Return once the subflow has ended, or has not for some seconds."""
         await asyncio.to_thread(self._thread.join, PATIENCE_S)
-        begun = self._begun.result() if self._begun.done() else None
-        if begun is None:
-            return
-        unshown = f"the end of {self.name} is not shown"
-        known = await best_effort(client.read_flow_run(begun.id), unshown)
-        if known is not None and known.state_type in UNFINISHED:
-            telling = client.set_flow_run_state(begun.id, self._over.result(), force=True)
-            await best_effort(telling, unshown)
 
 
 class Segments:
@@ -152,7 +145,7 @@ class Segments:
         self._length = segment_steps(run)
         self._tags = [f"{RUN_TAG}{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
         self._open: dict[int, Segment] = {}
-        self._ended: list[Segment] = []
+        self._ending: list[Segment] = []
 
     @contextlib.asynccontextmanager
     async def at(self, step: int) -> AsyncIterator[None]:
@@ -184,11 +177,11 @@ class Segments:
     def end(self, before: int, state: State[Any] | None = None) -> None:
         """End the segments whose steps are all before this one: as Completed, unless another state
         is given."""
-        self._ended = [segment for segment in self._ended if not segment.told]
+        self._ending = [segment for segment in self._ending if segment.ending()]
         for number in [n for n in self._open if (n + 1) * self._length <= before]:
             segment = self._open.pop(number)
             segment.end(Completed() if state is None else state)
-            self._ended.append(segment)
+            self._ending.append(segment)
 
     async def close(self, ended: BaseException | None) -> None:
         """End all segments in the state in which the run itself has ended."""
@@ -199,7 +192,22 @@ class Segments:
             state = Failed(message=str(ended))
         self.end(before=self._run.info.num_steps + self._length, state=state)
         if not isinstance(ended, ServerError):  # then there is nobody to tell
-            await asyncio.gather(*(segment.ended(self._client) for segment in self._ended))
+            await asyncio.gather(*(segment.ended() for segment in self._ending))
+            await best_effort(self._end_the_rest(state), "the end of the segments is not shown")
+
+    async def _end_the_rest(self, state: State[Any]) -> None:
+        """Set the state of those segments of this flow run whose own end, or whose beginning, the
+        server was away for."""
+        parent = self._parent.flow_run
+        assert parent is not None
+        unfinished = {
+            "parent_flow_run_id": {"any_": [parent.id]},
+            "state": {"type": {"any_": UNFINISHED}},
+        }
+        for segment in await self._client.read_flow_runs(
+            flow_run_filter=FlowRunFilter.model_validate(unfinished)
+        ):
+            await self._client.set_flow_run_state(segment.id, state, force=True)
 
     async def begin(self) -> None:
         """Mark what earlier processes left unfinished, and tag the flow run so that it can be

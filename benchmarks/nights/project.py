@@ -91,11 +91,6 @@ functions = ["mortal.rewards.functions:exact_match"]
 [checkpoints]
 save_steps = 8
 
-[alerts]
-reward_window = 5
-reward_drop_steps = 3
-evaluation_drop = 0.3
-
 [compute.local.actor]
 threads = 1
 """

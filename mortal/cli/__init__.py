@@ -10,18 +10,15 @@ import typer
 
 from mortal.cli.on_demand import OnDemand
 from mortal.terminal.output import (
-    explain,
-    explain_crash,
+    complain,
     open_closed_streams,
     print_what_can_be_printed,
     say,
-    wants_tracebacks,
     warn_in_plain_lines,
 )
 from mortal_steps import __version__
 from mortal_steps.errors import MortalError
-from mortal_steps.report.spinner import spinner
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
 
 EXAMPLES = """Examples:
 
@@ -76,7 +73,7 @@ def options_of_all_commands(
 
 
 def main() -> NoReturn:
-    """Entry point: any error is a message and exit code 1, Ctrl-C is exit code 130.
+    """Entry point: an error is a message and exit code 1, Ctrl-C is exit code 130.
 
     SIGTERM ends a command as Ctrl-C does, and so does its terminal when it goes away, so that
     workers and server go in order.
@@ -89,17 +86,9 @@ def main() -> NoReturn:
     warn_in_plain_lines()
     print_what_can_be_printed()
     try:
-        try:
-            app()
-        finally:
-            spinner.stop()
+        app()
     except MortalError as error:
-        explain(error)
-        sys.exit(1)
-    except Exception as error:
-        if wants_tracebacks():
-            raise
-        explain_crash(error)
+        complain(str(error))
         sys.exit(1)
     sys.exit(0)
 

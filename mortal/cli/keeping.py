@@ -24,15 +24,6 @@ OlderThan = Annotated[
         "retention.keep_days says.",
     ),
 ]
-KeepRollouts = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Of completed runs, keep the completions of the newest N steps. Default: as each "
-        "run's retention.keep_rollouts says.",
-    ),
-]
 Protect = Annotated[
     list[str] | None,
     typer.Option("--protect", metavar="RUN", help="Keep this run. May be repeated."),
@@ -52,7 +43,6 @@ ModalSettings = Annotated[
 def gc(
     runs_dir: RunsDir = Path("runs"),
     older_than: OlderThan = None,
-    keep_rollouts: KeepRollouts = None,
     models_dir: ModelsDir = Path("models"),
     protect: Protect = None,
     delete: Delete = False,
@@ -63,7 +53,7 @@ def gc(
     and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
     from mortal.maintenance import gc as housekeeping
-    from mortal_steps.registry.lineage import runs_in_use
+    from mortal_steps.registry.registry import runs_in_use
     from mortal_steps.report.units import byte_size
 
     if older_than is not None and not older_than > 0:
@@ -74,7 +64,6 @@ def gc(
     planned = housekeeping.plan(
         runs_dir,
         keep_days=older_than,
-        keep_rollouts=keep_rollouts,
         protected={*(protect or ()), *runs_in_use(models_dir)},
     )
     for kept in planned.kept:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from functools import partial
 from typing import Any
 
 import typer
@@ -47,8 +46,6 @@ class PlainCommand(PlainHelp, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what was typed; raises `UsageError` that says how to write what is wrong."""
-        for param in self.get_params(ctx):
-            setattr(param, "process_value", partial(_processed, param))  # noqa: B010 one of a class
         try:
             extra = super().parse_args(ctx, args)
         except UsageError as error:
@@ -87,20 +84,6 @@ def _paragraphs(text: str) -> str:
     without rich's markup, which would swallow `[checkpoints]`."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(" ".join(part.split()) for part in paragraphs).replace("[", "\\[")
-
-
-def _processed(param: Any, ctx: Any, value: Any) -> Any:
-    """Return a value as its command is called with it; pydantic's message about a wrong one names
-    it."""
-    try:
-        return type(param).process_value(param, ctx, value)
-    except UsageError as error:
-        told: Any = error
-        if told.message.startswith("Input should be"):
-            from mortal_steps.config.loader import in_plain_words
-
-            told.message = f"{value} {in_plain_words(told.message)}"
-        raise
 
 
 def _keys_named(name: str) -> list[str]:

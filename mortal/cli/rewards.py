@@ -11,7 +11,7 @@ import typer
 
 from mortal.cli.arguments import AsJson, Overrides
 from mortal.cli.plain import PlainCommand, PlainGroup
-from mortal_steps.report.spinner import spinner
+from mortal.terminal.output import waiting
 
 if TYPE_CHECKING:  # help needs no configuration
     from mortal_steps.orchestration.trial import Trial
@@ -90,9 +90,9 @@ def test(
     settings = load_config(config, overrides or ())
     if evaluation:
         settings = settings.for_evaluation()
-    spinner.show("reading the completions")
+    waiting("reading the completions")
     given = read_given(settings, completions)
-    spinner.show("calling the reward functions")
+    waiting("calling the reward functions")
     trial = try_rewards(settings, given, one_by_one=one_by_one)
     raise typer.Exit(show(trial, logs=logs, as_json=as_json))
 
@@ -101,7 +101,6 @@ def show(trial: Trial, *, logs: bool, as_json: bool) -> int:
     """Print what came of it; the exit code, which is 1 if a function failed."""
     from mortal.terminal.trial import conclusions, show_trial
 
-    spinner.stop()
     if logs:
         typer.echo(trial.log, err=True)
     if as_json:

@@ -1,20 +1,38 @@
-"""`mortal doctor`: checks everything that runs on this machine need, and prints a line for each
-result."""
+"""`mortal doctor`: check what runs on this machine need, and print a line for each result.
+
+Neither torch nor Prefect is imported for the checks of the machine."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import typer
+from packaging.requirements import Requirement
 
-from mortal.maintenance import Finding, ok, warning
-from mortal.maintenance.history import look_at_database
-from mortal.maintenance.machine import look_at_machine
-from mortal.server.files import living_server, server_home
+from mortal.maintenance import Finding, ok, problem, warning
+from mortal.server.files import living_server, server_home, state_dir
 from mortal.server.select_server import prepare_client, server_of_profile
+from mortal_steps import DISTRIBUTION
 from mortal_steps.report.printable import printable
+from mortal_steps.report.units import byte_size
+from mortal_steps.sandbox.levels import REMEDY, Level, reached_level
+from mortal_steps.system.gpus import has_gpu
+
+LITTLE, TOO_LITTLE = 10e9, 1e9
+"""Bytes free on a disk: from where on that is a warning, or a problem."""
+CUDA = re.compile(r"^cuda\b.*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
+"""In torch/version.py."""
+ASK = "from mortal_steps.policy.gpu import why_unused; print(why_unused() or '')"
+
 
 COLORS = {"ok": None, "warning": "yellow", "problem": "red"}
 
@@ -30,14 +48,11 @@ def examine(runs_dir: Path) -> bool:
 
 
 def _findings(runs_dir: Path) -> Iterator[Finding]:
-    yield from look_at_machine(runs_dir)
+    yield from _of_the_machine(runs_dir)
     configured, own = os.environ.get("PREFECT_API_URL"), living_server(server_home())
-    own_url = own.api_url if own else None
-    if configured in (None, "", own_url):
-        yield from look_at_database()
     if not configured and (unused := server_of_profile()) is not None:
         yield warning("profile", unused)
-    api_url = configured or own_url
+    api_url = configured or (own.api_url if own else None)
     if api_url is None:
         yield ok("server", "none runs; `mortal train` and `mortal server` start one")
         return
@@ -47,3 +62,102 @@ def _findings(runs_dir: Path) -> Iterator[Finding]:
     named_by = "PREFECT_API_URL" if configured else "no PREFECT_API_URL: MORTAL's own server"
     yield ok("server", f"{api_url} is used ({named_by})")
     yield from look_at_server(api_url)
+
+
+def _of_the_machine(runs_dir: Path) -> Iterator[Finding]:
+    """Check packages, GPU, sandbox and disks."""
+    yield packages()
+    gpus = _gpus()
+    yield torch_and_gpus(_torch_cuda(), gpus, _why_unused() if gpus else None)
+    yield sandbox(reached_level())
+    yield from disks({"runs": runs_dir, "state": state_dir(), "temp": Path(tempfile.gettempdir())})
+
+
+def packages() -> Finding:
+    """Check whether the installed packages are the ones that this version of MORTAL needs."""
+    wanted = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
+    needed = [each for each in wanted if each.marker is None or each.marker.evaluate()]
+    wrong = [told for each in needed if (told := _unlike(each))]
+    if wrong:
+        return problem("packages", f"{'; '.join(wrong)}; install MORTAL again in this environment")
+    return ok("packages", f"the {len(needed)} that mortal needs, in versions that it works with")
+
+
+def _unlike(wanted: Requirement) -> str | None:
+    try:
+        found = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return f"{wanted.name} is missing"
+    if wanted.specifier.contains(found, prereleases=True):
+        return None
+    return f"{wanted.name} is {found}, and {wanted.specifier} is needed"
+
+
+def torch_and_gpus(cuda: str | None, gpus: list[str], why_unused: str | None = None) -> Finding:
+    """Check whether torch can use the machine's GPUs; `cuda` is the version that it is built
+    for."""
+    built = f"torch {metadata.version('torch')}"
+    if not gpus:
+        return ok("GPU", f"none; {built} computes on the CPU")
+    named = ", ".join(gpus)
+    if cuda is None:
+        return warning("GPU", f"{named}, but {built} is built for the CPU; install a CUDA build")
+    if why_unused is not None:
+        return problem("GPU", f"{named}, which cannot be used: {why_unused}")
+    return ok("GPU", f"{named}; {built} is built for CUDA {cuda}")
+
+
+def sandbox(level: Level) -> Finding:
+    """Check whether programs that a model wrote can be isolated."""
+    if level.way == "bare":
+        return warning("sandbox", f"{level.told}; rewards that run them are refused. {REMEDY}")
+    return ok("sandbox", level.told)
+
+
+def _torch_cuda() -> str | None:
+    """CUDA version of torch, read from a file because importing torch takes seconds."""
+    found = importlib.util.find_spec("torch")
+    assert found is not None and found.origin is not None  # a requirement
+    told = CUDA.search(Path(found.origin).with_name("version.py").read_text(encoding="utf-8"))
+    return told[1] if told else None
+
+
+def _why_unused() -> str | None:
+    """Return what torch says of GPUs that it cannot use. It is asked in a process of its own."""
+    asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=False)
+    if asked.returncode:
+        return (asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"])[-1]
+    return asked.stdout.strip() or None
+
+
+def _gpus() -> list[str]:
+    """Models of the GPUs, as NVIDIA's driver tells them; other GPUs without their names."""
+    found = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        model = re.search(r"^Model:\s*(.+)$", path.read_text(), re.MULTILINE)
+        found.append(model[1].strip() if model else path.parent.name)
+    return found or ["a GPU"] * has_gpu()
+
+
+def disks(folders: dict[str, Path]) -> Iterator[Finding]:
+    """Check how much is free where runs, the server's state and temporary files are."""
+    by_disk: dict[int, list[str]] = {}
+    places = {name: _existing(folder) for name, folder in folders.items()}
+    for name, place in places.items():
+        by_disk.setdefault(place.stat().st_dev, []).append(name)
+    for names in by_disk.values():
+        free = shutil.disk_usage(places[names[0]]).free
+        told = f"{byte_size(free)} free for {', '.join(names)} ({places[names[0]]})"
+        if free < TOO_LITTLE:
+            yield problem("disk", f"{told}; `mortal gc` lists what can be removed")
+        elif free < LITTLE:
+            yield warning("disk", f"{told}; `mortal gc` lists what can be removed")
+        else:
+            yield ok("disk", told)
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the parent folder in which it would be made."""
+    return next(
+        place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()
+    )

@@ -10,19 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.errors import StoreError
-from mortal_steps.policy.on_disk.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
 from mortal_steps.runs.lease import acquire, is_driven
-from mortal_steps.runs.objects import object_bytes, remove_object, unused_objects
-from mortal_steps.runs.removal import (
-    FreedSpace,
-    prunable_before,
-    prune_run,
-    remove_run,
-    remove_trash,
-    trash_in,
-)
-from mortal_steps.runs.retention import last_written, survey, what_may_go
+from mortal_steps.runs.objects import remove_object, unused_objects
+from mortal_steps.runs.removal import freed_bytes, remove_run, remove_trash, trash_in
+from mortal_steps.runs.retention import last_written, what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import locked_at_once
@@ -33,11 +25,11 @@ LOCK = ".gc.lock"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """A run or a part of one that may be removed."""
+    """Something that may be removed."""
 
     what: str
     num_bytes: int
-    """Bytes that are freed on the disk if this and all items before it are removed."""
+    """Bytes that are freed on the disk."""
     remove: Callable[[], None]
 
 
@@ -54,22 +46,17 @@ def plan(
     runs_dir: Path,
     *,
     keep_days: float | None = None,
-    keep_rollouts: int | None = None,
     protected: Collection[str] = (),
 ) -> Plan:
-    """Apply the runs' `[retention]`, or these numbers in its place; changes nothing. `protected`
-    are ids of runs that are kept whole."""
+    """Apply the runs' `[retention]`, or `keep_days` in its place; changes nothing. `protected` are
+    ids of runs that are kept."""
     now = time.time()
-    runs = {run.store.root.name: run for run in list_runs(runs_dir)}
-    known = survey(list(runs.values()), keep_days=keep_days, keep_rollouts=keep_rollouts)
-    decided = what_may_go(known, now=now, protected=protected)
-    freed = FreedSpace()
-    items = [_leftover(trash, freed) for trash in trash_in(runs_dir)]
+    decided = what_may_go(list_runs(runs_dir), now=now, keep_days=keep_days, protected=protected)
+    items = [_leftover(trash) for trash in trash_in(runs_dir)]
     items += _left_in_memory(runs_dir)
-    items += [_whole(runs[run_id], now, freed) for run_id in decided.remove]
-    items += map(_object, unused_objects(runs_dir, without=decided.remove))
-    for run_id, steps in decided.prune.items():
-        items.extend(_rollouts(runs[run_id], steps))
+    items += [_whole(run, now) for run in decided.remove]
+    going = [run.store.root.name for run in decided.remove]
+    items += map(_object, unused_objects(runs_dir, without=going))
     kept = tuple(f"{run_id}: {why}" for run_id, why in decided.kept.items())
     return Plan(items=tuple(items), kept=kept)
 
@@ -95,10 +82,10 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
     return done
 
 
-def _leftover(trash: Path, freed: FreedSpace) -> Item:
+def _leftover(trash: Path) -> Item:
     return Item(
         what=f"{trash.name}, left by a removal that was killed",
-        num_bytes=freed.without(trash),
+        num_bytes=freed_bytes(trash),
         remove=lambda: remove_trash(trash),
     )
 
@@ -111,13 +98,13 @@ def _left_in_memory(runs_dir: Path) -> Iterator[Item]:
         if not run.exists() or not is_driven(RunStore(run)):
             yield Item(
                 what=f"{folder}, weights in memory that a killed run, {run.name}, has left",
-                num_bytes=FreedSpace().without(folder),
+                num_bytes=freed_bytes(folder),
                 remove=functools.partial(_remove_from_memory, run),
             )
 
 
 def _remove_from_memory(run: Path) -> None:
-    """Raises `StoreError` if a process drives the run by now."""
+    """Raise `StoreError` if a process drives the run by now."""
     lease = acquire(RunStore(run)) if run.exists() else None
     try:
         shared_memory.remove_folder(run)
@@ -126,12 +113,12 @@ def _remove_from_memory(run: Path) -> None:
             lease.release()
 
 
-def _whole(run: Run, now: float, freed: FreedSpace) -> Item:
+def _whole(run: Run, now: float) -> Item:
     manifest, root = run.manifest, run.store.root
     age = duration(now - last_written(run))
     return Item(
         what=f"run {root.name}: {run.status()}, step {manifest.step}, {age} old",
-        num_bytes=freed.without(root),
+        num_bytes=freed_bytes(root),
         remove=lambda: remove_run(run),
     )
 
@@ -139,24 +126,9 @@ def _whole(run: Run, now: float, freed: FreedSpace) -> Item:
 def _object(path: Path) -> Item:
     return Item(
         what=f"object {path.name}, given to a trainer: no run names it",
-        num_bytes=object_bytes(path),
+        num_bytes=freed_bytes(path),
         remove=lambda: remove_object(path),
     )
-
-
-def _rollouts(run: Run, keep: int) -> Iterator[Item]:
-    before = prunable_before(run, keep)
-    files = list(files_before(run.store, before))
-    if files:
-        yield Item(
-            what=f"rollouts of run {run.store.root.name} before step {before}",
-            num_bytes=sum(path.stat().st_blocks * 512 for path in files if _is_alone(path)),
-            remove=lambda: prune_run(run, keep),
-        )
-
-
-def _is_alone(path: Path) -> bool:
-    return path.stat().st_nlink == 1
 
 
 @contextlib.contextmanager

@@ -17,11 +17,9 @@ from pydantic import TypeAdapter
 
 from mortal.maintenance import Finding, ok, problem, warning
 from mortal.server.api import check_serves, client_of
-from mortal.server.automations import deployed, deployments_of
-from mortal.server.obstacles import find_obstacle
+from mortal.server.automations import deployed
 from mortal.server.recovery import (
     ALL,
-    FLOWS,
     HEARTBEAT_SETTING,
     SILENT,
     Deployed,
@@ -31,7 +29,6 @@ from mortal.server.recovery import (
 from mortal_steps.errors import ServerError
 
 BUFFER = "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER"
-VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
 REMEMBERS = timedelta(days=30)
 """How long a server should remember which runs it expects heartbeats from."""
 ORDERING = "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING"
@@ -50,10 +47,12 @@ def look_at_server(api_url: str) -> Iterator[Finding]:
         check_serves(api_url)
         with client_of(api_url) as client:
             yield version(api_url, client.api_version(), metadata.version("prefect"))
-            settings = _settings(client)
-            if settings is not None:
-                yield vacuum(settings)
-            yield from _deployments(client, settings)
+            deployments = deployed(client)
+            if deployments:
+                yield automations(_made(client), deployments)
+                settings = _settings(client)
+                if settings is not None:
+                    yield memory(settings)
     except (ServerError, httpx.HTTPError) as error:
         yield problem("server", str(error))
 
@@ -66,45 +65,10 @@ def version(api_url: str, there: str, here: str) -> Finding:
     return warning("server", told)
 
 
-def vacuum(settings: Mapping[str, Any]) -> Finding:
-    """Check whether flow runs that ended long ago are removed; `settings` are the server's own."""
-    services = settings["server"]["services"]["db_vacuum"]
-    enabled = services["enabled"]
-    kinds = enabled if isinstance(enabled, list) else ["flow_runs"] if enabled else []
-    if "flow_runs" not in kinds:
-        told = f"keeps every flow run for ever; give the server {VACUUM}=events,flow_runs"
-        return warning("vacuum", told)
-    days = _span(services["retention_period"]) / timedelta(days=1)
-    return ok("vacuum", f"flow runs that ended {days:g} days ago are removed")
-
-
-def _deployments(
-    client: SyncPrefectClient, settings: Mapping[str, Any] | None
-) -> Iterator[Finding]:
-    found = {f"{flow}/{each.name}": each for flow in FLOWS for each in deployments_of(client, flow)}
-    if not found:
-        none = f"none of {' or '.join(FLOWS)}; nothing is scheduled or started again"
-        yield ok("deployments", none)
-        return
-    yield ok("deployments", ", ".join(sorted(found)))
+def _made(client: SyncPrefectClient) -> list[AutomationCore]:
     wanted = {"automations": {"name": {"any_": list(ALL)}}}
     answer = client.request("POST", "/automations/filter", json=wanted).json()
-    made = TypeAdapter(list[AutomationCore]).validate_python(answer)
-    yield automations(made, deployed(client))
-    if settings is not None:
-        yield memory(settings)
-    for pool in sorted({each.work_pool_name for each in found.values() if each.work_pool_name}):
-        workers = client.request(
-            "POST",
-            "/work_pools/{work_pool_name}/workers/filter",
-            path_params={"work_pool_name": pool},
-            json={},
-        )
-        yield online(pool, sum(each["status"] == "ONLINE" for each in workers.json()))
-    for name, each in sorted(found.items()):
-        told = find_obstacle(client, each.model_dump(mode="json"))
-        if told is not None:
-            yield warning("deployments", f"no run of {name} begins: {told}")
+    return TypeAdapter(list[AutomationCore]).validate_python(answer)
 
 
 def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed]) -> Finding:
@@ -148,14 +112,6 @@ def memory(settings: Mapping[str, Any]) -> Finding:
         return ok("recovery", "the server remembers over a restart which runs it heard from")
     told = f"a restart of the server may lose or cancel runs; give it {' '.join(lacking)}"
     return warning("recovery", told)
-
-
-def online(pool: str, num_workers: int) -> Finding:
-    """Check whether a worker serves the work pool."""
-    if num_workers:
-        return ok("worker", f"{num_workers} online for the pool {pool}")
-    told = f"none is online for the pool {pool}; `prefect worker start --pool {pool}`"
-    return warning("worker", told)
 
 
 def _settings(client: SyncPrefectClient) -> Mapping[str, Any] | None:

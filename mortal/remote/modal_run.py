@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from mortal.cli.arguments import check_new_id
-from mortal.terminal.output import complain, explain, say
+from mortal.terminal.output import complain, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.flags import FLAGS
@@ -25,7 +25,7 @@ def begin_run(
 ) -> None:
     """Begin a run, and let `orchestrate` drive it to its end."""
     from mortal_steps.compute.modal.detached import for_run
-    from mortal_steps.orchestration.detaching import prepare
+    from mortal_steps.orchestration.driver import prepare
     from mortal_steps.runs.run import new_run_id
 
     with _explained():
@@ -69,7 +69,7 @@ def try_rollout(
 
 def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
     """Score a completion, with programs in Modal Sandboxes."""
-    from mortal.cli.trying import test_reward
+    from mortal.cli.trial import test_reward
 
     with _explained():
         test_reward(
@@ -81,7 +81,7 @@ def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
 
 def list_checkpoints(run: str | None, volume: str) -> None:
     """List the checkpoints on the Volume."""
-    from mortal.cli.looking import list_checkpoints as command
+    from mortal.cli.show import list_checkpoints as command
 
     with _explained():
         command(run, volume=volume)
@@ -126,7 +126,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except MortalError as error:
-        explain(error)
+        complain(str(error))
         raise SystemExit(1) from error
     except typer.Exit as ended:
         raise SystemExit(ended.exit_code) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from mortal_steps.compute.modal import volume_lease, volume_runs
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
-from mortal_steps.report.standing import RunStanding, in_order, standing
+from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.logs import METRICS
@@ -19,8 +19,8 @@ from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import RunCheck
 
-STANDING = (MANIFEST_FILE, METRICS)
-"""Files of a run from which its line of `mortal status` is made."""
+OF_STATUS = (MANIFEST_FILE, METRICS)
+"""Files of a run from which its status is made."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,30 +35,23 @@ def summary_there(volume: str, run_id: str) -> RunSummary:
     return dataclasses.replace(summary, run_dir=where, model_path=model)
 
 
-def summaries_there(volume: str) -> list[RunSummary]:
-    """Return the summary of every run on the Volume; a run that is not whole is skipped with a
+def status_there(volume: str, run_id: str) -> RunStatus:
+    """Return the status of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        looking = volume_runs.look_at(RunsVolume(volume), run_id, Path(folder), OF_STATUS)
+        return status_of(asyncio.run(looking), volume)
+
+
+def statuses_there(volume: str) -> list[RunStatus]:
+    """Return the status of every run on the Volume; a run that is not whole is skipped with a
     warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
         try:
-            found.append(summary_there(volume, run_id))
+            found.append(status_there(volume, run_id))
         except (RunNotFoundError, CorruptFileError) as error:
             logger.warning("%s", error)
     return found
-
-
-def standings_there(volume: str) -> list[RunStanding]:
-    """Return the progress of every run on the Volume; a run that is not whole is skipped with a
-    warning."""
-    found = []
-    for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                looking = volume_runs.look_at(RunsVolume(volume), run_id, Path(folder), STANDING)
-                found.append(standing(asyncio.run(looking), volume))
-        except (RunNotFoundError, CorruptFileError) as error:
-            logger.warning("%s", error)
-    return in_order(found)
 
 
 def check_there(volume: str, run_id: str) -> RunCheck:

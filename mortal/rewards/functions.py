@@ -7,11 +7,10 @@ the function. docs/rewards.md lists what each needs and returns.
 """
 
 from mortal_steps.rewards.functions import (
-    exact_match,
     reasoning_gym_score,
     reasoning_gym_solved,
 )
-from mortal_steps.rewards.kinds.exact import Exact
+from mortal_steps.rewards.kinds.exact import Exact, exact_match
 from mortal_steps.rewards.kinds.format import Format, think_answer_format, think_answer_soft
 from mortal_steps.rewards.kinds.length import Length
 from mortal_steps.rewards.kinds.math import Math, math_equal

@@ -15,12 +15,10 @@ from prefect.events.schemas.automations import AutomationCore
 
 from mortal.server.recovery import (
     ALL,
-    CANCELLED,
     CRASHED,
     FLOWS,
     HEARTBEAT_DEFAULT_S,
     HEARTBEAT_SETTING,
-    HELD_UP,
     RECOVERING,
     SILENT,
     Deployed,
@@ -65,7 +63,6 @@ def _facts(
         f"{done(CRASHED, RECOVERING)}: {names(deployments)}, "
         f"{recovery.attempts} starts of a flow run at most"
     )
-    yield f"{done(CANCELLED, HELD_UP)}: such a run is tried again every {recovery.held_up_s:g} s"
     for deployment in deployments:
         if deployment not in watched:
             yield (

@@ -23,7 +23,6 @@ from prefect.events.schemas.automations import (
 
 from mortal.server.recovery import (
     ANY_DEPLOYED_RUN,
-    COMING_BACK,
     FLOWS,
     NOT_EXPECTED_TO_LIVE,
     ONE_RUN,
@@ -49,7 +48,7 @@ DOWN_BODY = """{{ flow_run.state.message }}
 
 What to do: a run that is Crashed has no start left, or `mortal automate` does not watch it: \
 `prefect flow-run retry {{ flow_run.id }}`. AwaitingRetry waits for a worker, or for other runs of \
-its pool: `mortal status --server`. A promotion that is Suspended waits for Resume, on its page.
+its pool. A promotion that is Suspended waits for Resume, on its page.
 
 {{ flow_run|ui_url or '' }}"""
 PAGE = 200
@@ -136,7 +135,7 @@ def _sending(block: str, block_id: Any, levels: Collection[str]) -> AutomationCo
 
 
 def _telling_of_the_down(block: str, block_id: Any) -> AutomationCore:
-    down = events("Crashed", *COMING_BACK, "AwaitingRetry")
+    down = events("Crashed", "Recovering", "AwaitingRetry")
     promotion = {"prefect.resource.role": "flow", "prefect.resource.name": FLOWS[0]}
     asks = EventTrigger(
         **{**ONE_RUN, "match_related": [promotion]},
@@ -145,12 +144,11 @@ def _telling_of_the_down(block: str, block_id: Any) -> AutomationCore:
         threshold=1,
         within=timedelta(0),
     )
-    others = NOT_EXPECTED_TO_LIVE | events("Cancelled")
     return AutomationCore(
         name=DOWN + block,
         description=f"`mortal automate --notify` made this for {' and '.join(FLOWS)}.",
         trigger=CompoundTrigger(
-            triggers=[asks, nothing_after(down, others, DOWN_S, ANY_DEPLOYED_RUN)],
+            triggers=[asks, nothing_after(down, NOT_EXPECTED_TO_LIVE, DOWN_S, ANY_DEPLOYED_RUN)],
             require="any",
             within=None,
         ),

@@ -1,7 +1,6 @@
 """The triggers and actions of the automations that restart the crashed runs of deployments.
 
     Running, then silence -> Crashed -> Recovering, unless started too often -> AwaitingRetry
-    AwaitingRetry, but a deployment with CANCEL_NEW has another run -> HeldUp -> AwaitingRetry
 
 Silence is the only sign of a run whose machine was lost together with its worker. Recovering is a
 name of the state Crashed, and lasts a while. The reason is that a process worker reports a death
@@ -35,20 +34,13 @@ from prefect.events.schemas.automations import (
 )
 from prefect.events.schemas.events import ResourceSpecification
 
-from mortal_flows.skip_late_runs import LIMIT_REACHED
-
 FLOWS = ("promote", "grpo-train")
 """The flows whose runs are restarted. Everything that these flows do may safely be repeated."""
 SILENT = "mortal: a silent run has crashed"
 CRASHED = "mortal: a crashed run recovers"
 RECOVERING = "mortal: a recovering run is scheduled again"
-CANCELLED = "mortal: a run that comes back is held up by another one"
-HELD_UP = "mortal: a run that was held up is scheduled again"
-ALL = (SILENT, CRASHED, RECOVERING, CANCELLED, HELD_UP)
+ALL = (SILENT, CRASHED, RECOVERING)
 """Names of the automations."""
-
-COMING_BACK = ("Recovering", "HeldUp")
-"""The states of a run that will be restarted. Both are names of Prefect's state Crashed."""
 
 HEARTBEAT_SETTING = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
 HEARTBEAT_DEFAULT_S = 180
@@ -68,17 +60,13 @@ SIGNS_OF_LIFE = events(
 )
 NOT_EXPECTED_TO_LIVE = events(
     *("Scheduled", "Late", "AwaitingConcurrencySlot", "Paused", "Suspended"),
-    *("Completed", "Failed", "Cancelling"),
+    *("Completed", "Failed", "Cancelling", "Cancelled"),
 )
-"""States in which a run sends no heartbeats. Cancelled is not among them, because a run passes
-through it on the way from Pending to HeldUp."""
+"""States in which a run sends no heartbeats."""
 SILENCE = "No sign of life any more."
 RUN_COUNT = "prefect.run-count"
 """The label of a state's event that says how often the flow run has been Running."""
 MESSAGE = "prefect.state-message"
-PLACE_LOST = "Deployment concurrency slot lost during provisioning*"
-"""The message with which Prefect cancels a run that had a slot and was about to start, whatever
-the deployment's strategy is: the server forgot the lease, or a slow start outlasted it."""
 SCHEDULED_AGAIN = "Crashed; started {attempts} times at most."
 MEMORY = timedelta(days=30)
 """For how long the server remembers the crashes of a flow run."""
@@ -110,16 +98,6 @@ class Recovery:
     """How often one flow run is started at most, the first start included. Starts that end before
     the run is Running are counted separately, and from zero after each start that gets there."""
 
-    @property
-    def held_up_s(self) -> float:
-        """Seconds between two attempts to start a run that is held up.
-
-        An attempt begins a watch for silence, which must be over before the next attempt.
-        Otherwise the watch would take a run that waits for a worker for a silent one, which counts
-        as a crash.
-        """
-        return self.silence_s + self.pause_s
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deployed:
@@ -137,9 +115,7 @@ def definitions(watched: list[Deployed], recovery: Recovery) -> list[AutomationC
     return [
         *([_silent(watched, recovery)] if watched else []),
         _crashed(recovery),
-        _scheduled_again(RECOVERING, "Recovering", recovery.pause_s, recovery),
-        _cancelled(recovery),
-        _scheduled_again(HELD_UP, "HeldUp", recovery.held_up_s, recovery),
+        _scheduled_again(recovery),
     ]
 
 
@@ -212,67 +188,14 @@ def _crashed(recovery: Recovery) -> AutomationCore:
     )
 
 
-def _cancelled(recovery: Recovery) -> AutomationCore:
-    """Sets HeldUp if a run that is being restarted was cancelled because its deployment has another
-    run.
-
-    A run that a schedule has made in the meantime has not begun yet, and stays Cancelled.
-    """
-    begun = [str(count) for count in range(1, recovery.attempts)]
-    scheduled_again = SCHEDULED_AGAIN.format(attempts="*")
-    return AutomationCore(
-        name=CANCELLED,
-        description=MADE_FOR_ALL,
-        trigger=CompoundTrigger(
-            triggers=[
-                _refused({RUN_COUNT: begun, MESSAGE: [f"{LIMIT_REACHED}*", PLACE_LOST]}),
-                _refused({RUN_COUNT: "0", MESSAGE: PLACE_LOST}),
-                # The run died before it was Running; the events before this one tell that it is
-                # being restarted. This trigger reads before it writes, so few events may reach it.
-                _refused(
-                    {RUN_COUNT: "0", MESSAGE: [scheduled_again, f"{LIMIT_REACHED}*"]},
-                    after=events("AwaitingRetry"),
-                    within=MEMORY,
-                ),
-            ],
-            require="any",
-            within=None,
-        ),
-        actions=[
-            ChangeFlowRunState(
-                state=StateType.CRASHED,
-                name="HeldUp",
-                message="Another run of the deployment goes; this one comes back after it.",
-                force=True,
-            )
-        ],
-    )
-
-
-def _refused(
-    labels: dict[str, Any],
-    after: frozenset[str] | set[str] = frozenset(),
-    within: timedelta = timedelta(0),
-) -> EventTrigger:
-    """A trigger that fires when a run with these labels is Cancelled."""
-    return EventTrigger(
-        **{**ANY_DEPLOYED_RUN, "match": {**ONE_RUN["match"], **labels}},
-        after=set(after),
-        expect=events("Cancelled"),
-        posture=Posture.Reactive,
-        threshold=1,
-        within=within,
-    )
-
-
-def _scheduled_again(name: str, state: str, pause_s: float, recovery: Recovery) -> AutomationCore:
-    """Sets AwaitingRetry if nothing follows this state for `pause_s` seconds, not even a Retry by
+def _scheduled_again(recovery: Recovery) -> AutomationCore:
+    """Sets AwaitingRetry if nothing follows Recovering during the pause, not even a Retry by
     hand."""
     return AutomationCore(
-        name=name,
+        name=RECOVERING,
         description=MADE_FOR_ALL,
         trigger=nothing_after(
-            events(state), NOT_EXPECTED_TO_LIVE | events("Cancelled"), pause_s, ANY_DEPLOYED_RUN
+            events("Recovering"), NOT_EXPECTED_TO_LIVE, recovery.pause_s, ANY_DEPLOYED_RUN
         ),
         actions=[
             ChangeFlowRunState(

@@ -25,7 +25,6 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 
 from mortal.server.files import server_home
-from mortal.server.lost_runs import correct_lost_runs
 from mortal.server.recovery import SILENT, ids_watched
 from mortal.server.resilient_runner import ResilientRunner
 from mortal_flows import project_folder, terminal
@@ -35,7 +34,7 @@ from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.store.files import lock_file, writing
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SERVED = "mortal.server.served"
@@ -43,12 +42,7 @@ SERVED = "mortal.server.served"
 START_LOOK_S = 0.05
 SKIP_AFTER_MIN = 60.0
 """How many minutes late a scheduled run may begin if another run occupied this machine."""
-NO_SECOND_ONE = ConcurrencyLimitConfig(
-    limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
-)
-"""For nights, which never queue: a run that is requested meanwhile is cancelled."""
-TAKE_TURNS = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
-"""For runs on demand."""
+ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
 TRAINS = """Train with the settings that were given to `mortal schedule`, one run at a time.
 
 - **To change some settings**: `overrides` = `["training.max_steps=20"]`; all others stay the same.
@@ -79,8 +73,6 @@ def serve(
     ids = asyncio.run(runner.deploy())
     for deployment in deployments:
         say(f"serving {NAME}/{deployment.name}")
-    for line in correct_lost_runs(sorted(ids), Path(config.runs_dir)):
-        say(line)
     if _unwatched({str(deployment_id) for deployment_id in ids}):
         say("the server does not watch these runs for silence yet: call `mortal automate` again")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
@@ -126,7 +118,7 @@ def scheduled_deployments(
         grpo_train,
         name=name,
         schedule=schedule,
-        concurrency_limit=TAKE_TURNS if schedule is None else NO_SECOND_ONE,
+        concurrency_limit=ONE_AT_A_TIME,
         parameters=parameters,
         description=TRAINS.format(name=name),
         tags=["train"],

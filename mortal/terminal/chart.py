@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from mortal_steps.report.points import Point, thinned
+from mortal_steps.report.downsampling import Point, downsample
 from mortal_steps.report.units import number
 
 WIDTH = 60
@@ -15,8 +15,6 @@ HEIGHT = 8
 FEWEST = 4
 """Steps that a curve needs at least."""
 TRAINING, HELD_OUT, FORK = "·", "o", "┊"
-IN_ASCII = str.maketrans("·┊│└", ".:|+")
-"""What takes the place of characters that not every encoding has."""
 
 
 def chart(
@@ -26,18 +24,17 @@ def chart(
     fork: int | None = None,
     drawn: Mapping[str, str] = MappingProxyType({}),
     columns: int = WIDTH + BESIDE,
-    encoding: str = "utf-8",
 ) -> list[str]:
     """Return lines of at most 76 columns, or as many as there are `columns`; none for too few
     steps.
 
     Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn` says how the
-    completions of either are chosen. If the `encoding` lacks a character, all of it is in ASCII.
+    completions of either are chosen.
     """
     if len(training) < FEWEST:
         return []
     width = max(FEWEST, min(WIDTH, columns - BESIDE))
-    points = thinned(training, width)
+    points = downsample(training, width)
     values = [value for _, value in [*points, *held_out]]
     low, high = min(values), max(values)
     last = max(step for step, _ in [*points, *held_out])
@@ -67,17 +64,7 @@ def chart(
     if fork is not None:
         legend.append(f"{FORK} fork")
     lines.append(f"{'':>9}  {'  '.join(legend)}")
-    if _has_all("".join(lines), encoding):
-        return lines
-    return [line.translate(IN_ASCII) for line in lines]
-
-
-def _has_all(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
+    return lines
 
 
 def _how(drawn: Mapping[str, str], which: str) -> str:

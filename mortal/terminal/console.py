@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -22,3 +23,26 @@ class PlainConsole(Console):
 
 
 console = PlainConsole()
+
+
+def in_columns(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
+    """Return a line for each row; no cell is ever cut. With `numbers`, all columns but the first
+    are aligned on the right."""
+    rows = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0])]
+        for cell, width in zip(others, widths[1:], strict=True):
+            cells.append(cell.rjust(width) if numbers else cell.ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def print_columns(rows: Sequence[Sequence[str]], *, title: str = "", numbers: bool = False) -> None:
+    """Print a table, whose first row is its heading."""
+    if title:
+        console.print()
+        console.print(Text(title, style="italic"))
+    for place, line in enumerate(in_columns(rows, numbers=numbers)):
+        console.print(Text(line, style="" if place else "bold"))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rich.table import Table
 from rich.text import Text
 
 from mortal.terminal.chart import chart
-from mortal.terminal.console import PlainConsole, console
+from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
-from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
+from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
@@ -26,15 +24,11 @@ from mortal_steps.runs.verify import RunCheck
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
 
-WIDE = 76
-"""Columns that a table with frames takes."""
-MOST_QUARANTINED = 20
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-UI_TIMEOUT_S = 2.0
 
 
-def show_run(run: RunSummary, *, page: str | None = None) -> None:
-    """Print everything about one run; `page`: where its page opens, if its Prefect server runs."""
+def show_run(run: RunSummary) -> None:
+    """Print everything about one run."""
     title = f"  {run.status}, step {run.step} of {run.max_steps}"
     console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
@@ -49,13 +43,14 @@ def show_run(run: RunSummary, *, page: str | None = None) -> None:
         line("reward", _rewards(run))
     for changed in run.changed_rewards:
         line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
+    if run.quarantined:
+        line("masked", quarantine_in_words(run.quarantined))
     if run.eval:
         line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
     _show_curve(run)
     _show_model(run)
     _show_costs(run)
-    _show_files(run, page)
-    _show_quarantined(run)
+    _show_files(run)
     _show_functions(run)
     _show_timings(run)
 
@@ -63,8 +58,7 @@ def show_run(run: RunSummary, *, page: str | None = None) -> None:
 def _show_curve(run: RunSummary) -> None:
     fork = int(run.parent["step"]) if run.parent else None
     curves = run.curve["training"], run.curve["held_out"]
-    columns, encoding = console.width, console.encoding
-    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=columns, encoding=encoding):
+    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=console.width):
         console.print(text)
 
 
@@ -91,46 +85,25 @@ def _show_costs(run: RunSummary) -> None:
         )
 
 
-def _show_files(run: RunSummary, page: str | None) -> None:
+def _show_files(run: RunSummary) -> None:
     line("files", run.run_dir)
     if run.trackers:
         folder = Path(run.run_dir) / FOLDER
         line("tracking", ", ".join(run.trackers) + (f" in {folder}" if folder.is_dir() else ""))
     if run.report:
         line("report", f"{run.run_dir}/{run.report}")
-    if page is not None:
-        line("Prefect UI", page)
-    elif run.ui_url:
-        place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
-        line("Prefect UI", f"start it with `mortal server`, then open {place}")
+    if run.ui_url:
+        line("Prefect UI", _page(run))
 
 
-def show_outcome(run: RunSummary, seconds: float, *, page: str | None) -> None:
-    """Print what a command that drove a run says at its end; `page`: where its page opens, if its
-    Prefect server still runs."""
+def show_outcome(run: RunSummary, seconds: float) -> None:
+    """Print what a command that drove a run says at its end."""
     console.print()
-    show_run(run, page=page)
+    show_run(run)
     console.print(f"  this command took {seconds:.0f} s")
     if run.status != "completed":
         go_on = f"   mortal resume {run_argument(Path(run.run_dir))}   (from step {run.step})"
         console.print(Text.assemble(("continue with", "bold"), printable(go_on)))
-
-
-def _show_quarantined(run: RunSummary) -> None:
-    """Print the problems that rewards failed on most often; there may be as many as problems."""
-    if not run.quarantined:
-        return
-    num_problems = len({one.problem_id for one in run.quarantined})
-    title = f"quarantined: {num_problems} problems that a reward function failed on"
-    table = Table("problem", "function", "kind", "times", "last failure", title=title)
-    table.title_justify = "left"
-    for one in run.quarantined[:MOST_QUARANTINED]:
-        table.add_row(one.problem_id, one.function, one.kind, str(one.times), one.message)
-    console.print(table)
-    if len(run.quarantined) > MOST_QUARANTINED:
-        console.print(
-            f"  the {MOST_QUARANTINED} most frequent; all of them: {run.run_dir}/quarantine.jsonl"
-        )
 
 
 def _show_functions(run: RunSummary) -> None:
@@ -151,15 +124,8 @@ def _show_timings(run: RunSummary) -> None:
 
 
 def _show_table(title: str, cells: Sequence[Mapping[str, str]]) -> None:
-    """Cells under their headings: a name, then numbers."""
-    table = Table(title=title, title_justify="left")
-    if console.width < WIDE:  # without frames
-        table.box, table.pad_edge, table.padding = None, False, (0, 1, 0, 0)
-    for place, heading in enumerate(cells[0]):
-        table.add_column(heading, justify="right" if place else "left")
-    for cell in cells:
-        table.add_row(*cell.values())
-    console.print(table)
+    rows = [list(cells[0]), *(list(cell.values()) for cell in cells)]
+    print_columns(rows, title=title, numbers=True)
 
 
 def _scores(run: RunSummary) -> str:
@@ -181,7 +147,7 @@ def _rewards(run: RunSummary) -> str:
     """Of training; the two ends of a run that is too short for both are not told apart."""
     trend = run.reward_trend
     if trend is None:
-        return f"{number(run.reward_last20)}  (training, {counted(run.step, 'step')})"
+        return f"{number(run.reward)}  (training, {counted(run.step, 'step')})"
     means = f"{number(trend['first'])} -> {number(trend['last'])}"
     return f"{means}  (training, first {counted(trend['steps'], 'step')} -> last {trend['steps']})"
 
@@ -191,27 +157,13 @@ def line(name: str, text: str) -> None:
     console.print(f"  {name:<12} {text}")
 
 
-def page_now(ui_url: str | None) -> str | None:
-    """Return where the page of the run's last flow run can be expected to open now; None: nowhere.
-
-    A server of ours ends with the commands that use it, and may be at another port since. So on
-    loopback it is looked for.
-    """
-    address = urlsplit(ui_url or "")
-    if address.hostname not in LOOPBACK or _listens(address.hostname, address.port or 80):
-        return ui_url
-    from mortal.server.files import Server, living_server, state_dir  # rarely needed
-
-    own = living_server(state_dir() / "prefect")
-    return f"{Server(api_url=own.api_url).ui_url}{address.path}" if own is not None else None
-
-
-def _listens(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), UI_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
+def _page(run: RunSummary) -> str:
+    """Return where the page of the run's last flow run opens. MORTAL's own server ends with the
+    commands that use it, and then has another port."""
+    address = urlsplit(run.ui_url or "")
+    if run.status == "running" or address.hostname not in LOOPBACK:
+        return str(run.ui_url)
+    return f"start it with `mortal server`, then open {DEFAULT_UI}{address.path}"
 
 
 class CheckProgress:

@@ -1,101 +1,104 @@
-"""`mortal runs`, `list-checkpoints`: lines for people, tab-separated values for programs."""
+"""`mortal runs`, `status`, `list-checkpoints`: a line for each run."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import typer
+from rich.console import Group
+from rich.live import Live
 from rich.text import Text
 
-from mortal.terminal.console import console
+from mortal.terminal.console import console, in_columns, print_columns
 from mortal_steps.report.printable import printable
-from mortal_steps.report.summary import RunSummary
-from mortal_steps.report.units import duration, number
+from mortal_steps.report.status import RunStatus
+from mortal_steps.report.units import clock, duration, number
 
-COLUMNS = ["run", "status", "step", "max_steps", "began", "updated", "reward", "held_out", "took_s"]
-"""Of the tab-separated list."""
-CHECKPOINT_COLUMNS = ("run", "step", "best")
 HEADING = ("run", "status", "step", "age", "took", "reward", "held-out")
+STATUS_HEADING = ("run", "status", "step", "reward", "held-out", "s/step", "when")
+CHECKPOINT_HEADING = ("run", "step", "best")
+LOOK_EVERY_S = 1.0
+LOOK_THERE_EVERY_S = 10.0
+"""At runs on a Volume: each look downloads their logs."""
+FEWEST_SHOWN = 3
 
 
-def print_runs(summaries: Sequence[RunSummary]) -> None:
+def print_runs(statuses: Sequence[RunStatus]) -> None:
     """Print one line per run; no id is ever cut, however narrow the terminal is."""
-    if not console.is_terminal:
-        _print_values(summaries)
-        return
-    rows = [HEADING]
-    for run in summaries:
-        rows.append(
-            (
-                printable(run.run_id),
-                run.status,
-                f"{run.step}/{run.max_steps}",
-                duration(time.time() - run.created_at),
-                duration(run.updated_at - run.created_at),
-                number(run.reward_last20),
-                number(run.eval.get("reward")),
-            )
-        )
-    for place, line in enumerate(in_columns(rows)):
-        console.print(Text(line, style="" if place else "bold"))
-
-
-def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row; no cell is ever cut."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def _print_values(summaries: Sequence[RunSummary]) -> None:
-    typer.echo("\t".join(COLUMNS))
-    for run in summaries:
-        values = (
-            printable(run.run_id),
+    rows = [
+        (
+            run.run_id,
             run.status,
-            str(run.step),
-            str(run.max_steps),
-            moment(run.created_at),
-            moment(run.updated_at),
-            number(run.reward_last20),
-            number(run.eval.get("reward")),
-            f"{max(0.0, run.updated_at - run.created_at):.0f}",
+            f"{run.step}/{run.max_steps}",
+            duration(time.time() - run.created_at),
+            duration(run.updated_at - run.created_at),
+            number(run.reward),
+            number(run.held_out),
         )
-        typer.echo("\t".join(values))
-
-
-def moment(seconds: float) -> str:
-    """Return a time of day here, with its offset, such as 2026-01-31T23:59:59+01:00."""
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-
-
-def print_checkpoints(summaries: Sequence[RunSummary], *, as_json: bool) -> None:
-    """Print the checkpoints of each run, oldest first; in a pipe as tab-separated values."""
-    found = [row for run in summaries for row in _rows(run)]
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-        return
-    if not found:
-        typer.echo("no checkpoints", err=True)
-        return
-    lines = [CHECKPOINT_COLUMNS, *(tuple(map(_cell, row.values())) for row in found)]
-    for line in in_columns(lines) if console.is_terminal else map("\t".join, lines):
-        typer.echo(line)
-
-
-def _rows(run: RunSummary) -> list[dict[str, Any]]:
-    return [
-        {"run": run.run_id, "step": step, "best": step == run.best_step} for step in run.checkpoints
+        for run in statuses
     ]
+    print_columns([HEADING, *rows])
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "best" if value else ""
-    return printable(str(value))
+def print_checkpoints(statuses: Sequence[RunStatus], *, as_json: bool) -> None:
+    """Print the checkpoints of each run, oldest first."""
+    found = [
+        (run.run_id, step, step == run.best_step) for run in statuses for step in run.checkpoints
+    ]
+    if as_json:
+        rows = [dict(zip(CHECKPOINT_HEADING, row, strict=True)) for row in found]
+        typer.echo(json.dumps(rows, indent=1))
+    elif found:
+        lines = [(run_id, str(step), "best" if best else "") for run_id, step, best in found]
+        print_columns([CHECKPOINT_HEADING, *lines])
+    else:
+        typer.echo("no checkpoints", err=True)
+
+
+def print_statuses(statuses: Sequence[RunStatus]) -> None:
+    """Print the status of each run."""
+    console.print(_picture(statuses, most=None))
+
+
+def watch(look: Callable[[], Sequence[RunStatus]], every_s: float = LOOK_EVERY_S) -> None:
+    """Look again and again until Ctrl-C."""
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                title = Text(time.strftime("%H:%M:%S") + "  (Ctrl-C ends this view)\n", style="dim")
+                room = max(FEWEST_SHOWN, console.height - 5)
+                live.update(Group(title, _picture(look(), most=room)), refresh=True)
+                time.sleep(every_s)
+    except KeyboardInterrupt:
+        return
+
+
+def _picture(statuses: Sequence[RunStatus], *, most: int | None) -> Text:
+    """Return a line for each run, and one below it that says what it waits for; `most` lines."""
+    if not statuses:
+        return Text("no runs here yet")
+    heading, *lines = in_columns([STATUS_HEADING, *map(_cells, statuses)])
+    shown = [(heading, "bold")]
+    for number_of_run, (run, line) in enumerate(zip(statuses, lines, strict=True)):
+        of_run = [(line, ""), *([(f"    {run.waits_for}", "dim")] if run.waits_for else [])]
+        if most is not None and len(shown) + len(of_run) > most:
+            shown.append((f"{len(statuses) - number_of_run} more: mortal runs", "dim"))
+            break
+        shown.extend(of_run)
+    return Text("\n").join(Text(printable(line), style=style) for line, style in shown)
+
+
+def _cells(run: RunStatus) -> tuple[str, ...]:
+    return (
+        run.run_id,
+        run.status,
+        f"{run.step}/{run.max_steps}",
+        number(run.reward),
+        number(run.held_out),
+        "-" if run.pace_s is None else f"{run.pace_s:.2f}",
+        f"{duration(time.time() - run.updated_at)} ago"
+        if run.eta_s is None
+        else f"{clock(run.eta_s)} left",
+    )

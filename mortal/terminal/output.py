@@ -8,15 +8,12 @@ import logging
 import os
 import shlex
 import sys
-import tempfile
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 
 from mortal_steps.report.printable import printable
-from mortal_steps.report.spinner import spinner
 from mortal_steps.system.streams import lead_nowhere
 
 MOST_LINES = 12
@@ -27,18 +24,15 @@ UNFORGIVING = ("strict", "surrogateescape")
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 RUNS_DIR = "MORTAL_RUNS_DIR"
 """Environment variable: the folder that holds all runs."""
-DEBUG = "MORTAL_DEBUG"
-"""Environment variable; with any value an unexpected error shows its traceback."""
 
 
 def say(text: str) -> None:
     """Print a line for the user, who may read no more; that is no reason to end what is going
     on."""
-    with spinner.aside():
-        try:
-            typer.echo(printable(text))
-        except BrokenPipeError:
-            lead_nowhere(sys.stdout)
+    try:
+        typer.echo(printable(text))
+    except BrokenPipeError:
+        lead_nowhere(sys.stdout)
 
 
 def complain(text: str) -> None:
@@ -75,44 +69,6 @@ def shortened(text: str, whole: str) -> str:
     return "\n".join([*head, f"    ... {left_out} more lines: {whole}", *tail])
 
 
-def explain(error: Exception) -> None:
-    """Print an error that was raised on purpose; what is too long for a terminal is in a file."""
-    text = str(error)
-    if shortened(text, "") != text and (file := _kept(text)) is not None:
-        text = shortened(text, file)
-    complain(text)
-
-
-def explain_crash(error: Exception) -> None:
-    """Print one line for an error that nobody foresaw, and write a file with all that is known of
-    it."""
-    known = "".join(traceback.format_exception(error))
-    file = _kept(known)
-    if file is None:
-        complain(f"unexpected {known}")
-        return
-    reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
-    complain(f"unexpected {reason}\nThe traceback is in {file}; with {DEBUG}=1 it is shown here.")
-
-
-def _kept(text: str) -> str | None:
-    """Write the text into a new file and return its path; None if none can be written, on a full
-    disk say."""
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w",
-            prefix="mortal-",
-            suffix=".traceback",
-            delete=False,
-            encoding="utf-8",
-            errors="backslashreplace",
-        ) as file:
-            file.write(text)
-    except OSError:
-        return None
-    return file.name
-
-
 def warn_in_plain_lines() -> None:
     """Warnings that no logging set-up handles are a line each, as safe to print as all else."""
     logging.lastResort = _PlainWarnings(logging.WARNING)
@@ -120,13 +76,7 @@ def warn_in_plain_lines() -> None:
 
 class _PlainWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        with spinner.aside():
-            _complain(f"warning: {printable(record.getMessage())}", "yellow")
-
-
-def wants_tracebacks() -> bool:
-    """Return whether the user asked for them."""
-    return bool(os.environ.get(DEBUG))
+        _complain(f"warning: {printable(record.getMessage())}", "yellow")
 
 
 def run_argument(run_dir: Path) -> str:
@@ -139,12 +89,14 @@ def run_argument(run_dir: Path) -> str:
 
 
 def checking(text: str) -> None:
-    """Show what is being looked at before a run begins: beside the spinner, or a line where no
-    terminal is."""
+    """Say what is being looked at before a run begins."""
+    say(f"{text} ...")
+
+
+def waiting(text: str) -> None:
+    """Say on a terminal what takes a while; standard output is for the result."""
     if sys.stderr.isatty():
-        spinner.show(printable(text))
-    else:
-        say(f"{text} ...")
+        typer.echo(f"{printable(text)} ...", err=True)
 
 
 def open_closed_streams() -> None:

@@ -7,9 +7,8 @@ import sys
 
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from mortal.terminal.output import wants_tracebacks
 from mortal_flows.terminal import outlive_its_reader
-from mortal_steps.report.spinner import terminal
+from mortal_steps.report.progress import terminal
 
 TOLD_ALREADY = (
     # The error that ends the run, with its traceback; twice.
@@ -23,8 +22,7 @@ def calm_console() -> None:
     """Leave out what is told already, and keep the other lines above the progress bar."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrefectConsoleHandler):
-            if not wants_tracebacks():
-                handler.addFilter(is_news)
+            handler.addFilter(is_news)
             if sys.stderr.isatty():
                 handler.console = terminal()
             outlive_its_reader(handler.console)

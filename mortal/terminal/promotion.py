@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import typer
 
-from mortal.terminal.console import console
-from mortal.terminal.listing import moment
+from mortal.terminal.console import print_columns
 from mortal.terminal.output import say
 from mortal_steps.errors import StoreError
 from mortal_steps.promotion.comparison import Comparison, metric_rows
 from mortal_steps.registry.registry import Decision, Registry
-from mortal_steps.report.printable import printable
+from mortal_steps.report.units import moment
 
 NAMES = ("name", "run", "since", "by", "path")
 DECISIONS = ("when", "decision", "run", "by", "why")
@@ -23,8 +22,8 @@ DECISIONS = ("when", "decision", "run", "by", "why")
 def show_comparison(comparison: Comparison) -> None:
     """A line for each metric."""
     other = "incumbent" if comparison.incumbent else "before training"
-    _show_columns([("", "candidate", other, "difference"), *metric_rows(comparison)])
-    say(f"{comparison.candidate.num_problems:,} held-out problems")
+    print_columns([("", "candidate", other, "difference"), *metric_rows(comparison)])
+    say(f"{comparison.num_problems:,} held-out problems")
 
 
 def ask(name: str) -> bool:
@@ -52,7 +51,7 @@ def show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([dict(zip(NAMES, row, strict=True)) for row in rows], indent=1))
     elif rows:
-        _show_columns([NAMES, *rows])
+        print_columns([NAMES, *rows])
     else:
         typer.echo("no model is in production; `mortal promote RUN` puts one there", err=True)
 
@@ -66,16 +65,4 @@ def show_history(registry: Registry, *, as_json: bool) -> None:
         typer.echo(json.dumps([dataclasses.asdict(made) for made in history], indent=1))
         return
     rows = [(moment(m.at), m.action, m.version.run_id, m.by, m.why) for m in history]
-    _show_columns([DECISIONS, *rows])
-
-
-def _show_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Aligned for people, tab-separated where the output is piped."""
-    if not console.is_terminal:
-        for row in rows:
-            typer.echo("\t".join(map(printable, row)))
-        return
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        say("  ".join(cells).rstrip())
+    print_columns([DECISIONS, *rows])

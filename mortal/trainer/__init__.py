@@ -2,20 +2,13 @@
 
 trainer     the trainer's parameters
 controls    what can be done with its run
-parameters  types of the parameters
 modes       where a run's workers are
 settings    turns the trainer's parameters into a configuration
-from_trl    turns what TRL's trainers take into the trainer's parameters
-trl_counts  TRL's sizes and steps, in batches of prompts
+from_trl    turns TRL's configuration into the trainer's parameters, with the names in trl_names
 objects/    turns Python objects among the parameters into files
-messages    the messages between the trainer and the process that drives the run
-owner       the trainer's side of that process
-process     the inside of that process
-actions     what that process can do
-asking      checks the prompts and options of `generate`
+owner       the trainer's side of the process that drives the run, and their messages
+process     the inside of that process, and what it can do
 elsewhere   a run that a container on Modal drives
-notebook    shows a run in a Jupyter notebook
-saving      saves the trained model in a folder or on the hub
 result      the result of a run; its table of metrics is in metrics_table
 """
 

@@ -1,28 +1,27 @@
-"""What can be done with the run of a trainer: train, sample, score, save, stop and fork it."""
+"""What can be done with the run of a trainer: train, score, save and stop it."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any
 
-from mortal.trainer import elsewhere, saving
-from mortal.trainer.asking import prompts_of, sampling_of
-from mortal.trainer.messages import Request
+from mortal.trainer import elsewhere
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
-from mortal.trainer.owner import perform
-from mortal.trainer.parameters import Changes, Prompts
+from mortal.trainer.owner import Request, perform
 from mortal.trainer.result import TrainingResult
-from mortal.trainer.settings import changed_keys, overrides
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.report.standing import RunStanding, standing
+from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
+from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
+from mortal_steps.serving.models import trained_files
+from mortal_steps.store.digests import digest_like
 
 if TYPE_CHECKING:
-    from mortal.trainer.parameters import Rows
+    from mortal.trainer.objects.datasets import Rows
 
 STOP_PATIENCE_S = 600.0
 
@@ -97,57 +96,6 @@ class RunControls:
         found: dict[str, float] = self._perform("evaluate", data=data)
         return found
 
-    def generate(
-        self,
-        prompts: Prompts,
-        *,
-        num_generations: int = 1,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        min_p: float | None = None,
-        stop: Sequence[str] | None = None,
-    ) -> list[str] | list[list[str]]:
-        """Sample the trained model.
-
-        The seed is that of the run, so the same prompt gets the same answer again.
-
-        Args:
-            prompts: A text, a list of texts, or a list of conversations, each of them a list of
-                chat messages.
-            num_generations: Completions for each prompt.
-            max_tokens: Longest completion, in tokens. None: as in training.
-            temperature: Softmax temperature; 0 always takes the most probable token. None: 1.
-            top_p: Sample from the most probable tokens that have this share together. None: all.
-            top_k: Sample from this many of the most probable tokens. None: all.
-            min_p: Sample from tokens at least this probable, relative to the most probable one.
-            stop: Texts that end a completion. None: as in training.
-
-        Returns one text for each prompt, or a list of texts for each prompt if `num_generations` is
-        more than 1. Raises the errors of `evaluate`, `DataError` for anything that is not a prompt,
-        and `ConfigError` for an invalid value.
-        """
-        sampling = {
-            "max_tokens": max_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "min_p": min_p,
-            "stop": stop,
-        }
-        config = self._run().config
-        asked = prompts_of(prompts)
-        if not asked:
-            return []
-        options = {
-            "prompts": asked,
-            "num_generations": num_generations,
-            "sampling": sampling_of(config, num_generations, sampling),
-        }
-        found: list[list[str]] = self._perform("generate", **options)
-        return found if num_generations > 1 else [texts[0] for texts in found]
-
     def save_model(self, path: str | Path) -> Path:
         """Copy the trained model and its tokenizer into a new folder, or into `runs_dir` beside the
         runs. Returns the folder.
@@ -155,7 +103,7 @@ class RunControls:
         Raises `StoreError` if the run has no finished model, and `ModelError` if another folder
         contains other files.
         """
-        return saving.save_model(self._run(), Path(path).expanduser())
+        return _save_model(self._run(), Path(path).expanduser())
 
     def push_to_hub(
         self,
@@ -177,13 +125,13 @@ class RunControls:
         if repo_id is None:
             raise ConfigError("push_to_hub() names no repository; write push_to_hub('name/model')")
         message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
-        return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
+        return _push_to_hub(run, repo_id, private=private, token=token, message=message)
 
-    def status(self) -> RunStanding:
+    def status(self) -> RunStatus:
         """Return the present state of the run: its step, its reward, and what it is waiting for. If
         the run is driven on this machine, also its pace and ETA."""
         run = self._run()
-        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
+        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else status_of(run)
 
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
         """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits
@@ -196,29 +144,6 @@ class RunControls:
         else:
             stop_here(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
-
-    def fork(
-        self, step: int | None = None, *, run_id: str | None = None, **changes: Unpack[Changes]
-    ) -> Self:
-        """Make a trainer with a new run that begins at a checkpoint of this run.
-
-        Args:
-            step: Train steps done at the checkpoint. None: the newest checkpoint.
-            run_id: Id of the new run. None: a new one.
-            **changes: Parameters of `MortalTrainer` with new values, such as `learning_rate` or
-                `config`.
-
-        Raises the errors of `mortal fork` for a change with which the checkpoint cannot be
-        continued.
-        """
-        self._run()
-        keys = changed_keys(changes, self.config.runs_dir)
-        options = {"step": step, "overrides": overrides(keys), "run_id": run_id}
-        forked = copy.copy(self)
-        forked.mode = changes.get("mode", self.mode)
-        found = find_run(Path(self.config.runs_dir), self._perform("fork", **options))
-        forked.config = found.config.model_copy(update={"runs_dir": self.config.runs_dir})
-        return forked
 
     def _run(self) -> Run:
         if self.config.run_id is None:
@@ -256,3 +181,49 @@ class RunControls:
         if self.config.compute.backend == "modal":
             return f"running on Modal: {taking}"
         return f"running on this machine (backend='modal' would use {taking})"
+
+
+def _save_model(run: Run, folder: Path) -> Path:
+    """Copy the finished model and its tokenizer into a folder that transformers and vLLM can load.
+    The folder of all runs is one that may contain other files.
+
+    Raises `StoreError` if the run has no finished model. Raises `ModelError` if the folder contains
+    other files or cannot be made, or if a file of the model is damaged.
+    """
+    files = trained_files(run)
+    others = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+    is_beside_runs = folder.resolve() == run.store.root.parent.resolve()
+    if not set(others) <= set(files) and not is_beside_runs:
+        raise ModelError(f"{folder} contains other files ({', '.join(others)}); name a new folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"{folder}: {error.strerror}; name a folder that can be made") from None
+    for name, (path, sha256) in files.items():
+        shutil.copyfile(path, folder / name)
+        if digest_like(folder / name, sha256) != sha256:
+            raise ModelError(f"{path} is damaged: its digest does not match")
+    return folder
+
+
+def _push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
+    """Upload the finished model to a repository on the hub, which is made if it does not exist.
+    Returns the repository's address.
+
+    Raises the errors of `save_model`, and `ModelError` if the hub refuses.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+
+    with tempfile.TemporaryDirectory(prefix="mortal-") as temporary:
+        folder = _save_model(run, Path(temporary) / "model")
+        api = HfApi(token=token)
+        try:
+            made = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(repo_id=made.repo_id, folder_path=str(folder), commit_message=message)
+        except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
+            raise ModelError(
+                f"the hub refused the upload to {repo_id!r}: {error}; store a token with write "
+                "access with `hf auth login`, or use save_model(...), which needs no hub"
+            ) from error
+    return str(made)

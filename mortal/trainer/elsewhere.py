@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.errors import RunNotFoundError
-from mortal_steps.report.standing import RunStanding, standing
+from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run
 
 
@@ -21,9 +21,9 @@ def may_be_elsewhere(run: Run) -> bool:
     return on_modal and run.status() != "running" and not run.is_complete()
 
 
-def look(run: Run) -> RunStanding:
+def look(run: Run) -> RunStatus:
     """Return the state of the run on the Volume, or the state here if it is not on the Volume."""
-    from mortal.remote.runs import STANDING  # a local run needs no client of Modal's
+    from mortal.remote.runs import OF_STATUS  # a local run needs no client of Modal's
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
     from mortal_steps.compute.modal.volume_runs import look_at
@@ -31,10 +31,10 @@ def look(run: Run) -> RunStanding:
     volume = RunsVolume(run.config.compute.modal.volume)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            there = run_in_thread(look_at(volume, run.info.run_id, Path(folder), STANDING))
+            there = run_in_thread(look_at(volume, run.info.run_id, Path(folder), OF_STATUS))
         except RunNotFoundError:
-            return standing(run)
-        return standing(there, volume.name)
+            return status_of(run)
+        return status_of(there, volume.name)
 
 
 def bring_here(run: Run) -> None:

@@ -8,18 +8,39 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import IO, Any
 
-from mortal.trainer.messages import IN_NOTEBOOK, Answer, Request
-from mortal.trainer.notebook import LOOK_EVERY_S, Cell, in_notebook
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.system.child import Child
 
 SAVES_WITHIN_S = 3600.0
 """Seconds that a run whose owner has ended may take to save its state."""
+KERNEL = "ZMQInteractiveShell"
+"""The class of IPython's shell in a Jupyter kernel. On a terminal, IPython uses another class."""
 COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
 """Environment variables that a Jupyter kernel sets for programs that print into it directly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the trainer asks for."""
+
+    action: str
+    """A key of `ACTIONS` in mortal/trainer/process.py."""
+    config: RunConfig
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to a request: the action's return value, or the error that it raised."""
+
+    value: Any = None
+    error: BaseException | None = None
 
 
 def perform(request: Request) -> Any:
@@ -33,11 +54,11 @@ def perform(request: Request) -> Any:
     shown = in_notebook()
     with _holding_back_interrupts():
         process = Child(
-            [sys.executable, "-P", "-m", "mortal.trainer", str(writes)],
+            [sys.executable, "-P", "-m", "mortal.trainer.process", str(writes)],
             stdin=subprocess.PIPE,
             output=subprocess.PIPE if shown else None,
             pass_fds=(writes,),
-            env=_in_notebook() if shown else None,
+            env=_without_colors() if shown else None,
             grace_s=SAVES_WITHIN_S,
         )
         os.close(writes)
@@ -46,8 +67,8 @@ def perform(request: Request) -> Any:
         with contextlib.suppress(BrokenPipeError):  # the process ended before it read the request
             process.stdin.write(pickle.dumps(request))
             process.stdin.flush()
-        with _watching(process, request, shown) as cell:
-            interrupted = _wait(process, cell)
+        with _printing(process):
+            interrupted = _wait(process)
         content = answers.read()
     if not content and interrupted:  # more than once, so that it ended without a word
         raise KeyboardInterrupt
@@ -75,25 +96,37 @@ def _holding_back_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _in_notebook() -> dict[str, str]:
-    """The environment of a process whose output a notebook prints. Prefect logs only warnings
-    there, because the bar shows the progress."""
-    kept = {name: value for name, value in os.environ.items() if name not in COLORS}
-    return {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING", **kept, IN_NOTEBOOK: "1"}
+def in_notebook() -> bool:
+    """Return whether a Jupyter kernel runs this process."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return type(shell).__name__ == KERNEL
+
+
+def _without_colors() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in COLORS}
 
 
 @contextlib.contextmanager
-def _watching(
-    process: subprocess.Popen[bytes], request: Request, shown: bool
-) -> Iterator[Cell | None]:
-    if not shown:
-        yield None
+def _printing(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Print in a notebook's cell what the process prints; elsewhere it shares this one's output."""
+    if process.stdout is None:
+        yield
         return
-    with Cell(process, request.config) as cell:
-        yield cell
+    thread = threading.Thread(target=_print_lines, args=(process.stdout,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
-def _wait(process: subprocess.Popen[bytes], cell: Cell | None) -> bool:
+def _print_lines(lines: IO[bytes]) -> None:
+    for line in lines:
+        print(line.decode(errors="replace"), end="", flush=True)  # noqa: T201 - in the cell
+
+
+def _wait(process: subprocess.Popen[bytes]) -> bool:
     """Wait until the process ends. Returns whether the wait was interrupted.
 
     Each interrupt is passed on to the process: the first one lets the run save its state, and the
@@ -102,11 +135,8 @@ def _wait(process: subprocess.Popen[bytes], cell: Cell | None) -> bool:
     interrupted = False
     while True:
         try:
-            process.wait(LOOK_EVERY_S if cell else None)
+            process.wait()
             return interrupted
-        except subprocess.TimeoutExpired:
-            assert cell is not None
-            cell.look()
         except KeyboardInterrupt:
             interrupted = True
             process.send_signal(signal.SIGINT)

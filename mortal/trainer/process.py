@@ -1,4 +1,4 @@
-"""The process that drives a run for a `MortalTrainer`: `python -m mortal.trainer`.
+"""The process that drives a run for a `MortalTrainer`: `python -m mortal.trainer.process`.
 
 It reads a pickled `Request` from its standard input, and writes a pickled `Answer` to a descriptor
 of its own. The end of its input means that its owner has ended, and has the effect of a Ctrl-C.
@@ -13,11 +13,54 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from mortal.trainer.messages import Answer, Request
+from mortal.trainer.owner import Answer, Request
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
+
+
+def train(config: RunConfig) -> None:
+    """Drive the run to its end, as `mortal train` does."""
+    from mortal.driver import drive
+
+    drive(config)
+
+
+def detach(config: RunConfig) -> str:
+    """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
+    the call on Modal."""
+    from mortal_steps.orchestration.driver import detach as begin_detached
+
+    return begin_detached(config)
+
+
+def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
+    """Score the run's model as `mortal promote` does, on its held-out problems or on those of these
+    keys of `[data]`. Returns the mean of each score."""
+    import asyncio
+
+    from mortal_steps.data.problems import read_held_out
+    from mortal_steps.promotion.judging import Judge
+    from mortal_steps.runs.run import find_run
+    from mortal_steps.serving.models import trained_model, whole_model
+
+    run = find_run(Path(config.runs_dir).absolute(), str(config.run_id))
+    problems = None
+    if data:
+        own = {"config": None, "eval_source": None, "eval_split": None, "eval_samples": 0}
+        others = {**own, "eval_sets": dict[str, str](), **data}
+        problems = read_held_out(run.config.data.model_copy(update=others), run.config.seed)
+    judge = Judge(run.store, run, run.config, problems=problems)
+    model = whole_model(run, trained_model(run))
+    os.chdir(run.working_dir())
+    return dict(asyncio.run(judge.judge(model, run.store.folder_digest(model))).metrics)
+
+
+ACTIONS: dict[str, Callable[..., Any]] = {"train": train, "detach": detach, "evaluate": evaluate}
 
 
 def main() -> None:
@@ -47,14 +90,9 @@ def main() -> None:
 
 def _perform(request: Request) -> Any:
     from mortal.terminal.output import warn_in_plain_lines
-    from mortal.trainer import actions
-    from mortal_steps.report.spinner import spinner
 
     warn_in_plain_lines()
-    try:
-        return getattr(actions, request.action)(request.config, **request.options)
-    finally:
-        spinner.stop()
+    return ACTIONS[request.action](request.config, **request.options)
 
 
 def _watch_owner() -> None:
@@ -70,13 +108,17 @@ def _watch_owner() -> None:
 
 
 def _pickled(answer: Answer) -> bytes:
-    """The answer as a pickle. An error that cannot be pickled is replaced by a `RuntimeError` with
-    its traceback as text."""
+    """Pickle the answer. An error that cannot be pickled is replaced by a `RuntimeError` with its
+    traceback as text."""
     try:
         content = pickle.dumps(answer)
         pickle.loads(content)
     except Exception:  # noqa: BLE001 - pickling somebody's exception may fail in any way
         assert answer.error is not None
-        told = "".join(traceback.format_exception(answer.error))
-        return pickle.dumps(Answer(error=RuntimeError(told)))
+        trace = "".join(traceback.format_exception(answer.error))
+        return pickle.dumps(Answer(error=RuntimeError(trace)))
     return content
+
+
+if __name__ == "__main__":
+    main()

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.datasets import eval_keys, source_of
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
-from mortal_steps.config.compute import ModalConfig
 from mortal_steps.config.flagged import CODE_DATASET
 from mortal_steps.config.loader import every_key, parse_config
-from mortal_steps.config.reward_forms import SANDBOX, in_full
+from mortal_steps.config.rewards import SANDBOX, in_full
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
+
+ScaleRewards = Literal["group", "batch", "none"] | bool
 
 KEYS: Mapping[str, str] = {
     "num_generations": "training.num_generations",
@@ -50,6 +50,8 @@ ALSO_KEYS: Mapping[str, str] = {
 }
 """Parameter -> a key that it determines in another way."""
 ORIGIN = "MortalTrainer"
+RUNS_DIR = "runs"
+"""Default of `runs_dir`."""
 
 DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in CODE_DATASET.items()}
 """The dataset if none is given: programming problems with test cases."""
@@ -162,55 +164,6 @@ def check_table(config: Any) -> None:
             f"{ORIGIN}: config = {config!r:.80}: write keys and values as a dict, such as "
             "{'rollout.staleness': 1}"
         )
-
-
-def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
-    """Return the keys for parameters that a fork changes. Raises `ConfigError` for a parameter that
-    a fork cannot change."""
-    keys: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name == "reward_funcs":
-            keys["rewards.terms"] = terms_of(value, changes.get("reward_weights"), runs_dir)
-        elif name == "train_dataset":
-            keys[ALSO_KEYS[name]] = source_of(value, runs_dir, name)
-        elif name == "eval_dataset":
-            keys |= eval_keys(value, runs_dir)
-        elif name == "mode":
-            keys |= OF_MODES | checked_mode(value).settings()
-        elif name == "config":
-            check_table(value)
-            keys |= dict(flat(value))
-        elif name in KEYS:
-            keys[KEYS[name]] = value
-        elif name != "reward_weights" or "reward_funcs" not in changes:
-            raise ConfigError(
-                f"fork({name}=...): a fork cannot change {name}; it can change {', '.join(KEYS)}, "
-                "reward_funcs (with reward_weights), train_dataset, eval_dataset, mode and config"
-            )
-    return keys
-
-
-OF_MODES: dict[str, Any] = {
-    **{
-        f"compute.modal.{name}": getattr(ModalConfig(), name)
-        for name in ("gpu", "vllm_mode", "actor", "rollout")
-    },
-    "rollout.num_rollout_workers": None,
-}
-"""Keys that only one of the modes has, with their defaults, to which a fork goes back."""
-
-
-def overrides(keys: Mapping[str, Any]) -> list[str]:
-    """Return the keys in the form that `--set` takes: `KEY=VALUE`, with a TOML value."""
-    return [f"{key}={_toml(value)}" for key, value in keys.items()]
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{json.dumps(k)} = {_toml(v)}' for k, v in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value)
 
 
 OF_DEFAULTS = frozenset({*DEFAULT_DATASET, "evaluation.eval_steps", "model.dtype"})

@@ -43,9 +43,6 @@ class WorkerSpec:
     kwargs: Mapping[str, Any]
     """Constructor arguments; picklable."""
     count: int = 1
-    grows_after_s: float | None = None
-    """Seconds that a call may wait for a free worker before another worker starts; the first starts
-    at once. None: all workers start at once."""
     prepare: str | None = None
     """Method that makes a worker ready, called as soon as the role is started. None: a worker
     starts at its first call."""
@@ -86,7 +83,7 @@ class Compute(Protocol):
     async def start(self, role: Role) -> None:
         """Start the workers of `role`; returns when the first of them is ready.
 
-        The others join as they become ready; see `WorkerSpec.grows_after_s`. Raises the error of a
+        The others join as they become ready. Raises the error of a
         worker that could not get ready, and a `TransientError` if no worker could be started.
         """
         ...

@@ -47,7 +47,6 @@ class LocalCompute:
                     for index in range(spec.count)
                 ],
                 spec.prepare,
-                grows_after_s=spec.grows_after_s,
                 gpu=gpu if spec.shared_gpu else None,
                 alone_in=spec.starts_engine_in,
             )

@@ -58,8 +58,7 @@ class Pool(Generic[C]):
     """Deals calls out to the containers of one role.
 
     `prepare` names the worker's method that makes it ready; without one a container is ready at
-    once and starts at its first call. With `grows_after_s`, one is made ready at first, and another
-    whenever a call has waited for so long while all those that are ready had something to do.
+    once and starts at its first call.
     Containers that share a GPU hold its lock, `gpu`, during each call, and alone in the methods
     `alone_in`.
     """
@@ -69,16 +68,12 @@ class Pool(Generic[C]):
         containers: Sequence[C],
         prepare: str | None,
         *,
-        grows_after_s: float | None = None,
         gpu: GpuLock | None = None,
         alone_in: Collection[str] = (),
     ) -> None:
         self.containers = containers
         self._prepare = prepare
-        self._grows_after_s = grows_after_s
         self._gpu, self._alone_in = gpu, alone_in
-        self._wanted = len(containers) if grows_after_s is None else 1
-        """How many are to be ready."""
         self._ready: dict[int, Place] = {}
         self._free: deque[Place] = deque()
         self._joining: dict[int, asyncio.Task[None]] = {}
@@ -148,8 +143,6 @@ class Pool(Generic[C]):
             return await container.call(method, payload, label)
 
     async def _next_free(self) -> Place:
-        loop, patience = asyncio.get_running_loop(), self._grows_after_s
-        grow_at = None if patience is None else loop.time() + patience
         while True:
             if self._refused is not None:
                 raise self._refused
@@ -160,21 +153,11 @@ class Pool(Generic[C]):
             if self._lost is not None and not self._ready and not self._joining:
                 raise self._lost
             self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(grow_at):
-                    await self._changed.wait()
-                continue
-            self._grow()
-            grow_at = None if patience is None else loop.time() + patience
-
-    def _grow(self) -> None:
-        if self._ready and not self._joining:
-            self._wanted = min(self._wanted + 1, len(self.containers))
-            self._start_missing()
+            await self._changed.wait()
 
     def _start_missing(self) -> None:
         if self._prepare is not None:
-            for number in range(self._wanted):
+            for number in range(len(self.containers)):
                 if number not in self._ready and number not in self._joining:
                     self._joining[number] = asyncio.create_task(self._bring_up(number))
 

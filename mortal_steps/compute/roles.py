@@ -11,7 +11,6 @@ from mortal_steps.compute.placement import measures_memory, sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
-from mortal_steps.system.cores import num_cores
 from mortal_steps.system.gpus import has_gpu
 
 FACTORIES: dict[Role, str] = {
@@ -22,9 +21,6 @@ FACTORIES: dict[Role, str] = {
 ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 """Lets the actor's torch use memory again for tensors of other lengths. The older name,
 PYTORCH_CUDA_ALLOC_CONF, goes before it."""
-REWARDS_MAY_WAIT_S = 1.0
-"""Seconds that a shard waits to be scored before another reward worker starts. Most runs need only
-one, and each takes the memory of two processes."""
 
 
 def worker_specs(
@@ -69,8 +65,7 @@ def worker_specs(
             "reward",
             local.reward,
             {**common, "num_steps": num_steps},
-            count=config.num_reward_workers(num_cores()),
-            grows_after_s=REWARDS_MAY_WAIT_S,
+            count=config.rewards.num_reward_workers,
             prepare="start",
             rounding=rounding,
             shared_gpu=on_gpu,
@@ -84,7 +79,6 @@ def _spec(
     kwargs: dict[str, Any],
     *,
     count: int = 1,
-    grows_after_s: float | None = None,
     prepare: str | None = None,
     preload: tuple[str, ...] = (),
     rounding: Mapping[str, str] | None = None,
@@ -96,7 +90,6 @@ def _spec(
         factory=FACTORIES[role],
         kwargs=kwargs,
         count=count,
-        grows_after_s=grows_after_s,
         prepare=prepare,
         python=place.python,
         threads=place.threads or 1,

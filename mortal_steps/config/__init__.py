@@ -10,7 +10,7 @@ from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
 from mortal_steps.config.data import DataConfig
 from mortal_steps.config.evaluation import EvaluationConfig
-from mortal_steps.config.logging import AlertsConfig, LoggingConfig
+from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
 from mortal_steps.config.rewards import RewardsConfig, RewardTerm
 from mortal_steps.config.rollout import RolloutConfig
@@ -18,7 +18,6 @@ from mortal_steps.config.run import RunConfig
 from mortal_steps.config.training import LoraConfig, TrainingConfig
 
 __all__ = [
-    "AlertsConfig",
     "AlgorithmConfig",
     "CheckpointsConfig",
     "ComputeConfig",

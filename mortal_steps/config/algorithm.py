@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny
 
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.config.training import LossType
 from mortal_steps.extensions import Registry, simple
@@ -32,7 +32,7 @@ class AlgorithmConfig(Section, extra="allow"):
     `type`, and is imported where the actor works.
     """
 
-    type: Annotated[str, Affects.TRAINING | Affects.STATE] = "grpo"
+    type: Annotated[str, STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
     TRL's RLOO, with settings of its own (docs/algorithms.md). Or `module:Class` of your own."""
 

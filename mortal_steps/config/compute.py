@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.field_metadata import ANYTHING, Affects, Decides
+from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.errors import ConfigError
@@ -19,19 +19,19 @@ REWARD_CPU = 1.0
 class RoleConfig(Section):
     """How the local processes of one role are started."""
 
-    python: Annotated[LocalPath | None, Affects.NOTHING] = None
+    python: Annotated[LocalPath | None, NO_NUMBERS] = None
     """Path of the Python interpreter; MORTAL must be installed in it. Default: the interpreter that
     runs the flow."""
-    threads: Annotated[int | None, ANYTHING] = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1)
     """OMP_NUM_THREADS of each process. The number of threads decides how matrix kernels round, so
     it is part of what decides a run's bits. Default: 1; for the actor, when generation does not
     overlap training (`rollout.staleness = 0`) and the model has more than a million parameters, the
     number of cores of the machine on which the run begins, up to 4."""
-    devices: Annotated[tuple[str, ...], Affects.NOTHING] = ()
+    devices: Annotated[tuple[str, ...], NO_NUMBERS] = ()
     """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Default, on a
     machine with several GPUs: the first one for the actor, and the others for the rollout workers;
     otherwise the environment's value is kept."""
-    env: Annotated[dict[str, str], Affects.NOTHING] = Field(default_factory=dict)
+    env: Annotated[dict[str, str], NO_NUMBERS] = Field(default_factory=dict)
     """Additional environment variables. Reward functions see all of these, credentials too; of the
     environment's own credentials, they see those that `rewards.credentials` names."""
 
@@ -50,9 +50,9 @@ class RoleConfig(Section):
 class LocalConfig(Section):
     """`[compute.local]`: worker processes on this machine."""
 
-    actor: Annotated[RoleConfig, Affects.TRAINING] = RoleConfig()
-    rollout: Annotated[RoleConfig, Affects.SAMPLING] = RoleConfig()
-    reward: Annotated[RoleConfig, Affects.NOTHING] = RoleConfig()
+    actor: RoleConfig = RoleConfig()
+    rollout: RoleConfig = RoleConfig()
+    reward: Annotated[RoleConfig, NO_NUMBERS] = RoleConfig()
 
 
 class ModalConfig(Section):
@@ -145,13 +145,13 @@ class ModalConfig(Section):
 class ComputeConfig(Section):
     """`[compute]`: where workers run."""
 
-    backend: Annotated[Literal["local", "modal"], Affects.NOTHING] = "local"
+    backend: Annotated[Literal["local", "modal"], NO_NUMBERS] = "local"
     """Where workers run: as processes on this machine, or in containers on Modal."""
-    mode: Annotated[Literal["distributed", "single_node"], Affects.NOTHING] = "distributed"
+    mode: Annotated[Literal["distributed", "single_node"], NO_NUMBERS] = "distributed"
     """`distributed`: the actor and the rollout workers run separately. `single_node`: the actor and
     one rollout worker take turns on one machine."""
     local: LocalConfig = LocalConfig()
-    modal: Annotated[ModalConfig, Affects.NOTHING] = ModalConfig()
+    modal: Annotated[ModalConfig, NO_NUMBERS] = ModalConfig()
 
     def check_mode(self) -> None:
         """Raise `ConfigError` for a GPU on Modal that is named for the other mode: whoever names

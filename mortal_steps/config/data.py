@@ -8,7 +8,6 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.section import Options, Section
 from mortal_steps.extensions import Registry, is_imported, simple
 
@@ -28,35 +27,35 @@ is `module:name`. Anything else is a file, a folder or a dataset of the hub."""
 class DataConfig(Section):
     """`[data]`: where problems come from."""
 
-    source: Annotated[str, Affects.SAMPLING] = ""
+    source: str = ""
     """A Hugging Face Hub dataset, a local folder, a .jsonl, .json, .parquet or .csv file,
     `reasoning_gym:TASK`, or a source of your own, written as `module:name`."""
-    config: Annotated[str | None, Affects.SAMPLING] = None
+    config: str | None = None
     """Configuration name of a Hub dataset."""
-    split: Annotated[str, Affects.SAMPLING] = "train"
+    split: str = "train"
     """Split of a Hub dataset or of a local folder."""
-    prompt_column: Annotated[str, Affects.SAMPLING] = "prompt"
+    prompt_column: str = "prompt"
     """Column with the prompts, as text or chat messages. Every other column is passed to the reward
     functions."""
-    max_samples: Annotated[int | None, Affects.SAMPLING] = Field(None, ge=1)
+    max_samples: int | None = Field(None, ge=1)
     """Use only the first N rows of the source."""
-    shuffle: Annotated[bool, Affects.SAMPLING] = True
+    shuffle: bool = True
     """Shuffle the rows anew in every epoch, seeded by the run's seed."""
-    eval_source: Annotated[str | None, Affects.SAMPLING] = None
+    eval_source: str | None = None
     """Take the held-out problems from another source, which has the same forms as `source`."""
-    eval_split: Annotated[str | None, Affects.SAMPLING] = None
+    eval_split: str | None = None
     """Take the held-out problems from another split of `source` (or of `eval_source`)."""
-    eval_sets: Annotated[dict[SetName, str], Affects.SAMPLING] = Field(default_factory=dict)
+    eval_sets: dict[SetName, str] = Field(default_factory=dict)
     """Several sets of held-out problems by name, each from a source in the forms of `source`. An
     evaluation scores all of them: `reward` is the mean over all problems, and
     `eval_<name>_reward` that over one set. `eval_split` and `eval_samples` are about each set."""
-    eval_samples: Annotated[int, Affects.SAMPLING] = Field(0, ge=0)
+    eval_samples: int = Field(0, ge=0)
     """With `eval_source`, `eval_sets` or `eval_split`: use its first N rows (0: all). Without
     any of them: hold N rows of `source` out of training."""
-    on_long: Annotated[Literal["error", "drop"], Affects.SAMPLING] = "error"
+    on_long: Literal["error", "drop"] = "error"
     """What to do about rows whose prompt leaves no room for `rollout.max_tokens` in the model's
     context: `error` refuses to begin, `drop` leaves those rows out."""
-    options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
     """Parameters of the reasoning_gym task, including `size`, or of a source of your own."""
 
     @property

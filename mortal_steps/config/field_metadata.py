@@ -1,15 +1,17 @@
-"""Marks on the keys of the configuration: what a key affects, and which option of TRL it is.
+"""What keys of the configuration are, beside a type and a default: metadata of their fields.
 
-    learning_rate: Annotated[float, Affects.TRAINING, Trl("learning_rate")] = Field(5e-6, ge=0)
+    save_steps: Annotated[int, NO_NUMBERS] = Field(100, ge=1)
+    learning_rate: Annotated[float, Trl("learning_rate")] = Field(5e-6, ge=0)
 
-Code that needs to know the nature of keys reads these marks, so that no other list of keys has to
-be kept.
+Code that needs to know the nature of keys reads this metadata, so that no other list of keys has to
+be kept. A key without any decides a run's numbers, and belongs to its fingerprint.
 """
 
 from __future__ import annotations
 
 import enum
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -18,33 +20,24 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 
-class Affects(enum.Flag):
-    """What changes in a run if a key has another value."""
+class Nature(enum.Enum):
+    """What a key, or all keys of a table, decide."""
 
-    NOTHING = 0
-    """No number: the key is about places, workers or reporting. It is not part of the run's
+    NO_NUMBERS = enum.auto()
+    """No number of a run: it is about machines, workers or reporting, and is not part of the run's
     fingerprint."""
-    FINGERPRINT = enum.auto()
-    """Nothing but the fingerprint."""
-    SAMPLING = enum.auto()
-    """Which completions are sampled with the same weights."""
-    TRAINING = enum.auto()
-    """The weights that the same scored completions lead to."""
-    SCORES = enum.auto()
-    """The scores of completions."""
     STATE = enum.auto()
     """What a checkpoint contains; so a fork cannot have another value."""
 
 
-ANYTHING = ~Affects.NOTHING
+NO_NUMBERS, STATE = Nature.NO_NUMBERS, Nature.STATE
 
 
-@dataclass(frozen=True)
-class AffectsByOption:
-    """On a table of options for a library: what single options affect, if it differs from the
-    table's own mark."""
+class StateOptions:
+    """On a table of options for a library: those that decide what a checkpoint contains."""
 
-    options: Mapping[str, Affects]
+    def __init__(self, *options: str) -> None:
+        self.options = options
 
 
 @dataclass(frozen=True)
@@ -59,19 +52,6 @@ class Decides:
 
     def __init__(self, *options: str) -> None:
         self.options = options
-
-
-def affects_of(field: FieldInfo) -> Affects | None:
-    """The mark of the key itself; None for a key without one."""
-    return next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
-
-
-def affects_of_option(field: FieldInfo, option: str) -> Affects | None:
-    """The mark of an option in a table of options."""
-    for mark in field.metadata:
-        if isinstance(mark, AffectsByOption) and option in mark.options:
-            return mark.options[option]
-    return affects_of(field)
 
 
 def trl_option(field: FieldInfo) -> str | None:
@@ -104,45 +84,40 @@ def keys_of(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, F
             yield f"{prefix}{name}", field
 
 
-def affected_by(section: type[BaseModel], key: str) -> Affects:
-    """What a key affects; for a table, what its keys affect. A key without a mark may affect
-    anything."""
-    found = ANYTHING
-    parts = key.split(".")
+def shapes_state(section: type[BaseModel], key: str) -> bool:
+    """Return whether a key below a table decides what a checkpoint contains."""
     at: type[BaseModel] | None = section
-    for number, part in enumerate(parts):
-        field = at.model_fields.get(part) if at else None
-        if field is None:  # a setting of a kind that a user wrote
-            return found
+    options: set[str] = set()
+    for part in re.sub(r"\[.*?\]", "", key).split("."):
+        if at is None:  # an option for a library, of which the table's own metadata speaks
+            return part in options
+        field = at.model_fields.get(part)
+        if field is None or STATE in field.metadata:  # None: a setting of a kind that a user wrote
+            return True
+        marks = [mark for mark in field.metadata if isinstance(mark, StateOptions)]
+        options = {option for mark in marks for option in mark.options}
         at = section_of(field.annotation)
-        option = ".".join(parts[number + 1 :]) if at is None else ""
-        marked = affects_of_option(field, option.partition(".")[0])
-        found &= ANYTHING if marked is None else marked
-        if at is None:
-            return found
-    below = [affected_by(section, f"{key}.{name}") for name in at.model_fields] if at else []
-    return functools.reduce(Affects.__or__, below, Affects.NOTHING)
+    return False
 
 
 def identity_of(
-    section: BaseModel,
-    dumped: Mapping[str, Any],
-    within: Affects = ANYTHING,
-    *,
-    defaults: bool = True,
+    section: BaseModel, dumped: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
-    """Return the values in `dumped` whose keys affect anything at all; without `defaults`, those
-    that are not the key's default."""
+    """Return the values in `dumped` whose keys decide numbers; without `defaults`, those that are
+    not the key's default."""
     found: dict[str, Any] = {name: dumped[name] for name in section.model_extra or {}}
     for name, field in type(section).model_fields.items():
-        value, marked = getattr(section, name), affects_of(field)
-        affects = within if marked is None else within & marked
+        value = getattr(section, name)
+        if NO_NUMBERS in field.metadata:
+            continue
         if isinstance(value, BaseModel):
-            inner = identity_of(value, dumped[name], affects, defaults=defaults)
-            if inner:
+            if inner := identity_of(value, dumped[name], defaults=defaults):
                 found[name] = inner
+        elif value and isinstance(value, tuple) and isinstance(value[0], BaseModel):
+            pairs = zip(value, dumped[name], strict=True)
+            found[name] = [identity_of(one, its, defaults=defaults) for one, its in pairs]
         # Each kind has its own `type` as the default, so that alone tells kinds apart.
-        elif affects and (defaults or name == "type" or value != _default(field)):
+        elif defaults or name == "type" or value != field.get_default(call_default_factory=True):
             found[name] = dumped[name]
     return found
 
@@ -167,7 +142,3 @@ def trl_values(section: BaseModel) -> dict[str, Any]:
         elif option is not None:
             found[option] = value
     return found
-
-
-def _default(field: FieldInfo) -> Any:
-    return field.get_default(call_default_factory=True)

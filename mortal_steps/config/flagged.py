@@ -9,7 +9,7 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import apply_override, parse_config, read_toml, write_key
-from mortal_steps.config.reward_forms import SANDBOX
+from mortal_steps.config.rewards import SANDBOX
 from mortal_steps.errors import ConfigError
 from mortal_steps.flags import FLAGS, Flag
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.section import LocalPath, Options, Section
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -57,33 +57,26 @@ class WarmStartConfig(Section):
 class ModelConfig(Section):
     """`[model]`: which model is trained."""
 
-    name_or_path: Annotated[LocalPath, Affects.SAMPLING | Affects.STATE] = (
-        "Qwen/Qwen2.5-0.5B-Instruct"
-    )
+    name_or_path: Annotated[LocalPath, STATE] = "Qwen/Qwen2.5-0.5B-Instruct"
     """A Hugging Face Hub name or a local folder. Leave it out beside `[model.new]`."""
-    revision: Annotated[str | None, Affects.SAMPLING | Affects.STATE] = None
+    revision: Annotated[str | None, STATE] = None
     """Branch, tag or commit of a Hub model. A run keeps the commit with which it began."""
-    max_model_len: Annotated[int, Affects.SAMPLING] = Field(16384, ge=2)
+    max_model_len: int = Field(16384, ge=2)
     """Longest prompt plus completion, in tokens. If the model itself takes fewer tokens, that limit
     applies."""
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "auto"],
-        Affects.SAMPLING | Affects.STATE,
-    ] = "float32"
+    dtype: Annotated[Literal["float32", "bfloat16", "auto"], STATE] = "float32"
     """Data type of the weights, in training and in sampling. Keep float32 also on a GPU: matrices
     are multiplied in bfloat16 there anyway, and the weights themselves need float32 to take up
     small updates."""
-    quantization: Annotated[Options, Affects.SAMPLING | Affects.TRAINING | Affects.STATE] = Field(
-        default_factory=dict
-    )
+    quantization: Annotated[Options, STATE] = Field(default_factory=dict)
     """QLoRA: arguments of transformers' BitsAndBytesConfig, such as `load_in_4bit = true`, with
     which the actor loads the model below the adapter. Rollout workers receive the model that it
     computes with, dequantized and merged with the adapter."""
-    trust_remote_code: Annotated[bool, Affects.SAMPLING] = False
+    trust_remote_code: bool = False
     """Allow code that ships with the model to run."""
-    new: Annotated[NewModelConfig | None, Affects.SAMPLING | Affects.STATE] = None
+    new: Annotated[NewModelConfig | None, STATE] = None
     """Build a new model instead of loading one."""
-    warm_start: Annotated[WarmStartConfig | None, Affects.SAMPLING | Affects.STATE] = None
+    warm_start: Annotated[WarmStartConfig | None, STATE] = None
     """Train the model by supervision before reinforcement begins."""
 
     @model_validator(mode="after")

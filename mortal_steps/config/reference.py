@@ -10,11 +10,9 @@ import re
 import sys
 import textwrap
 from collections import defaultdict
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import tomli_w
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from mortal_steps.config.loader import every_key, section_at
@@ -34,7 +32,7 @@ PAGE = """# Configuration
 
 A run is configured by a TOML file. Every key has a default; a usable configuration names at least
 `data.source` and, unless the dataset has test cases for programs, `rewards.functions`.
-`mortal options` prints this list as TOML, and `mortal options rewards` a part of it.
+`mortal options` prints this list, and `mortal options rewards` a part of it.
 
 - `mortal train CONFIG --set section.key=value` overrides a key; `--set` may be repeated.
 - Common keys have flags, such as `--max-steps`; `mortal train --help` says which key each writes.
@@ -51,25 +49,42 @@ def reference_toml(section: str | None = None) -> str:
 
     Raises `ConfigError` for a section that does not exist.
     """
-    wanted = f"{section}." if section else ""
-    keys = [(key, field) for key, field in every_key() if key.startswith(wanted)]
-    if not keys:
+    tables = _tables(section)
+    if not tables:
         sections = sorted({key.rpartition(".")[0] for key, _ in every_key()} - {""})
         near = nearest(str(section), sections, cutoff=0.6)
         meant = f"; did you mean {near}?" if near else ""
         raise ConfigError(f"no section {section!r}{meant} (there are {', '.join(sections)})")
-    tables: dict[str, list[str]] = defaultdict(list)
-    for key, field in keys:
-        table, _, name = key.rpartition(".")
-        tables[table].append(_entry(name, field))
-    return "\n".join(_table(table, entries) for table, entries in tables.items())
+    return "\n".join(tables.values())
 
 
-def _table(table: str, entries: list[str]) -> str:
-    """One table; commented out if its presence means something, as for `[model.new]`."""
-    heading = f"[{table}]\n" if table else ""
-    text = heading + "".join(entries)
-    return textwrap.indent(text, "# ") if table in OPTIONAL_TABLES else text
+def reference_markdown() -> str:
+    """The page docs/configuration.md: a heading and the keys of each table."""
+    parts = [PAGE]
+    for table, text in _tables().items():
+        heading = f"## `[{table}]`" if table else "## Top level"
+        described = section_at(table.split(".")) if table else None
+        meaning = ABOUT_A_TABLE.sub("", (described and described.__doc__) or "").partition("\n")[0]
+        optional = "Present only if you write it." if table in OPTIONAL_TABLES else ""
+        about = " ".join(part[:1].upper() + part[1:] for part in (meaning, optional) if part)
+        parts += [heading, "", *([about, ""] if about else []), "```toml", f"{text}```", ""]
+    return "\n".join(parts)
+
+
+def _tables(section: str | None = None) -> dict[str, str]:
+    """Each table as TOML, by its name; commented out if its presence means something, as for
+    `[model.new]`."""
+    wanted = f"{section}." if section else ""
+    entries: dict[str, list[str]] = defaultdict(list)
+    for key, field in every_key():
+        if key.startswith(wanted):
+            table, _, name = key.rpartition(".")
+            entries[table].append(_entry(name, field))
+    tables = {}
+    for table, lines in entries.items():
+        text = (f"[{table}]\n" if table else "") + "".join(lines)
+        tables[table] = textwrap.indent(text, "# ") if table in OPTIONAL_TABLES else text
+    return tables
 
 
 def _entry(name: str, field: FieldInfo) -> str:
@@ -95,61 +110,6 @@ def _choices(annotation: Any) -> list[str]:
         if get_origin(candidate) is Literal:
             return [repr(choice) for choice in get_args(candidate)]
     return []
-
-
-def reference_markdown() -> str:
-    """All keys as the page docs/configuration.md, with one table of the page for each table of the
-    file."""
-    tables: dict[str, list[str]] = defaultdict(list)
-    for key, field in every_key():
-        table, _, name = key.rpartition(".")
-        tables[table].append(_row(name, field))
-    return "\n".join([PAGE, *(_section(table, rows) for table, rows in tables.items())])
-
-
-def _section(table: str, rows: list[str]) -> str:
-    heading = f"## `[{table}]`" if table else "## Top level"
-    described = section_at(table.split(".")) if table else None
-    meaning = ABOUT_A_TABLE.sub("", described.__doc__ or "").partition("\n")[0] if described else ""
-    optional = "Present only if you write it." if table in OPTIONAL_TABLES else ""
-    text = " ".join(part[:1].upper() + part[1:] for part in (meaning, optional) if part)
-    head = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([heading, "", *([text, ""] if text else []), *head, *rows, ""])
-
-
-def _row(name: str, field: FieldInfo) -> str:
-    meaning = " ".join((field.description or "").split())
-    default = field.get_default(call_default_factory=True)
-    shown = "" if default is None else f"`{_toml(default)}`"
-    cells = (f"`{name}`", _kind(field.annotation), shown, meaning)
-    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
-
-
-def _toml(value: Any) -> str:
-    """A value in TOML, on one line."""
-    if value == {}:
-        return "{}"
-    text = tomli_w.dumps({"_": _plain(value)}, multiline_strings=False)
-    return text.partition("= ")[2].strip()
-
-
-def _kind(annotation: Any) -> str:
-    """The type of a value, in words."""
-    if get_origin(annotation) is Annotated:
-        return _kind(get_args(annotation)[0])
-    if get_origin(annotation) is Literal:
-        return " or ".join(f"`{_toml(choice)}`" for choice in get_args(annotation))
-    if get_origin(annotation) is tuple:
-        return f"list of {_kind(get_args(annotation)[0])}"
-    if get_origin(annotation) is dict or annotation is dict:
-        return "table"
-    parts = [part for part in get_args(annotation) if part is not NoneType]
-    if parts:
-        return " or ".join(_kind(part) for part in parts)
-    if issubclass(annotation, BaseModel):
-        return "table"
-    name = str(annotation.__name__)
-    return {"str": "string", "int": "integer", "bool": "true/false"}.get(name, name)
 
 
 if __name__ == "__main__":

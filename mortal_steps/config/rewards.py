@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
-from mortal_steps.config.field_metadata import Affects, Decides
+from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.reward_forms import SANDBOX, checked, in_full
 from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.extensions import Registry, simple
 
@@ -17,23 +17,23 @@ KINDS = Registry(
     "rewards.terms",
     simple(
         {
-            "environment": "mortal_steps.rewards.kinds.environment:EnvironmentTerm",
+            "environment": "mortal_steps.rewards.kinds.users_code:EnvironmentTerm",
             "exact": "mortal_steps.rewards.kinds.exact:Exact",
             "format": "mortal_steps.rewards.kinds.format:Format",
-            "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
+            "function": "mortal_steps.rewards.kinds.users_code:FunctionTerm",
             "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
             "length": "mortal_steps.rewards.kinds.length:Length",
             "math": "mortal_steps.rewards.kinds.math:Math",
             "model": "mortal_steps.rewards.kinds.model:ModelTerm",
             "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
-            "pickled": "mortal_steps.rewards.kinds.pickled:PickledTerm",
+            "pickled": "mortal_steps.rewards.kinds.users_code:PickledTerm",
             "regex": "mortal_steps.rewards.kinds.regex:Regex",
             "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
             "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
         }
     ),
 )
-"""`type` of a reward term -> its class, a `RewardTerm`; one file each in rewards/kinds/."""
+"""`type` of a reward term -> its class, a `RewardTerm` in rewards/kinds/."""
 
 
 class RewardTerm(Section, extra="allow"):
@@ -43,33 +43,26 @@ class RewardTerm(Section, extra="allow"):
     class is `type`, and is imported in the process that scores.
     """
 
-    type: Annotated[str, Affects.SCORES] = "function"
+    type: str = "function"
     """A kind that comes with MORTAL, or `module:Class` or `path/file.py:Class` of your own."""
-    weight: Annotated[float, Affects.SCORES] = 1.0
+    weight: float = 1.0
     """Weight of its score in the sum."""
-    name: Annotated[str | None, Affects.SCORES] = Field(None, min_length=1)
+    name: str | None = Field(None, min_length=1)
     """Name in metrics and records; default: its function's or class's."""
 
+    def load(self) -> Callable[..., Any]:
+        """Return the reward function, called exactly as TRL's; made in the process that scores."""
+        raise NotImplementedError(f"{type(self).__name__} has no `load`")
+
     @property
-    def called(self) -> str:
-        """The long form of what it goes by without a `name`."""
+    def full_name(self) -> str:
+        """Name without a `name`, where another reward has the same `short_name`."""
         return self.type
 
     @property
-    def called_in_short(self) -> str:
-        """What it goes by where no other reward does."""
-        return self.called.rpartition(":")[2]
-
-    @property
-    def short(self) -> str | None:
-        """It as `rewards.functions` has it, if that has room for all that is said."""
-        said = self.model_dump(exclude={"type", "weight", "function"})
-        return self.called if said == {"name": None} else None
-
-    @property
-    def meant(self) -> RewardTerm:
-        """The same without what changes no score and may differ where a run goes on."""
-        return self
+    def short_name(self) -> str:
+        """Name without a `name`."""
+        return self.full_name.rpartition(":")[2]
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -93,48 +86,29 @@ class RewardTerm(Section, extra="allow"):
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether it computes on a GPU of the process that scores."""
+        """True if it computes on a GPU of the process that scores."""
         return False
 
     @property
     def sends(self) -> str | None:
-        """What of this machine's environment it sends where, in words for whoever is to allow it;
-        None: nothing."""
+        """The secret of this machine that it sends, and where to, in words for whoever is to allow
+        it; None if it sends none."""
         return None
 
     @property
-    def counts_tokens(self) -> bool:
-        """Whether it scores by `completion_ids`, which a file of completions need not have."""
-        return False
-
-    @property
     def by_problem(self) -> bool:
-        """Whether it is called for each problem alone, and not once for a shard."""
+        """True if it is called for each problem alone, and not once for a shard."""
         return False
 
     @property
     def own_processes(self) -> int | None:
-        """In how many processes of its own it is called; None: in the one that rewards share."""
+        """Number of its own processes; None: it is called in the one that rewards share."""
         return None
 
-    @property
-    def fills_a_worker(self) -> bool:
-        """Whether one call keeps busy what there is for it, so that a second reward worker would
-        make nothing faster."""
-        return self.own_processes is not None
-
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
-        """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
+        """Return the limit for a call with so many completions, where `rewards.timeout_s` is
+        `timeout_s`."""
         return timeout_s
-
-    def for_host(self) -> Any:
-        """What it is loaded from in the process that scores: itself, or what needs no configuration
-        to be imported there."""
-        return self
-
-    def load(self) -> Callable[..., Any]:
-        """The reward function, called exactly as TRL's; made in the process that scores."""
-        raise NotImplementedError(f"{type(self).__name__} has no `load`")
 
 
 def _of_its_kind(value: Any) -> Any:
@@ -142,6 +116,50 @@ def _of_its_kind(value: Any) -> Any:
 
 
 Term = Annotated[SerializeAsAny[RewardTerm], BeforeValidator(_of_its_kind)]
+
+
+SANDBOX = "sandbox"
+HUB_MODEL = re.compile(r"(?P<model>[\w-][\w.-]*/[\w-][\w.-]*)@(?P<revision>[\w./-]+)")
+"""A model of the hub at a branch, tag or commit."""
+
+FORMS = (
+    "`package.module:function`, `path/file.py:function`, `sandbox` for programs and their test "
+    "cases, or a reward model: its folder as `./folder` or its id on the hub as `org/model`"
+)
+
+
+def in_full(spec: str) -> dict[str, Any]:
+    """Return the settings of the term that the short form stands for; raise `ValueError` if it
+    stands for none:
+
+        rewards.py:correct, package.module:correct    a function or an environment
+        sandbox                                       the kind of that name
+        ./models/judge, org/judge, org/judge@v1.0     a reward model
+    """
+    if spec.count(":") > 1 and "," in spec:
+        raise ValueError(f"{spec!r} holds several rewards; write them one by one")
+    if ":" in spec:
+        return {"type": "function", "function": spec}
+    if spec == SANDBOX:
+        return {"type": SANDBOX}
+    if "/" in spec and not spec.endswith(".py"):
+        named = HUB_MODEL.fullmatch(spec)
+        return {"type": "model", **(named.groupdict() if named else {"model": spec})}
+    raise ValueError(f"{spec!r} is no reward; write {FORMS}")
+
+
+def _listed(functions: Any) -> Any:
+    return (functions,) if isinstance(functions, str) else functions
+
+
+def _checked(functions: tuple[str, ...]) -> tuple[str, ...]:
+    for spec in functions:
+        in_full(spec)
+    return functions
+
+
+Functions = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(_checked)]
+"""Rewards in their short form; one alone may stand without a list."""
 
 
 class RewardCommits(NamedTuple):
@@ -155,14 +173,14 @@ class RewardCommits(NamedTuple):
 class SandboxSettings(Section):
     """`[rewards.sandbox]`: where programs that a model wrote are run."""
 
-    place: Annotated[Literal["local", "modal"] | None, Affects.NOTHING] = None
+    place: Annotated[Literal["local", "modal"] | None, NO_NUMBERS] = None
     """Where programs run: isolated on the machine that scores, or in Modal Sandboxes. Default:
     `modal` inside a container on Modal, otherwise `local`."""
-    lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    lanes: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
     """Number of programs that run at the same time, for all reward workers together; each process
     with reward functions has an equal part. Default: one per core, and with Modal Sandboxes four
     for each image of each worker."""
-    allow_unisolated: Annotated[bool, Affects.NOTHING] = False
+    allow_unisolated: Annotated[bool, NO_NUMBERS] = False
     """Run programs even if they cannot be isolated: as you, with access to your files and your
     network. `mortal doctor` says whether this machine can isolate them."""
 
@@ -170,51 +188,38 @@ class SandboxSettings(Section):
 class RewardsConfig(Section):
     """`[rewards]`: reward functions, which are plain callables with TRL's signature."""
 
-    functions: Annotated[tuple[str, ...], Affects.SCORES] = ()
+    functions: Functions = ()
     """Rewards, each written as `module:function` or `path/file.py:function`; a reward model as
     `./folder` or `org/model`, its id on the hub; or `sandbox`, which runs completions as programs
     against the test cases of the dataset, and scores if nothing is named."""
-    weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
+    weights: Annotated[tuple[float, ...] | None, Decides("reward_weights")] = None
     """Weight of each function's score in the sum; default: 1 each."""
-    terms: Annotated[tuple[Term, ...], Affects.SCORES] = ()
+    terms: tuple[Term, ...] = ()
     """The same in full, in place of `functions` and `weights`: tables `[[rewards.terms]]` with a
     `type`, a `weight`, a `name`, and the settings of that type. `type = "function"` has one,
     `function`; docs/rewards.md lists the others, docs/extending.md shows how to write one of your
     own."""
-    dry_run: Annotated[bool, Affects.NOTHING] = True
+    dry_run: Annotated[bool, NO_NUMBERS] = True
     """Call each function once with a made-up completion before anything else starts."""
-    num_reward_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Most reward workers, each of which scores one shard at a time; a further one starts when a
-    shard has waited for a second. Default: one per shard of a batch, up to the number of cores; 1
-    where a call uses several cores or processes anyway (environments, `sandbox`, `math`, judges,
-    reward models, `processes` of a term), and in containers on Modal. The number of workers does
-    not affect a run's bits."""
-    timeout_s: Annotated[float, Affects.NOTHING] = Field(60.0, gt=0)
+    num_reward_workers: Annotated[int, NO_NUMBERS] = Field(1, ge=1)
+    """Reward workers, each of which scores one shard at a time; more than the batch has shards are
+    of no use. The number of workers does not affect a run's bits."""
+    timeout_s: Annotated[float, NO_NUMBERS] = Field(60.0, gt=0)
     """Time limit for one call of one function, in seconds."""
     # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
-    retries: Annotated[int, Affects.NOTHING] = Field(2, ge=0)
+    retries: Annotated[int, NO_NUMBERS] = Field(2, ge=0)
     """How often to call a function again after it raised, hung, ended its process or returned
     something that is not a list of scores."""
-    on_error: Annotated[Literal["raise", "mask"], Affects.NOTHING] = "raise"
+    on_error: Annotated[Literal["raise", "mask"], NO_NUMBERS] = "raise"
     """What to do when the retries fail as well: `raise` stops the run; `mask` excludes the problems
     on which the function fails from training."""
-    credentials: Annotated[tuple[str, ...], Affects.NOTHING] = ()
+    credentials: Annotated[tuple[str, ...], NO_NUMBERS] = ()
     """Names of environment variables that reward functions see although they hold credentials:
     `PREFECT_*`, `MODAL_*`, and the keys of W&B, Hugging Face and clouds."""
-    sandbox: Annotated[SandboxSettings, Affects.NOTHING] = SandboxSettings()
-    accept_changed: Annotated[str | None, Affects.NOTHING] = None
+    sandbox: Annotated[SandboxSettings, NO_NUMBERS] = SandboxSettings()
+    accept_changed: Annotated[str | None, NO_NUMBERS] = None
     """Digest of the edited reward sources with which the run may continue. The error that stopped
     the run names it; `mortal resume --accept-changed-rewards` sets it."""
-
-    @field_validator("functions", mode="before")
-    @classmethod
-    def _one_is_a_list_of_one(cls, functions: Any) -> Any:
-        return (functions,) if isinstance(functions, str) else functions
-
-    @field_validator("functions")
-    @classmethod
-    def _each_is_a_reward(cls, functions: tuple[str, ...]) -> tuple[str, ...]:
-        return checked(functions)
 
     @model_validator(mode="after")
     def _written_in_one_way(self) -> Self:
@@ -246,18 +251,13 @@ class RewardsConfig(Section):
         return tuple(folder for term in self.all_terms for folder in term.folders)
 
     @property
-    def fill_a_worker(self) -> bool:
-        """Whether one of them does (see `RewardTerm.fills_a_worker`)."""
-        return any(term.fills_a_worker for term in self.all_terms)
-
-    @property
     def are_named(self) -> bool:
-        """Whether it says what scores; otherwise test cases do, as `sandbox`."""
+        """True if it names a reward; otherwise test cases score, as `sandbox`."""
         return bool(self.terms or self.functions)
 
     @property
     def all_terms(self) -> tuple[RewardTerm, ...]:
-        """Every term, in whichever form it is written."""
+        """All terms, in whichever form they are written."""
         if self.terms:
             return self.terms
         functions = self.functions or (SANDBOX,)
@@ -269,34 +269,25 @@ class RewardsConfig(Section):
         return tuple(map(_of_its_kind, given))
 
     def commits_for(self, other: RewardsConfig) -> tuple[str | None, ...]:
-        """For `pinned`: the commits here of the models of the hub that another configuration names
-        in the same place, without a commit."""
+        """Return the commits of models of the hub that another configuration has as the same terms,
+        without a commit; see `pinned`."""
         pairs = zip([term.source for term in self.all_terms], other.all_terms, strict=False)
         found = [source.commit_for(term.source) if source else None for source, term in pairs]
         return (*found, *[None] * (len(other.all_terms) - len(found)))
 
     def pinned(self, commits: Sequence[str | None]) -> RewardsConfig:
-        """The same with commits of the hub for its terms, in their order; None: as it is."""
+        """Return the same with commits of the hub for its terms, in their order; None: as it is."""
         if not any(commits):
             return self
-        terms = [
-            term.model_copy(update={"revision": commit}) if commit else term
-            for term, commit in zip(self.all_terms, commits, strict=True)
-        ]
         if self.terms:
+            terms = [
+                term.model_copy(update={"revision": commit}) if commit else term
+                for term, commit in zip(self.terms, commits, strict=True)
+            ]
             return self.model_copy(update={"terms": tuple(terms)})
-        pairs = zip(self.functions, terms, commits, strict=True)
-        functions = tuple(str(term.short) if commit else written for written, term, commit in pairs)
-        return self.model_copy(update={"functions": functions})
-
-    def shortened(self) -> RewardsConfig:
-        """The same in the short form, if that has room for all that is said; terms as they are
-        meant."""
-        meant = tuple(term.meant for term in self.terms)
-        functions = [term.short for term in meant]
-        if not functions or None in functions:
-            return self.model_copy(update={"terms": meant})
-        weights = [term.weight for term in self.terms]
-        alike = all(weight == 1 for weight in weights)
-        short = {"functions": tuple(functions), "weights": None if alike else tuple(weights)}
-        return self.model_copy(update={"terms": (), **short})
+        pairs = zip(self.functions, self.all_terms, commits, strict=True)
+        functions = [
+            f"{term.source.name_or_path}@{commit}" if term.source and commit else written
+            for written, term, commit in pairs
+        ]
+        return self.model_copy(update={"functions": tuple(functions)})

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
-from mortal_steps.config.field_metadata import Affects, Decides, Trl
+from mortal_steps.config.field_metadata import NO_NUMBERS, STATE, Decides, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.extensions import Registry, simple
 
@@ -60,46 +60,44 @@ EpisodesName = Annotated[str, AfterValidator(EPISODES.check)]
 class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
 
-    engine: Annotated[EngineName | None, Affects.SAMPLING, Decides("use_vllm")] = None
+    engine: Annotated[EngineName | None, Decides("use_vllm")] = None
     """Inference engine: `vllm`, `transformers` or, on this machine, an engine of your own, written
     as `module:name`. Default: vllm if it is installed for the rollout workers when the run begins
     (on Modal it is), otherwise transformers."""
-    dtype: Annotated[SamplingType | Literal["auto"] | None, Affects.SAMPLING | Affects.STATE] = None
+    dtype: Annotated[SamplingType | Literal["auto"] | None, STATE] = None
     """Data type that rollout workers sample in. The actor casts the weights to it once, when it
     publishes them; training, checkpoints and the final model keep `model.dtype`. Default (`auto`):
     bfloat16 where both the actor and the rollout workers of a new run have a GPU and float32
     weights are trained under bf16 autocast; otherwise `model.dtype`, as in runs that began before
     there was this key."""
-    num_rollout_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    num_rollout_workers: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
     """Number of rollout worker processes. Default: 2; on a machine with GPUs, one for each that the
     actor does not use, and one beside the actor if that is the only GPU; single-node mode has
     exactly 1. The number of workers does not affect a run's bits."""
-    num_shards: Annotated[int | None, Affects.SAMPLING] = Field(None, ge=1)
+    num_shards: int | None = Field(None, ge=1)
     """Number of shards that a batch is split into. Default: one for each rollout worker with which
     the run begins, up to `training.batch_size`. Each shard is sampled as a whole, so the number of
     shards affects a run's bits; the number of workers does not."""
-    max_tokens: Annotated[int | None, Affects.SAMPLING] = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1)
     """Most tokens to sample per completion. Default: `training.max_completion_length`, up to half
     of the model's context. If it is larger than `training.max_completion_length`, reward functions
     see text that is not trained on."""
-    temperature: Annotated[float, Affects.SAMPLING | Affects.TRAINING, Trl("temperature")] = Field(
-        1.0, gt=0
-    )
+    temperature: Annotated[float, Trl("temperature")] = Field(1.0, gt=0)
     """Sampling temperature; the trainer computes its log-probabilities at the same temperature."""
-    top_p: Annotated[float, Affects.SAMPLING, Decides("top_p")] = Field(1.0, gt=0, le=1)
+    top_p: Annotated[float, Decides("top_p")] = Field(1.0, gt=0, le=1)
     """Probability mass of nucleus sampling; 1 keeps every token."""
-    top_k: Annotated[int, Affects.SAMPLING, Decides("top_k")] = Field(0, ge=0)
+    top_k: Annotated[int, Decides("top_k")] = Field(0, ge=0)
     """Sample from the k most likely tokens; 0 keeps every token."""
-    min_p: Annotated[float, Affects.SAMPLING, Decides("min_p")] = Field(0.0, ge=0, le=1)
+    min_p: Annotated[float, Decides("min_p")] = Field(0.0, ge=0, le=1)
     """Drop tokens less likely than this fraction of the most likely token's probability; 0 keeps
     every token."""
-    stop: Annotated[tuple[str, ...], Affects.SAMPLING] = ()
+    stop: tuple[str, ...] = ()
     """Strings that end a completion."""
-    seeds: Annotated[Literal["request", "engine"], Affects.SAMPLING] = "request"
+    seeds: Literal["request", "engine"] = "request"
     """What the random numbers of a completion depend on. `request`: each completion has a seed of
     its own, so that its tokens do not depend on what is sampled beside it. `engine`: one seed for
     all completions of a shard, which then repeats as a whole or not at all (vllm alone)."""
-    weight_sync: Annotated[WeightSyncName | None, Affects.NOTHING] = None
+    weight_sync: Annotated[WeightSyncName | None, NO_NUMBERS] = None
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
     `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: as
     `volume`, from shared memory (/dev/shm) of the machine that the actor and the rollout workers
@@ -107,34 +105,30 @@ class RolloutConfig(Section):
     place, whichever way is chosen. Default: `volume` if rollout workers have a GPU when the run
     begins and do not sleep while the actor trains, otherwise `reload`. It does not affect a run's
     bits."""
-    sleep_while_training: Annotated[bool, Affects.NOTHING, Decides("vllm_enable_sleep_mode")] = (
-        False
-    )
+    sleep_while_training: Annotated[bool, NO_NUMBERS, Decides("vllm_enable_sleep_mode")] = False
     """Let the engine of each rollout worker give the GPU's memory back once a step is sampled, and
     take it again with the next weights: for rollout workers that share a GPU with the actor (vllm
     alone)."""
-    sync_weights_every: Annotated[int, Affects.TRAINING] = Field(1, ge=1)
+    sync_weights_every: int = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
-    staleness: Annotated[int, Affects.TRAINING] = Field(0, ge=0)
+    staleness: int = Field(0, ge=0)
     """Number of steps by which generation runs ahead of training; 0: they alternate."""
-    canary_tolerance: Annotated[float, Affects.NOTHING] = Field(TOLERANCE, gt=0)
+    canary_tolerance: Annotated[float, NO_NUMBERS] = Field(TOLERANCE, gt=0)
     """How far a rollout worker's log-probabilities of the probe tokens may be from the actor's, in
     nats, on average. Below single precision at least 0.1. Where the engine cannot compare every
     tensor with the published one, no token may differ by more than this, or 0.3 below single
     precision, times its log-probability (if that is below -1)."""
-    engine_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
+    engine_options: Options = Field(default_factory=dict)
     """Additional keyword arguments for the engine (for vLLM: of `LLM(...)`)."""
-    episodes: Annotated[EpisodesName, Affects.SAMPLING] = SINGLE_TURN
+    episodes: EpisodesName = SINGLE_TURN
     """How a completion comes about. `single_turn`: the model answers the prompt once; or a class of
     your own, written as `module:name`, in which it answers in several turns."""
-    episodes_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
+    episodes_options: Options = Field(default_factory=dict)
     """Settings for episodes of your own."""
-    source: Annotated[BatchSourceName, Affects.SAMPLING | Affects.SCORES] = GENERATE
+    source: BatchSourceName = GENERATE
     """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
     and its reward functions score; or a batch source of your own, written as `module:name`."""
-    source_options: Annotated[Options, Affects.SAMPLING | Affects.SCORES] = Field(
-        default_factory=dict
-    )
+    source_options: Options = Field(default_factory=dict)
     """Settings for a batch source of your own."""
 
     @property

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.field_metadata import Affects, AffectsByOption, Decides, Trl
+from mortal_steps.config.field_metadata import STATE, Decides, StateOptions, Trl
 from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -49,17 +49,9 @@ EMBEDDINGS = (
 )
 """What models call their input and output embeddings."""
 
-OPTIONS_OF_TRL = AffectsByOption(
-    {
-        "chat_template_kwargs": Affects.SAMPLING | Affects.TRAINING,
-        "optim": Affects.TRAINING | Affects.STATE,
-        "optim_args": Affects.TRAINING | Affects.STATE,
-        "optim_target_modules": Affects.TRAINING | Affects.STATE,
-        "fp16": Affects.TRAINING | Affects.STATE,
-        "model_init_kwargs": Affects.TRAINING | Affects.STATE,
-    }
+OPTIONS_OF_STATE = StateOptions(
+    "optim", "optim_args", "optim_target_modules", "fp16", "model_init_kwargs"
 )
-"""What options in `[training.trl]` affect beyond training."""
 
 
 class LoraConfig(Section):
@@ -68,27 +60,25 @@ class LoraConfig(Section):
     https://arxiv.org/abs/2106.09685
     """
 
-    r: Annotated[int, Affects.TRAINING | Affects.STATE] = Field(16, ge=1)
+    r: Annotated[int, STATE] = Field(16, ge=1)
     """Rank of the adapter's matrices."""
-    alpha: Annotated[int, Affects.TRAINING | Affects.STATE] = Field(32, ge=1)
+    alpha: Annotated[int, STATE] = Field(32, ge=1)
     """The adapter's output is scaled by alpha / r."""
-    dropout: Annotated[float, Affects.TRAINING] = Field(0.05, ge=0, lt=1)
+    dropout: float = Field(0.05, ge=0, lt=1)
     """Dropout probability of the adapter's input."""
-    target_modules: Annotated[str | tuple[str, ...], Affects.TRAINING | Affects.STATE] = (
-        "all-linear"
-    )
+    target_modules: Annotated[str | tuple[str, ...], STATE] = "all-linear"
     """Layers that get an adapter: `all-linear`, `peft-default` (those that PEFT adapts in models of
     this type where it is given none), a list of their names, or, as a text, a regular expression
     that fits their whole paths."""
-    peft: Annotated[Options, Affects.TRAINING | Affects.STATE] = Field(default_factory=dict)
+    peft: Annotated[Options, STATE] = Field(default_factory=dict)
     """Any other option of PEFT's LoraConfig, such as `use_rslora`, `use_dora`, `modules_to_save`
     or `rank_pattern`. PEFT checks it itself."""
-    publish: Annotated[Published | None, Affects.SAMPLING | Affects.STATE] = None
+    publish: Annotated[Published | None, STATE] = None
     """What the rollout workers receive. `adapter`: the adapter alone, which they compute beside its
     base; `merged`: the whole model, the adapter added to its weights. Default: adapter; merged for
     an engine of your own, and for what engines cannot compute beside a base, such as DoRA,
     `modules_to_save` or the adapter of a quantized model."""
-    merge_final: Annotated[bool, Affects.FINGERPRINT] = False
+    merge_final: bool = False
     """At the end, also save the model with the adapter merged in."""
 
     @property
@@ -125,70 +115,61 @@ class LoraConfig(Section):
 class TrainingConfig(Section):
     """`[training]`: TRL's trainer, stepped from outside."""
 
-    max_steps: Annotated[int, Affects.TRAINING, Decides("max_steps")] = -1
+    max_steps: Annotated[int, Decides("max_steps")] = -1
     """Number of train steps, one batch each; -1: as many as `num_epochs` takes."""
-    num_epochs: Annotated[int | float, Affects.TRAINING, Decides("num_train_epochs")] = Field(
+    num_epochs: Annotated[int | float, Decides("num_train_epochs")] = Field(
         5, gt=0, allow_inf_nan=False
     )
     """Passes over the dataset, such as 3 or 0.5; used only with `max_steps = -1`."""
-    batch_size: Annotated[
-        int,
-        Affects.SAMPLING | Affects.TRAINING,
-        Decides("per_device_train_batch_size", "generation_batch_size"),
-    ] = Field(8, ge=1)
+    batch_size: Annotated[int, Decides("per_device_train_batch_size", "generation_batch_size")] = (
+        Field(8, ge=1)
+    )
     """Prompts per train step."""
     num_generations: Annotated[
-        int,
-        Affects.SAMPLING | Affects.TRAINING,
-        Trl("num_generations"),
-        Decides("per_device_train_batch_size", "generation_batch_size"),
+        int, Trl("num_generations"), Decides("per_device_train_batch_size", "generation_batch_size")
     ] = Field(4, ge=2)
     """Completions per prompt (the group size G of GRPO and RLOO)."""
-    learning_rate: Annotated[float, Affects.TRAINING, Trl("learning_rate")] = Field(5e-6, ge=0)
+    learning_rate: Annotated[float, Trl("learning_rate")] = Field(5e-6, ge=0)
     """Peak learning rate of the schedule named by `trl.lr_scheduler_type`."""
-    loss_type: Annotated[LossType, Affects.TRAINING, Trl("loss_type")] = "dapo"
+    loss_type: Annotated[LossType, Trl("loss_type")] = "dapo"
     """TRL's loss function of GRPO; docs/design/sources.md links the paper behind each."""
-    beta: Annotated[float, Affects.TRAINING, Trl("beta")] = Field(0.0, ge=0)
+    beta: Annotated[float, Trl("beta")] = Field(0.0, ge=0)
     """Coefficient of the KL penalty, which GRPO adds to the loss and RLOO takes from the reward;
     with 0, no reference model is loaded."""
-    epsilon: Annotated[float, Affects.TRAINING, Trl("epsilon")] = Field(0.2, ge=0)
+    epsilon: Annotated[float, Trl("epsilon")] = Field(0.2, ge=0)
     """Clipping range of the probability ratio."""
-    epsilon_high: Annotated[float | None, Affects.TRAINING, Trl("epsilon_high")] = Field(None, ge=0)
+    epsilon_high: Annotated[float | None, Trl("epsilon_high")] = Field(None, ge=0)
     """Upper clipping range; default: `epsilon`. For cispo, choose about 5."""
-    scale_rewards: Annotated[
-        Literal["group", "batch", "none"], Affects.TRAINING, Trl("scale_rewards")
-    ] = "group"
+    scale_rewards: Annotated[Literal["group", "batch", "none"], Trl("scale_rewards")] = "group"
     """GRPO: divide advantages by the standard deviation of the rewards within the group, within the
     batch, or not at all."""
-    num_iterations: Annotated[int, Affects.TRAINING, Trl("num_iterations")] = Field(1, ge=1)
+    num_iterations: Annotated[int, Trl("num_iterations")] = Field(1, ge=1)
     """Optimization passes over each batch."""
-    gradient_accumulation_steps: Annotated[
-        int | None, Affects.TRAINING, Decides("gradient_accumulation_steps")
-    ] = Field(None, ge=1)
+    gradient_accumulation_steps: Annotated[int | None, Decides("gradient_accumulation_steps")] = (
+        Field(None, ge=1)
+    )
     """Micro-batches per optimizer update. Default: 1 on a CPU; on a GPU so many that a micro-batch
     has at most 8 completions. It decides how sums of gradients round, so a run keeps the number
     with which it began."""
-    max_completion_length: Annotated[int, Affects.TRAINING, Trl("max_completion_length")] = Field(
-        1024, ge=1
-    )
+    max_completion_length: Annotated[int, Trl("max_completion_length")] = Field(1024, ge=1)
     """Longest completion to train on, in tokens; the rest is cut off before the loss."""
-    gradient_checkpointing: Annotated[bool, Affects.TRAINING, Trl("gradient_checkpointing")] = True
+    gradient_checkpointing: Annotated[bool, Trl("gradient_checkpointing")] = True
     """Use less memory at the price of more computation."""
     importance_sampling_correction: Annotated[
-        bool | None, Affects.TRAINING, Decides("vllm_importance_sampling_correction")
+        bool | None, Decides("vllm_importance_sampling_correction")
     ] = None
     """Correct for the difference between the sampler's and the trainer's log-probabilities by
     truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
     whenever the sampling weights may be older than the trained ones. RLOO has no such
     correction."""
-    deterministic: Annotated[bool, Affects.TRAINING] = True
+    deterministic: bool = True
     """Train with deterministic kernels on a GPU. Without them some operations are faster, but a run
     that is killed and resumed no longer ends with the same bits. On a CPU all kernels are
     deterministic."""
-    use_lora: Annotated[bool, Affects.SAMPLING | Affects.TRAINING | Affects.STATE] = False
+    use_lora: Annotated[bool, STATE] = False
     """Train a LoRA adapter instead of the whole model."""
     lora: LoraConfig = LoraConfig()
-    trl: Annotated[Options, Affects.TRAINING, OPTIONS_OF_TRL] = Field(default_factory=dict)
+    trl: Annotated[Options, OPTIONS_OF_STATE] = Field(default_factory=dict)
     """Any other option of TRL's GRPOConfig, or of the algorithm's own, which checks it itself."""
 
     @field_validator("scale_rewards", mode="before")

@@ -1,13 +1,10 @@
 """What a fork takes over from its parent, as links to the same files:
 
-    checkpoints/step-12         with a state.json of its own where the configuration is another
-    weights/v11, v12            those that sample the first steps
-    steps/000012/generations-*  completions that would come out the same: sampled with weights from
-                                before the fork, where nothing else that they depend on was changed
+    checkpoints/step-12   with a state.json of its own where the configuration is another
+    weights/v11, v12      those that sample the first steps
     base_model.json, data/train.arrow
 
-and as copies the logs up to the checkpoint. Scores are always made again: a
-reward function may have been edited under its old name.
+and as copies the logs up to the checkpoint. Completions and scores are made again.
 """
 
 from __future__ import annotations
@@ -15,12 +12,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.field_metadata import Affects, affected_by
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -30,11 +26,9 @@ from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
 from mortal_steps.runs.run import Run
-from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file, link_verified
-from mortal_steps.store.shard_files import shard_files
-from mortal_steps.types import Checkpoint, GeneratedShard
+from mortal_steps.types import Checkpoint
 from mortal_steps.types.identity import Parent
 
 logger = logging.getLogger(__name__)
@@ -43,31 +37,10 @@ STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
 """Stages whose timings belong to the step being taken, counted from 0. The timings of other stages
 belong to the number of steps done."""
 
-Changes = Mapping[str, tuple[Any, Any]]
-"""Value before and after for each key that differs, such as `training.learning_rate`."""
-
-
-def changes_between(before: RunConfig, after: RunConfig) -> Changes:
-    """The differences among the settings that decide a run's numbers."""
-    old, new = dict(_flat(before.identity())), dict(_flat(after.identity()))
-    return {
-        key: (old.get(key), new.get(key))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    }
-
 
 def is_below(key: str, sections: Sequence[str]) -> bool:
     """Whether the key is one of `sections` or lies in one of them."""
     return any(key == section or key.startswith(f"{section}.") for section in sections)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 class ForkFiles:
@@ -119,8 +92,6 @@ class ForkFiles:
             fingerprint=self._fingerprint,
             rounding=parent.rounding,
         )
-        if info.dataset_fingerprint == parent.dataset_fingerprint:
-            self._take_generations(info.num_steps)
         manifest = RunManifest(
             status="created",
             step=self._step,
@@ -163,26 +134,6 @@ class ForkFiles:
     def _is_past(self, log: str, row: Mapping[str, Any]) -> bool:
         of_a_step = log == TIMINGS and row.get("stage") in STAGES_OF_A_STEP
         return bool(row["step"] < self._step or (row["step"] == self._step and not of_a_step))
-
-    def _take_generations(self, num_steps: int) -> None:
-        if any(Affects.SAMPLING in affected_by(RunConfig, key) for key in self._changes):
-            return
-        parent = self._parent.store
-        for step in range(self._step, num_steps):
-            version = sampling_version(self._config.rollout, step)
-            if version > self._step:
-                return
-            for path, content in shard_files(parent.path(f"steps/{step:06d}")):
-                if content != "generations":
-                    continue
-                name = f"steps/{step:06d}/{path.name}"
-                try:
-                    found = parent.find_record(name, GeneratedShard)
-                except CorruptFileError as error:
-                    logger.warning("sampled again: %s", error)
-                    continue
-                if found is not None and found[1].policy_version == version:
-                    self._link(name)
 
     def _is_changed(self, *sections: str) -> bool:
         return any(is_below(key, sections) for key in self._changes)

@@ -19,7 +19,7 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.config.reward_forms import FORMS
+from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_source import declared, needed_roles
@@ -37,7 +37,6 @@ from mortal_steps.orchestration.forecast_lines import report_forecast
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.prompt_lengths import keep_fitting
-from mortal_steps.system.limits import address_space_warning
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
@@ -89,8 +88,6 @@ def check(
     check_model(config.model, sampled)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
-    elif told := address_space_warning():
-        logger.warning(told)
     check_modal(config)
     begin_workers_imports(config)
     beside.begin()
@@ -188,7 +185,7 @@ def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
     on_gpus = [term for term in terms if term.needs_gpu]
     if on_gpus and config.compute.modal.reward_gpu is None:
         raise ConfigError(
-            f"[[rewards.terms]]: {on_gpus[0].called} computes on a GPU, and the container for "
+            f"[[rewards.terms]]: {on_gpus[0].full_name} computes on a GPU, and the container for "
             "rewards has none; set compute.modal.reward_gpu, for example to 'L4'"
         )
     here = tuple(term for term in terms if term not in on_gpus)

@@ -11,21 +11,20 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
 from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
-from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.budget import Budget
-from mortal_steps.orchestration.held_out import HeldOut
-from mortal_steps.runs.activity import Doing
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     ActorReady,
     Batch,
@@ -35,6 +34,7 @@ from mortal_steps.types import (
     FinalModel,
     GenerateRequest,
     GenerationRef,
+    JudgeCosts,
     Problem,
     RewardRef,
     RewardRequest,
@@ -49,6 +49,32 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
 
 
+class Budget:
+    """The costs of a run's workers and judges, in dollars, and their limit if there is one."""
+
+    def __init__(self, compute: Compute, run_dir: Path, limit: float | None) -> None:
+        self._compute, self._limit = compute, limit
+        self._judges = Spending(run_dir)
+
+    def learn(self, judges: Mapping[str, JudgeCosts]) -> None:
+        """Count what judges have cost; see `Spending.learn`."""
+        self._judges.learn(judges)
+
+    def spent(self) -> float:
+        """What the run has cost so far."""
+        return self._compute.spent() + self._judges.so_far().dollars
+
+    def spent_share(self) -> float | None:
+        """The part of the limit that is spent (1 is all of it); None without a limit."""
+        return None if self._limit is None else self.spent() / self._limit
+
+    def overspent(self) -> str | None:
+        """Why the run has to stop, if it has cost as much as it may."""
+        if self._limit is None or (spent := self.spent()) < self._limit:
+            return None
+        return f"compute.modal.max_cost = {self._limit:g} dollars ({spent:.2f} spent)"
+
+
 class Session:
     """One run and its workers. This is a plain class, so that Prefect does not search it for
     results."""
@@ -60,7 +86,6 @@ class Session:
         self.run = run
         self.compute = compute
         self.roles = roles
-        self.doing = Doing()
         """What the run does just now, for people who look on."""
         self.schedule = RunSchedule(
             rollout=run.config.rollout,
@@ -125,7 +150,7 @@ class Session:
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )
-        return await self._call(GenerationRef, "rollout", "generate", request)
+        return await self.call(GenerationRef, "rollout", "generate", request)
 
     async def reward(self, generation: GenerationRef) -> RewardRef:
         """Score one shard of a step."""
@@ -134,13 +159,13 @@ class Session:
             generation=generation,
             output=shard_file(f"steps/{generation.step:06d}", "rewards", generation.shard),
         )
-        return await self._call(RewardRef, "reward", "reward", request)
+        return await self.call(RewardRef, "reward", "reward", request)
 
     async def train_step(self, step: int, batch: Batch) -> StepResult:
         """Have the actor take the step. If it is called twice, the actor answers twice and trains
         once."""
         request = TrainRequest(step=step, batch=batch, publish=self.schedule.publishes(step + 1))
-        return await self._call(StepResult, "actor", "train_step", request)
+        return await self.call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
         """Have one rollout worker load and verify a published version.
@@ -152,10 +177,9 @@ class Session:
         started = time.perf_counter()
         timing = StageTiming(stage="sync_weights", step=weights.version)
         try:
-            with self.doing.calling("sync_weights", "sync_weights", weights.version):
-                timing = await self.compute.call(
-                    "rollout", "sync_weights", key=key, worker=worker, weights=weights
-                )
+            timing = await self.compute.call(
+                "rollout", "sync_weights", key=key, worker=worker, weights=weights
+            )
         except WorkerLostError as error:
             logger.warning("weights v%d not loaded: %s", weights.version, error)
         return _with_wait(timing, started, worker)
@@ -166,8 +190,7 @@ class Session:
         Returns None, or the reason why the state cannot be written beside other work.
         """
         key = self._key("checkpoint", step, 1)
-        with self.doing.calling("checkpoint", "begin_checkpoint", step):
-            why = await self.compute.call("actor", "begin_checkpoint", key=key, step=step)
+        why = await self.compute.call("actor", "begin_checkpoint", key=key, step=step)
         return None if why is None else str(why)
 
     async def is_saving(self, step: int) -> bool:
@@ -180,26 +203,10 @@ class Session:
         """Save the actor's complete state; `best_score` is its score if that is the best so far."""
         key = self._key("checkpoint", step)
         started = time.perf_counter()
-        with self.doing.calling("checkpoint", "checkpoint", step):
-            saved: Checkpoint = await self.compute.call(
-                "actor", "checkpoint", key=key, step=step, best_score=best_score
-            )
-        return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
-
-    async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
-        """Sample and score one shard of the held-out problems, one completion each."""
-        config, info = self.config, self.run.info
-        held_out = HeldOut(
-            problems=info.eval_problems,
-            num_problems=info.num_eval_problems,
-            num_shards=config.num_shards,
-            sampling=config.eval_sampling,
+        saved: Checkpoint = await self.compute.call(
+            "actor", "checkpoint", key=key, step=step, best_score=best_score
         )
-        folder = f"evaluations/{step:06d}"
-        sampling = held_out.generate_request(step, shard, weights, folder)
-        generation = await self._call(GenerationRef, "rollout", "generate", sampling)
-        scoring = held_out.reward_request(generation, folder)
-        return await self._call(RewardRef, "reward", "reward", scoring)
+        return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
     # the run's beginning and end
 
@@ -208,8 +215,7 @@ class Session:
         it."""
         started = time.perf_counter()
         key = self._key("warm_start", 0)
-        with self.doing.calling("warm_start", "build_base_model", 0):
-            await self.compute.call("actor", "build_base_model", key=key, problems=problems)
+        await self.compute.call("actor", "build_base_model", key=key, problems=problems)
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
@@ -222,11 +228,10 @@ class Session:
         publish = self.schedule.samples or self.schedule.evaluates(0)
         others: list[Role] = [role for role in ROLES if role != "actor" and role in self.roles]
         ready: ActorReady
-        with self.doing.calling("start_workers", "prepare", step):
-            ready, *_ = await asyncio.gather(
-                self.compute.call("actor", "prepare", key=key, step=step, publish=publish),
-                *map(self.compute.start, others),
-            )
+        ready, *_ = await asyncio.gather(
+            self.compute.call("actor", "prepare", key=key, step=step, publish=publish),
+            *map(self.compute.start, others),
+        )
         seconds = time.perf_counter() - started
         timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)
         return dataclasses.replace(ready, timing=timing)
@@ -234,11 +239,10 @@ class Session:
     async def save_final(self) -> FinalModel:
         """Save the trained model as a plain folder."""
         key = self._key("save_final", self.run.info.num_steps)
-        with self.doing.calling("save_final", "save_final", self.run.info.num_steps):
-            saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
+        saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
         return saved
 
-    async def _call(
+    async def call(
         self,
         kind: type[Answer],
         role: Role,
@@ -250,19 +254,10 @@ class Session:
         step = request.generation.step if isinstance(request, RewardRequest) else request.step
         started = time.perf_counter()
         key = self._key(getattr(request, "stage", method), step, index)
-        with self.doing.calling(key.stage, method, step, of=self._num_calls(key.stage)):
-            answer: Answer = await self.compute.call(role, method, key=key, request=request)
+        answer: Answer = await self.compute.call(role, method, key=key, request=request)
         if isinstance(answer, RewardRef):
             self.budget.learn(answer.judges)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
-
-    def _num_calls(self, stage: str) -> int:
-        """The number of calls into which a stage of one step is divided."""
-        if stage == "train_step":
-            return 1
-        training = self.config.training.batch_size
-        problems = self.run.info.num_eval_problems if stage == "evaluate" else training
-        return min(self.config.num_shards, problems)
 
     def _key(self, stage: str, step: int, index: int = 0) -> CallKey:
         return CallKey(run_id=self.run.info.run_id, stage=stage, step=step, index=index)

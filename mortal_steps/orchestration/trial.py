@@ -26,13 +26,12 @@ from mortal_steps.orchestration.rollout_trial import chosen_problems
 from mortal_steps.report.samples import told
 from mortal_steps.rewards.scoring.completions_file import (
     GivenGroup,
-    check_token_ids,
     read_completions,
 )
 from mortal_steps.rewards.worker import MADE_UP_TEXT
-from mortal_steps.scores import reward_names, reward_weights, weighted_sum
+from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     Completion,
     GeneratedGroup,
@@ -122,8 +121,7 @@ def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
     """The completions of a file; see `read_completions`.
 
     If a row names a problem of the dataset, the dataset of the configuration is read. Raises
-    `DataError` as `read_completions` does, and for completions without the token ids that a reward
-    counts.
+    `DataError` as `read_completions` does.
     """
 
     @functools.cache
@@ -131,18 +129,14 @@ def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
         train, held_out = load_problems(config.data, config.seed)
         return {problem.id: problem for problem in (*train, *held_out)}
 
-    given = read_completions(path, config.data.prompt_column, dataset)
-    _check_token_ids(config, given, path)
-    return given
+    return read_completions(path, config.data.prompt_column, dataset)
 
 
 def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
     """The texts as answers to the first problem of the dataset, or to a made-up one if there is no
-    dataset. Raises `DataError` as `read_given` does."""
+    dataset."""
     [problem] = chosen_problems(config, (), 1)
-    given = [_answered(problem, texts or (MADE_UP_TEXT,), "text")]
-    _check_token_ids(config, given, "--completion")
-    return given
+    return [_answered(problem, texts or (MADE_UP_TEXT,), "text")]
 
 
 def sample_programs() -> list[GivenGroup]:
@@ -166,11 +160,6 @@ def _answered(problem: Problem, texts: Sequence[str], called: str) -> GivenGroup
     places = [f"{called} {number}" for number, _ in enumerate(texts, 1)]
     group = GeneratedGroup(problem=problem, prompt_ids=[], completions=completions)
     return GivenGroup(group=group, places=places)
-
-
-def _check_token_ids(config: RunConfig, given: Sequence[GivenGroup], origin: Path | str) -> None:
-    terms = zip(reward_names(config.rewards), config.rewards.all_terms, strict=True)
-    check_token_ids(given, [name for name, term in terms if term.counts_tokens], origin)
 
 
 def try_rewards(

@@ -7,13 +7,12 @@ import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from mortal_steps.report.alerts import Alerts
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
 from mortal_steps.report.pace import Pace, recent_steps
-from mortal_steps.report.points import Point
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
-from mortal_steps.report.watch import Watch
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
@@ -40,24 +39,16 @@ class Recorder:
     def __init__(self, run: Run) -> None:
         """Cuts the logs back to the run's step, and makes again what is damaged of them."""
         restore_logs(run)
-        self.watch = Watch(run)
-        """What there is to tell of what is recorded."""
+        self.alerts = Alerts(run)
         self._run = run
         self._logged = run.manifest.step
         """Steps whose lines are written."""
-        self._mark = time.perf_counter()
         self.pace = Pace(recent_steps(run.config.evaluation.eval_steps))
         """Of the steps that this process trains."""
         self._reported = time.monotonic()
 
-    def rewards(self) -> list[Point]:
-        """The training reward of each step done that has one."""
-        rows = self._run.metrics()
-        return [(row["step"], row["reward"]) for row in rows if row["reward"] is not None]
-
     def begin_step(self) -> None:
         """Start the clock of a step."""
-        self._mark = time.perf_counter()
         self.pace.begin()
 
     def go_back_to(self, step: int) -> None:
@@ -72,18 +63,17 @@ class Recorder:
     def step(self, problems: BatchRef, batch: Batch, result: StepResult) -> StepReport:
         """Record a train step: one line of metrics, and the timings of its stages."""
         self.mend()
-        seconds = time.perf_counter() - self._mark
         rewards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
         row = metrics_row(self._run.config.rewards, result, batch)
         self._run.append(METRICS, row)
-        self.watch.warned(result.warnings, row["step"])
+        self.alerts.warned(result.warnings, row["step"])
         timings = (
             problems.timing,
             *(timing for shard in rewards for timing in generation_timings(shard.generation)),
             *(shard.timing for shard in rewards),
             result.timing,
         )
-        self.watch.step(row, seconds, timings)
+        self.alerts.step(row)
         failures = list(self._failures(rewards))
         self._quarantine(row["step"], "reward", failures)
         self.timing(*timings)
@@ -100,7 +90,7 @@ class Recorder:
         """Record the scores on the held-out problems."""
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
-        self.watch.evaluation(row)
+        self.alerts.evaluation(row)
         self._quarantine(evaluation.step, "evaluate", evaluation.failures)
         self.timing(evaluation.timing)
 

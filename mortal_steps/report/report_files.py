@@ -18,7 +18,7 @@ from mortal_steps.report.page import report_html
 from mortal_steps.report.printable import printable
 from mortal_steps.report.run_report import RunFacts, report_markdown
 from mortal_steps.report.samples import Sample, last_samples
-from mortal_steps.report.standing import waits_for
+from mortal_steps.report.status import waits_for
 from mortal_steps.report.summary import PAGE, RunSummary, summarize
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.notices import read_notices

@@ -17,7 +17,7 @@ from typing import Any
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample, prompt_text
-from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
+from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.notices import Notice
@@ -49,7 +49,7 @@ class RunFacts:
     written_at: float
     """Seconds since the epoch."""
     waits_for: str = ""
-    """What the run is doing now, or what it needs to continue."""
+    """The command that the run needs to continue; empty where it needs none."""
 
 
 def report_markdown(facts: RunFacts) -> str:
@@ -80,8 +80,7 @@ def _heading(facts: RunFacts) -> Iterator[str]:
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.written_at))
     yield f"{stands} · written {at}"
     if facts.waits_for:
-        is_command = facts.waits_for.startswith("mortal ")
-        yield f"{'Continue with' if is_command else 'Waiting for'}: {code(facts.waits_for)}"
+        yield f"Continue with: {code(facts.waits_for)}"
     if run.learned_nothing:
         yield f"**Warning: {NOTHING_LEARNED}.**"
     if run.error:
@@ -200,11 +199,7 @@ def _faults(facts: RunFacts) -> Iterator[str]:
             f"{facts.num_masked:,} completions masked, as a reward function failed on them"
         )
     if run.quarantined:
-        most = run.quarantined[0]
-        found.append(
-            f"{len({one.problem_id for one in run.quarantined}):,} problems that a reward function "
-            f"failed on, most often {code(most.problem_id)}: {code(most.message[:200])}"
-        )
+        found.append(code(quarantine_in_words(run.quarantined)))
     for notice in facts.notices:
         if notice.level != "news":
             found.append(f"step {notice.step}, {notice.title}: {code(notice.text)}")

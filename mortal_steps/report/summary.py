@@ -9,20 +9,19 @@ from itertools import pairwise
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.report.points import Point, thinned
+from mortal_steps.report.downsampling import Point, downsample
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
+from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
 from mortal_steps.report.timings import StageRow, stage_totals
-from mortal_steps.report.units import drawn
+from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources.history import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
-from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
-REWARD_WINDOW = 20
 CURVE_POINTS = 60
 PAGE = "report.html"
 NEW_MODEL = "new"
@@ -47,30 +46,15 @@ class Quarantined:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunSummary:
-    """What there is to know about a run, small enough to print."""
+class RunSummary(RunStatus):
+    """Everything that there is to know about a run, small enough to print."""
 
-    run_id: str
     parent: Mapping[str, Any] | None
     """Of a fork: `run_id` and `step` that it goes on from."""
     base_model: str
     """What it began with: a hub name, a folder, or `new` for one of its own."""
-    created_at: float
-    """Seconds since the epoch; a fork's own."""
-    updated_at: float
-    """When it last noted where it stands."""
-    status: str
-    """created, running, completed, failed, stopped; interrupted: running, but by no process."""
     attempts: int
     """Times that a process began to drive it."""
-    step: int
-    """Train steps done."""
-    max_steps: int
-    """Train steps of the whole run."""
-    reward_first20: float | None
-    """Mean training reward of the first 20 steps."""
-    reward_last20: float | None
-    """Mean training reward of the last 20 steps."""
     reward_trend: Mapping[str, Any] | None
     """`first` and `last`: mean training reward at either end, over `steps` steps that do not
     overlap: 20, or half of a shorter run. None before two steps are done."""
@@ -80,11 +64,6 @@ class RunSummary:
     """Step of the last evaluation."""
     final_weights_sha256: str | None
     model_path: str | None
-    checkpoint_step: int | None
-    """The newest checkpoint; a resume replays the steps after it from the journal."""
-    checkpoints: list[int]
-    best_step: int | None
-    error: str | None
     ui_url: str | None
     run_dir: str
     report: str | None
@@ -126,8 +105,8 @@ class RunSummary:
     def headline(self) -> str:
         """Such as `step 120/120, reward 0.660, held out: exact_match 0.985`."""
         parts = [f"step {self.step}/{self.max_steps}"]
-        if self.reward_last20 is not None:
-            parts.append(f"reward {self.reward_last20:.3f}")
+        if self.reward is not None:
+            parts.append(f"reward {self.reward:.3f}")
         judged = [f"{name} {score:.3f}" for name, score in self.eval.items() if name != "reward"]
         if judged:
             parts.append(f"held out: {', '.join(judged)}")
@@ -141,30 +120,16 @@ def summarize(run: Run) -> RunSummary:
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
     stages = stage_totals(run.timings()).rows()
-    rewards = [row["reward"] for row in metrics]
-    steps = [checkpoint.step for checkpoint in manifest.checkpoints]
-    begun = store.path(MANIFEST_FILE).exists()
     return RunSummary(
-        run_id=run.info.run_id,
+        **asdict(status_of(run)),
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
         base_model=_base_model(config),
-        created_at=run.info.created_at,
-        updated_at=manifest.updated_at if begun else run.info.created_at,
-        status=run.status(),
         attempts=manifest.attempts,
-        step=manifest.step,
-        max_steps=run.info.num_steps,
-        reward_first20=_mean(rewards[:REWARD_WINDOW]),
-        reward_last20=_mean(rewards[-REWARD_WINDOW:]),
-        reward_trend=_trend(rewards),
+        reward_trend=_trend([row["reward"] for row in metrics]),
         eval=dict(manifest.evaluation.metrics) if manifest.evaluation else {},
         eval_step=manifest.evaluation.step if manifest.evaluation else None,
         final_weights_sha256=manifest.final.weights_sha256 if manifest.final else None,
         model_path=str(store.path(manifest.final.path).absolute()) if manifest.final else None,
-        checkpoint_step=steps[-1] if steps else None,
-        checkpoints=steps,
-        best_step=manifest.best_step,
-        error=manifest.error,
         ui_url=manifest.ui_url,
         run_dir=str(store.root.absolute()),
         report=PAGE if store.path(PAGE).exists() else None,
@@ -183,17 +148,6 @@ def summarize(run: Run) -> RunSummary:
         drawn=_drawn(config),
         num_rows=sum(row.get("num_rows", 0) for row in metrics),
     )
-
-
-def summarize_all(runs: Iterable[Run]) -> list[RunSummary]:
-    """Those that can be read; one that cannot is only warned of."""
-    found = []
-    for run in runs:
-        try:
-            found.append(summarize(run))
-        except OSError as error:
-            logger.warning("run %s cannot be read: %s", run.info.run_id, error)
-    return found
 
 
 def _config(run: Run) -> Mapping[str, Any] | None:
@@ -239,7 +193,7 @@ def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
     num_steps = min(REWARD_WINDOW, len(rewards) // 2)
     if not num_steps:
         return None
-    first, last = _mean(rewards[:num_steps]), _mean(rewards[-num_steps:])
+    first, last = mean_reward(rewards[:num_steps]), mean_reward(rewards[-num_steps:])
     return {"first": first, "last": last, "steps": num_steps}
 
 
@@ -284,12 +238,16 @@ def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:
     return sorted(found.values(), key=lambda one: -one.times)
 
 
+def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
+    """Say on how many problems reward functions failed, and on which of them most often."""
+    most = quarantined[0]
+    problems = counted(len({one.problem_id for one in quarantined}), "problem")
+    return (
+        f"{problems} that a reward function failed on (quarantine.jsonl), most often "
+        f"{most.problem_id}: {most.function} {most.message[:200]}"
+    )
+
+
 def _points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
     found = [(row["step"], row["reward"]) for row in rows if row.get("reward") is not None]
-    return thinned(found, CURVE_POINTS)
-
-
-def _mean(values: list[float | None]) -> float | None:
-    """Over the steps that have a reward."""
-    scored = [value for value in values if value is not None]
-    return sum(scored) / len(scored) if scored else None
+    return downsample(found, CURVE_POINTS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 
 def duration(seconds: float) -> str:
     """In one unit, such as `12 min`."""
@@ -39,3 +41,8 @@ def byte_size(num_bytes: float) -> str:
         if num_bytes >= length:
             return f"{num_bytes / length:.1f} {unit}"
     return f"{num_bytes / 1e3:.0f} kB"
+
+
+def moment(seconds: float) -> str:
+    """A local time with its offset, such as 2026-01-31T23:59:59+01:00."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

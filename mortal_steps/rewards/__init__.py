@@ -4,7 +4,8 @@ worker              scores shards of a step: `RewardWorker`. It runs no user's c
 
 From a shard to its scores:
     scoring         the calls for a shard: where each is made, side by side, retried, masked
-    host            the reward host: the process in which users' code runs, and its owner's side
+    host, host_handler
+                    the process in which reward functions run: its owner's side, and the inside
     calling         one call of reward functions, as TRL makes it: arguments, scores, failures
     users_code      from a name or a term to the function; users' own modules
     sources         which files functions are made of, and what scored a run
@@ -12,13 +13,12 @@ From a shard to its scores:
 What a reward is, and those that come with MORTAL. Configurations and pickled rewards name what is
 in these modules, so they stay where they are:
     base, environments      what a reward function or environment is
-    kinds                   `type` of a reward term, one file each
-    functions, exact_answer, columns, extraction
+    kinds                   `type` of a reward term
+    functions, columns, extraction
                             built-in functions, and what they are made of
     judge, mathematics, reward_model        their own services and processes
     code_execution          programs run against test cases
     pickles                 rewards given as objects
 
 execution           the sandbox lanes of this process, which all environments share
-texts               texts that are safe to store and print
 """

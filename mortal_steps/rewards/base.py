@@ -28,14 +28,6 @@ class RewardFunction(Protocol):
         ...
 
 
-class Loadable(Protocol):
-    """What a reward function is loaded from, in the process that scores."""
-
-    def load(self) -> RewardFunction:
-        """The function. Raises `RewardError` if it cannot be loaded."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerState:
     """How far training is; the part of transformers' TrainerState that rewards are shaped by."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import text_of
-from mortal_steps.rewards.exact_answer import ExactAnswer
 
 RUNS_THE_ANSWER = frozenset(
     {
@@ -38,15 +37,6 @@ def trust_gym_rows(trust: bool) -> None:
     """
     global _gym_rows
     _gym_rows = trust
-
-
-_exact = ExactAnswer().matches_answer
-
-
-def exact_match(completions: Sequence[Any], **columns: Any) -> list[float]:
-    """1 where the completion is the column `answer`, or one of several there, but for white space
-    around it; else 0. Raises `DatasetRowError` for a row without an answer."""
-    return _exact(completions=completions, **columns)
 
 
 def reasoning_gym_score(

@@ -1,17 +1,17 @@
 """The rewards' part of a host: loads reward functions and calls them.
 
-Functions run in the main thread of the host, async ones in one event loop beside it.
+Functions run in the main thread of the host; what async ones return is awaited in another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from mortal_steps.config import RewardTerm
 from mortal_steps.rewards import execution
 from mortal_steps.rewards import functions as our_functions
-from mortal_steps.rewards.base import Loadable
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
-from mortal_steps.rewards.calling.dispatch import call_functions, is_async
+from mortal_steps.rewards.calling.dispatch import call_function
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
 from mortal_steps.rewards.users_code.loading import load_term
@@ -28,7 +28,7 @@ class RewardHandler:
     def __init__(
         self,
         *,
-        terms: Mapping[str, Loadable],
+        terms: Mapping[str, RewardTerm],
         gym_rows: bool,
         sandbox: PlaceSettings,
         judge: JudgePlace,
@@ -46,19 +46,11 @@ class RewardHandler:
         """Let go what would outlive this process: sandboxes of a service."""
         execution.close()
 
-    def rounds(self) -> list[list[str]]:
-        """Return in which order functions are called: plain ones one by one, async ones
-        together."""
-        waiting = [name for name, function in self._functions.items() if is_async(function)]
-        plain = [[name] for name in self._functions if name not in waiting]
-        return [*plain, waiting] if waiting else plain
-
     def receive(self, *, arguments: CallArguments) -> None:
         """Keep what the next calls are about."""
         self._arguments = arguments
 
-    def call(self, *, names: Sequence[str], limit_s: float) -> dict[str, Outcome]:
-        """Call functions on what was received; raises the `MortalError` that one of them raises."""
+    def call(self, *, name: str, limit_s: float) -> Outcome:
+        """Call a function on what was received; raises the `MortalError` that it raises."""
         assert self._arguments is not None  # RewardHost calls `receive` before
-        functions = {name: self._functions[name] for name in names}
-        return call_functions(functions, self._arguments, timeout_s=limit_s)
+        return call_function(self._functions[name], self._arguments, timeout_s=limit_s)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.rewards.scoring.scorer import Scorer, Scores
-from mortal_steps.rewards.scoring.tracks import tracks_of
+from mortal_steps.rewards.scoring.assignments import assign
+from mortal_steps.rewards.scoring.scorer import Scorer
 from mortal_steps.rewards.sources.record import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
@@ -39,48 +39,6 @@ DRY_RUN = (
 )
 
 
-class _Functions:
-    """The rewards of a configuration, in processes of their own."""
-
-    def __init__(self, config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> None:
-        self._config = config.rewards
-        self._names = reward_names(config.rewards)
-        self._tracks = tracks_of(config, run_dir, before_start)
-        self._scorer = Scorer(self._tracks, self._names, config.rewards)
-        self.weights = reward_weights(config.rewards)
-
-    def start(self) -> None:
-        """Import the rewards; raises `RewardError` if one cannot be imported."""
-        for name in self._names:
-            if self._names.count(name) > 1:
-                raise RewardError(
-                    f"[rewards]: {name!r} stands there twice; write it once and give it a weight, "
-                    "or give each term a `name`"
-                )
-        for track in self._tracks:
-            track.hosts[0].start()  # further ones start at the first need
-
-    def score(self, shard: GeneratedShard, trainer_state: TrainerState) -> Scores:
-        """See `Scorer.score`."""
-        self.start()
-        return self._scorer.score(shard, trainer_state)
-
-    def call_once(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
-        """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says."""
-        once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
-        try:
-            Scorer(self._tracks, self._names, once).score(shard, trainer_state)
-        except RewardError as error:
-            reason, _, trace = str(error).partition("\n")
-            raise RewardError(f"{reason}\n{DRY_RUN}\n{trace}".rstrip()) from error
-
-    def close(self) -> None:
-        """End the hosts, which otherwise end with this process."""
-        for host in (host for track in self._tracks for host in track.hosts):
-            host.release()
-            host.close()
-
-
 class RewardWorker:
     """Scores shards of one run. Functions are imported at the first call that needs them."""
 
@@ -90,12 +48,16 @@ class RewardWorker:
         self._num_steps = num_steps
         self._judges = Spending(self._store.root)
 
-        def check() -> None:
-            check_files(self._store, config, Path.cwd())
-
-        self._training = self._evaluating = _Functions(config, self._store.root, check)
+        self._training = self._evaluating = self._scorer(config)
         if config.evaluation.functions is not None:
-            self._evaluating = _Functions(config.for_evaluation(), self._store.root, check)
+            self._evaluating = self._scorer(config.for_evaluation())
+
+    def _scorer(self, config: RunConfig) -> Scorer:
+        def check() -> None:
+            check_files(self._store, self._config, Path.cwd())
+
+        assignments = assign(config, self._store.root, check)
+        return Scorer(assignments, reward_names(config.rewards), config.rewards)
 
     def start(self) -> None:
         """Import the functions of training; raises `RewardError` if one cannot be imported."""
@@ -103,8 +65,8 @@ class RewardWorker:
 
     def close(self) -> None:
         """End the reward hosts, which otherwise end with this process."""
-        for functions in self._all():
-            functions.close()
+        for scorer in dict.fromkeys((self._training, self._evaluating)):
+            scorer.close()
 
     def dry_run(self, *, problems: Sequence[Problem]) -> None:
         """Call each function once on a made-up completion of each problem; commits nothing.
@@ -112,10 +74,15 @@ class RewardWorker:
         Raises `RewardError` for a function that cannot be imported or fails, at once and whatever
         `rewards.on_error` says.
         """
-        for functions in self._all():
-            functions.start()
-            if problems:
-                functions.call_once(_made_up(problems), self._trainer_state(0))
+        for scorer in dict.fromkeys((self._training, self._evaluating)):
+            scorer.start()
+            if not problems:
+                continue
+            try:
+                scorer.dry_run(_made_up(problems), self._trainer_state(0))
+            except RewardError as error:
+                reason, _, trace = str(error).partition("\n")
+                raise RewardError(f"{reason}\n{DRY_RUN}\n{trace}".rstrip()) from error
 
     def reward(self, *, request: RewardRequest) -> RewardRef:
         """Score a shard and commit the scores at `request.output`.
@@ -126,13 +93,15 @@ class RewardWorker:
         are not those asked for.
         """
         started = time.perf_counter()
-        generation = request.generation
+        generation, evaluates = request.generation, request.stage == "evaluate"
         seconds: Mapping[str, float] = {}
         found = self._committed(request)
         if found is None:
-            found, seconds = self._score(request)
+            scorer = self._evaluating if evaluates else self._training
+            found, seconds = self._score(request, scorer)
         file, rewarded = found
-        reward_sum, num_scored = total_reward(rewarded, self._asked(request).weights)
+        rewards = self._config.eval_rewards if evaluates else self._config.rewards
+        reward_sum, num_scored = total_reward(rewarded, reward_weights(rewards))
         masked: Counter[str] = Counter()
         for failure in rewarded.failures:
             masked[failure.function] += failure.num_completions
@@ -167,12 +136,13 @@ class RewardWorker:
         return None
 
     def _score(
-        self, request: RewardRequest
+        self, request: RewardRequest, scorer: Scorer
     ) -> tuple[tuple[FileRef, RewardedShard], Mapping[str, float]]:
-        """The scores, committed, and the seconds in each function, which are no part of them."""
+        """Return the scores, committed, and the seconds in each function, no part of them."""
         generation = request.generation
         shard = self._store.read_record(generation.file, GeneratedShard)
-        scores = self._asked(request).score(shard, self._trainer_state(shard.step))
+        scorer.start()
+        scores = scorer.score(shard, self._trainer_state(shard.step))
         rewarded = RewardedShard(
             step=generation.step,
             shard=generation.shard,
@@ -185,13 +155,6 @@ class RewardWorker:
         )
         file = self._store.write_record(request.output, rewarded, RewardedShard)
         return (file, rewarded), scores.seconds
-
-    def _asked(self, request: RewardRequest) -> _Functions:
-        return self._evaluating if request.stage == "evaluate" else self._training
-
-    def _all(self) -> list[_Functions]:
-        other = self._evaluating is not self._training
-        return [self._training, self._evaluating] if other else [self._training]
 
     def _trainer_state(self, step: int) -> TrainerState:
         updates = self._config.training.optimizer_steps_per_batch

@@ -44,6 +44,8 @@ class RunManifest:
     final: FinalModel | None = None
     error: str | None = None
     """Why the run failed or stopped."""
+    pace_s: float | None = None
+    """Seconds per train step over the last steps of the process that drives it."""
     attempts: int = 0
     """How many processes have begun to drive the run, as far as that was counted."""
     ui_url: str | None = None

@@ -11,13 +11,13 @@ ever: adapters refer to them, also where no run does.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Literal
 
 from mortal_steps.errors import StoreError
 from mortal_steps.store.identity import CONFIG_FILE
@@ -29,6 +29,12 @@ BEFORE_A_RUN_S = 86400.0
 """Seconds for which an object is kept although no run names it yet."""
 REMOVABLE = ("reward-*", "dataset-*", ".*")
 """Names of objects that may be removed; the last pattern is of files that a kill has left."""
+
+
+def object_path(runs_dir: str, kind: Literal["dataset", "model", "reward"], digest: str) -> Path:
+    """Return the path of an object, relative to the current folder if it lies below it."""
+    path = (Path(runs_dir).expanduser() / FOLDER / f"{kind}-{digest[:24]}").absolute()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Path]:
@@ -65,15 +71,6 @@ def remove_object(path: Path) -> None:
             path.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"{error.filename} cannot be removed: {error.strerror}") from error
-
-
-def object_bytes(path: Path) -> int:
-    """Return the bytes that an object takes on the disk."""
-    taken = 0
-    for file in [path, *path.rglob("*")]:
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            taken += file.lstat().st_blocks * 512
-    return taken
 
 
 def _settings(runs_dir: Path, without: Collection[str]) -> Iterator[Path]:

@@ -180,6 +180,10 @@ class Run:
         """Remember the last evaluation; committed with the step that it belongs to."""
         self.manifest = dataclasses.replace(self.manifest, evaluation=evaluation)
 
+    def note_pace(self, pace_s: float) -> None:
+        """Remember the seconds per step; committed with the next one."""
+        self.manifest = dataclasses.replace(self.manifest, pace_s=pace_s)
+
     def note_checkpoint(self, saved: Checkpoint, score: float | None = None) -> None:
         """Record a checkpoint in the manifest, and remove those that retention has deleted. A
         checkpoint without a score was made because the run stopped, and is not compared."""

@@ -1,10 +1,5 @@
-"""Serves a trained model at an endpoint: `mortal serve`.
+"""The models of a run, whole, and the server that puts one on the network.
 
-    saved      finds the models that a run directory holds, by step
-    folder     assembles one complete model folder from links to those files
-    commands   builds the command lines of the engines' servers
-    preparing  turns a run and a user's wishes into such a command
-    server     starts the server as a process, waits until it answers, and ends it
-
-MORTAL has no server of its own; vLLM and transformers have one each.
+models   which steps a run has a model of, and the folder that holds all of it
+server   the command of vLLM's OpenAI-compatible server
 """

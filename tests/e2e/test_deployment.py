@@ -7,9 +7,8 @@ import sys
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import pytest
 from prefect.client.orchestration import get_client
-from prefect.exceptions import Abort
+from prefect.client.schemas.objects import FlowRun
 from prefect.flow_engine import run_flow_async
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -40,26 +39,8 @@ def test_a_bad_parameter_is_refused_before_anything_runs(prefect):
     assert "batch_size" in answer.text or "many" in answer.text
 
 
-def test_a_night_is_skipped_while_another_one_trains(prefect):
-    """As a worker would, take one scheduled run after the other."""
-    first, second = (
-        prefect.run_deployment({"name": "never-begun"}, "nightly", command="true") for _ in "ab"
-    )
-    try:
-        prefect.set_state(first, "PENDING")
-        prefect.set_state(first, "RUNNING")
-        answer = prefect.http.post(
-            f"/flow_runs/{second}/set_state", json={"state": {"type": "PENDING"}}
-        ).json()
-        assert answer["state"]["type"] == "CANCELLED", answer
-        assert prefect.states(first)[-1] == "Running"
-    finally:
-        for run in (first, second):
-            prefect.http.delete(f"/flow_runs/{run}")
-
-
 def test_after_nights_that_were_missed_the_one_that_is_due_begins(prefect):
-    """A machine that was off takes all of them at once, and the oldest has the place."""
+    """A machine that was off takes all of them at once; they wait for each other."""
     due = datetime.now(UTC) - timedelta(minutes=10)
     deployment_id = deployed_night(prefect, due)
     for_three_nights = {
@@ -70,25 +51,33 @@ def test_after_nights_that_were_missed_the_one_that_is_due_begins(prefect):
     prefect.http.post(f"/deployments/{deployment_id}/schedule", json=for_three_nights)
     wanted = {"deployments": {"id": {"any_": [deployment_id]}}, "sort": "EXPECTED_START_TIME_ASC"}
     nights = [run["id"] for run in prefect.http.post("/flow_runs/filter", json=wanted).json()][:3]
-    for night in nights:
-        wanted_state = {"state": {"type": "PENDING"}}
-        prefect.http.post(f"/flow_runs/{night}/set_state", json=wanted_state)
-    assert [prefect.states(night)[-1] for night in nights] == ["Pending", "Cancelled", "Cancelled"]
 
-    async def take_the_oldest():
+    def ask_for(night):
+        """As a worker does; the state that the night is in then."""
+        pending = {"state": {"type": "PENDING"}}
+        prefect.http.post(f"/flow_runs/{night}/set_state", json=pending)
+        return prefect.states(night)[-1]
+
+    async def take(night):
         """As the process that a worker starts."""
         async with get_client() as client:
-            oldest = await client.read_flow_run(UUID(nights[0]))
-        await run_flow_async(grpo_train, flow_run=oldest, parameters=oldest.parameters)
+            begun = await client.read_flow_run(UUID(night))
+        state = await run_flow_async(
+            grpo_train, flow_run=begun, parameters=begun.parameters, return_type="state"
+        )
+        return state.message
 
-    with (
-        temporary_settings({PREFECT_API_URL: prefect.env["PREFECT_API_URL"]}),
-        pytest.raises(Abort, match=r"could only begin 28\d\d minutes later"),
-    ):
-        asyncio.run(take_the_oldest())
-    ends = [prefect.states(night)[-1] for night in nights]
-    assert ends == ["Cancelled", "Cancelled", "Scheduled"]
-    prefect.set_state(nights[2], "PENDING")
+    with temporary_settings({PREFECT_API_URL: prefect.env["PREFECT_API_URL"]}):
+        first, second, third = nights
+        assert ask_for(first) == "Pending"
+        assert {ask_for(second), ask_for(third)} == {"AwaitingConcurrencySlot"}
+        for late in (first, second):
+            assert ask_for(late) == "Pending"
+            assert "could only begin " in asyncio.run(take(late))
+            assert prefect.states(late)[-1] == "Cancelled"
+        assert ask_for(third) == "Pending"
+        tonight = prefect.http.get(f"/flow_runs/{third}").json()
+        assert FlowRun.model_validate(tonight).expected_start_time <= due
     prefect.http.delete(f"/deployments/{deployment_id}")
 
 

@@ -17,7 +17,7 @@ from mortal_flows.grpo_train import tell_the_end
 from mortal_flows.takeover import flow_run_url
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
-from mortal_steps.report.watch import Watch
+from mortal_steps.report.alerts import Alerts
 from mortal_steps.runs.notices import NOTICES, new_notice, note, read_notices, untold
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -52,11 +52,11 @@ async def goes_on(folder: Path, rewards: list[float]) -> str:
     run = Run(RunStore(folder), RunConfig(), info)
     async with watch_server(60) as server, reporting(run, server) as reporter:
         run.update(status="running", ui_url=flow_run_url())
-        watch = Watch(run)
+        alerts = Alerts(run)
         reporter.tell()
         for step, reward in enumerate(rewards, start=1):
-            watch.step({"step": step, "reward": reward}, 0.1)
-            if watch.take():
+            alerts.step({"step": step, "reward": reward})
+            if alerts.take():
                 reporter.tell()
         run.update(status="stopped")
     return str(run.manifest.ui_url)

@@ -7,19 +7,12 @@ import time
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.responses import SetStateStatus
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import AwaitingRetry, Cancelling, Pending, Running
 
 from mortal.server.cron import cron_schedule
-from mortal.server.flow_runs import unfinished
-from mortal.server.lost_runs import correct_lost_runs
 from mortal.server.resilient_runner import ResilientRunner
 from mortal.server.scheduled import scheduled_deployments
 from mortal_steps.config.loader import load_config
-from mortal_steps.runs.lease import acquire
-from mortal_steps.runs.manifest import FinalModel, RunManifest
-from tests.support.begun_runs import make_run
 from tests.support.deployments import PATIENCE_S
 from tests.support.paths import ROOT
 
@@ -105,80 +98,3 @@ def test_a_server_that_is_away_ends_nothing(server, deployments):
             asyncio.run(serve(client))
     assert "does not answer" in said[0] and "no run begins until it does" in said[0]
     assert "answers again" in said[1]
-
-
-def test_of_a_run_that_comes_back_that_nobody_takes_it_is_told_what_it_waits_for(server):
-    with (
-        temporary_settings({PREFECT_API_URL: server.api_url}),
-        get_client(sync_client=True) as client,
-    ):
-        flow_id = client.create_flow_from_name("grpo-train")
-        deployment = client.create_deployment(flow_id=flow_id, name="nobody-serves-it")
-        made = client.create_flow_run_from_deployment(deployment, name="grpo/waits")
-        crashed = AwaitingRetry(message="Crashed; started 5 times at most.")
-        client.set_flow_run_state(made.id, crashed, force=True)
-        time.sleep(0.1)
-        (line,) = [each for each in unfinished(server) if each[0] == "grpo/waits"]
-        client.delete_deployment(deployment)
-    assert line[1] == "AwaitingRetry" and line[2].endswith("late")
-    assert line[3] == "no `mortal schedule` runs that serves its deployment"
-
-
-def finish(store):
-    with store.committing_folder("final") as folder:
-        (folder / "weights").write_bytes(b"learned")
-    digest = store.folder_digest("final")
-    final = FinalModel(
-        path="final", sha256=digest, weights_sha256="w", merged_path=None, merged_sha256=None
-    )
-    ended = RunManifest(status="completed", step=3, final=final)
-    store.write_record("manifest.json", ended, RunManifest)
-
-
-def test_flow_runs_whose_process_is_gone_are_corrected_and_free_their_place(server, tmp_path):
-    """`mortal schedule` was killed together with its run, or the server's database is a copy that
-    was made while the run went."""
-    for run_id in ("lost", "told-to-stop", "complete", "living"):
-        run = make_run(tmp_path, run_id)
-        if run_id == "complete":
-            finish(run)
-    going = acquire(run)
-    with (
-        temporary_settings({PREFECT_API_URL: server.api_url}),
-        get_client(sync_client=True) as client,
-    ):
-        deployment = client.create_deployment(
-            flow_id=client.create_flow_from_name("grpo-train"),
-            name="lost-runs",
-            concurrency_limit=1,
-            concurrency_options={"collision_strategy": "CANCEL_NEW"},
-        )
-
-        def corrected(run_id, *states):
-            """The line about the flow run of a run that was left in the last of these states, and
-            what its state is then."""
-            name = f"grpo/{run_id}"
-            flow_run = client.create_flow_run_from_deployment(deployment, name=name)
-            for state in (Pending(), *states):
-                answer = client.set_flow_run_state(flow_run.id, state)
-                assert answer.status == SetStateStatus.ACCEPT, answer
-            said = list(correct_lost_runs([deployment], tmp_path))
-            return said, client.read_flow_run(flow_run.id)
-
-        said, lost = corrected("lost", Running())
-        assert lost.state_name == "Crashed"
-        assert said[0].startswith("the server took run lost for Running")
-        assert said[0].endswith(f"prefect flow-run retry {lost.id}")
-        assert corrected("told-to-stop", Running(), Cancelling())[1].state_name == "Cancelled"
-        said, complete = corrected("complete", Running())
-        assert complete.state.is_completed() and complete.state.message.startswith("step 3/")
-        said, living = corrected("living", Running())
-        assert (said, living.state_name) == ([], "Running")
-        going.release()
-        identity = (tmp_path / "living/run.json").read_bytes()
-        (tmp_path / "living/run.json").write_text("{")
-        (line,) = correct_lost_runs([deployment], tmp_path)
-        assert line.startswith("flow run grpo/living stays Running: ")
-        (tmp_path / "living/run.json").write_bytes(identity)
-        assert len(list(correct_lost_runs([deployment], tmp_path))) == 1
-        assert corrected("on-another-machine", Running())[0] == []

@@ -1,7 +1,5 @@
 """What goes wrong in a run that really trains is noted, with its step."""
 
-import asyncio
-
 import pytest
 
 from mortal.trainer.result import TrainingResult
@@ -11,22 +9,7 @@ from mortal_steps.runs.run import find_run
 from tests.support import bare_flow
 from tests.support.modal.project import SHORT, project
 
-SLOW, STALE = 11, 12
-HANGS = f'''
-import statistics
-import time
-
-BEGUN = {{}}
-
-def lottery(completions, answer, trainer_state, **kwargs):
-    """Other for nearly every completion; once a judge is slow, however slow the machine is."""
-    step = trainer_state.global_step
-    BEGUN.setdefault(step, time.monotonic())
-    if step == {SLOW - 1}:
-        usual = statistics.median(BEGUN[n + 1] - BEGUN[n] for n in range(step))
-        time.sleep(max(4.0, 10 * usual))
-    return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
-'''
+STALE = 3
 FORGETS = f'''
 class Forgetful:
     """Once the engine keeps the weights that it has."""
@@ -45,44 +28,22 @@ def lottery(completions, **kwargs):
 """
 
 
-class Beside(bare_flow.InProcess):
-    """The flow goes on while rewards are computed, one shard after the other, as it does beside a
-    process."""
-
-    def __init__(self, specs, **options):
-        super().__init__(specs, **options)
-        self._turn = asyncio.Lock()
-
-    async def call(self, role, method, **asked):
-        called = super().call(role, method, **asked)
-        if role != "reward":
-            return await called
-        async with self._turn:
-            return await asyncio.to_thread(asyncio.run, called)
-
-
-def test_a_slow_step_and_weights_that_never_arrived_are_noted(tmp_path):
+def test_weights_that_never_arrived_are_noted(tmp_path):
     settings = {
         "compute.backend": "local",
-        "training.max_steps": 50,
         "evaluation.eval_steps": 0,
         "rollout.weight_sync": "forgets:Forgetful",
-        "alerts.slow_step_s": 0.5,
-        "alerts.quiet_steps": 0,
     }
     config = project(tmp_path, "run", *SHORT, *(f"{key}={is_}" for key, is_ in settings.items()))
-    (tmp_path / "rewards.py").write_text(HANGS)
     (tmp_path / "forgets.py").write_text(FORGETS)
     with bare_flow.bare_in(tmp_path) as patch:
         patch.syspath_prepend(tmp_path)
-        patch.setattr(bare_flow, "InProcess", Beside)
         told = rf"does not hold the tensors of .*v{STALE} "
         with pytest.raises(WeightsMismatchError, match=told):
             bare_flow.go_on(config)
     run = find_run(tmp_path / "runs", "run")
     assert run.manifest.step == STALE
     noted = {(notice.event, notice.step): notice for notice in read_notices(run.store)}
-    assert noted[("mortal.step.slow", SLOW)].value >= 4.0
     mismatch = noted[("mortal.canary.mismatch", STALE)]
     assert f"weights/v{STALE}" in mismatch.text and "nothing was sampled" in mismatch.advice
     assert ("mortal.run.failed", STALE) in noted

@@ -25,7 +25,7 @@ def test_a_scheduled_run_trains_what_the_file_and_the_overrides_say():
     assert "skip_after_min" not in train.parameters
     assert train.schedules == []
     assert train.concurrency_limit == 1
-    assert train.concurrency_options.collision_strategy == "ENQUEUE", "those asked for wait"
+    assert train.concurrency_options.collision_strategy == "ENQUEUE"
     grpo_resume.validate_parameters({**resume.parameters, "run_id": "demo-1"})
 
 
@@ -38,12 +38,12 @@ def test_a_run_id_is_taken_as_a_form_gives_it(flow):
     assert "A-Z" not in str(refused.value)
 
 
-def test_scheduled_nights_never_queue():
+def test_a_scheduled_night_that_waited_for_long_is_skipped():
     train, _ = scheduled_deployments(CONFIG, "demo", cron_schedule("0 3 * * *", "Europe/Berlin"))
     when = train.schedules[0].schedule
     assert (when.cron, when.timezone) == ("0 3 * * *", "Europe/Berlin")
     assert train.concurrency_limit == 1
-    assert train.concurrency_options.collision_strategy == "CANCEL_NEW"
+    assert train.concurrency_options.collision_strategy == "ENQUEUE"
     assert train.parameters["skip_after_min"] == 60
 
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from mortal.trainer import owner
-from mortal.trainer.messages import Request
+from mortal.trainer.owner import Request
 from mortal_steps.config import RunConfig
 
 
@@ -14,10 +14,10 @@ def test_an_interrupt_during_its_start_is_answered(monkeypatch, tmp_path, capfd)
     started = []
     wait = owner._wait
 
-    def interrupt_and_wait(process, cell):
+    def interrupt_and_wait(process):
         started.append(process)
         process.send_signal(signal.SIGINT)
-        return wait(process, cell)
+        return wait(process)
 
     monkeypatch.setattr(owner, "_wait", interrupt_and_wait)
     config = RunConfig(runs_dir=str(tmp_path / "runs"), run_id="never")
@@ -31,12 +31,12 @@ def test_an_interrupt_during_its_start_is_answered(monkeypatch, tmp_path, capfd)
 def test_an_owner_that_ends_before_it_asks_leaves_nobody(monkeypatch, capfd):
     started = []
 
-    def end(process, request, shown):
+    def end(process):
         started.append(process)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(owner.pickle, "dumps", lambda request: b"")
-    monkeypatch.setattr(owner, "_watching", end)
+    monkeypatch.setattr(owner, "_printing", end)
     with pytest.raises(KeyboardInterrupt):
         owner.perform(Request(action="train", config=RunConfig()))
     assert started[0].wait() == 0

@@ -42,7 +42,7 @@ def test_the_judge_of_the_example_scores_and_is_paid(folder, env):
         run = finished(folder, "judge.py", *asked, run_id="judged", env=env)
         assert stub.paid
     scored = run.metrics()[0]
-    assert scored["rewards/LLMJudgeEnvironment/mean"] == 7.0 and "rewards/brief/mean" in scored
+    assert scored["rewards/judge/mean"] == 7.0 and "rewards/brief/mean" in scored
 
 
 def test_an_adapter_is_trained_and_merged(folder, env):

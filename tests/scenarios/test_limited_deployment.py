@@ -23,7 +23,7 @@ async def deployment_of(client, which):
         "name": which.name,
         "flow_id": str(flow_id),
         "concurrency_limit": 1,
-        "concurrency_options": {"collision_strategy": "CANCEL_NEW"},
+        "concurrency_options": {"collision_strategy": "ENQUEUE"},
     }
     return (await client.request("POST", "/deployments/", json=deployment)).json()["id"]
 
@@ -72,7 +72,7 @@ def test_a_server_that_is_away_or_started_again_leaves_a_run_its_place(killable,
 
     state, next_one = run(killable, monkeypatch, "away", meanwhile)
     assert state.name == "Completed", state.message
-    assert next_one == "Cancelled", "only one at a time"
+    assert next_one == "AwaitingConcurrencySlot", "only one at a time"
 
 
 def test_a_run_that_the_server_gives_up_while_it_lives_goes_on(killable, monkeypatch):

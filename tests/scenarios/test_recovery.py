@@ -83,7 +83,7 @@ def test_the_deployment_resume_goes_on_to_the_same_bits(prefect, mortal, lost, w
     assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"
 
 
-def test_a_night_that_is_held_up_by_the_next_one_goes_on_to_its_end(
+def test_a_night_that_waits_for_the_next_one_goes_on_to_its_end(
     prefect, mortal, automations, whole
 ):
     config = tiny_config(mortal.folder, "held", max_steps=STEPS)
@@ -95,9 +95,9 @@ def test_a_night_that_is_held_up_by_the_next_one_goes_on_to_its_end(
         end_driver(mortal, "held", signal.SIGKILL)
         prefect.wait_for(held, "Crashed", "Recovering")
         next_one = prefect.run_deployment(longer, "nightly")
-        prefect.wait_for(held, "HeldUp")
+        prefect.wait_for(held, "AwaitingConcurrencySlot")
         prefect.cancel(next_one)
         states = prefect.wait_for(held, "Completed", "Failed", "Crashed")
-    wanted = ("Running", "Recovering", "HeldUp", "Completed")
+    wanted = ("Running", "Recovering", "AwaitingConcurrencySlot", "Completed")
     assert named(states, *wanted)[-2:] == ["Running", "Completed"]
     assert_same(mortal.folder, "held", whole)

@@ -30,7 +30,6 @@ from mortal_steps.compute.pool import Pool
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
 from mortal_steps.store import RunStore
-from mortal_steps.system.cores import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +249,7 @@ def num_containers(config: RunConfig) -> dict[Role, int]:
     """Of each role that is on Modal."""
     counts: dict[Role, int] = {"actor": 1, "rollout": config.num_rollout_workers}
     if config.compute.scores_in_a_container:
-        counts["reward"] = config.num_reward_workers(num_cores())
+        counts["reward"] = config.rewards.num_reward_workers
     return counts
 
 

@@ -83,7 +83,7 @@ async def check_pickles(config: RunConfig) -> None:
     here, there = this_release().python, (await ask_about(config.compute.modal)).release.python
     if there != here:
         raise ConfigError(
-            f"[rewards]: {pickled[0].called} was given as an object, which holds bytecode of "
+            f"[rewards]: {pickled[0].full_name} was given as an object, which holds bytecode of "
             f"Python {here}, and the containers on Modal have Python {there}. Call `train` under "
             f"Python {there}, or put the reward into a module and name it as 'module:function'"
         )

@@ -16,7 +16,6 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.orders import (
     LEASES,
     Outcome,
@@ -26,20 +25,20 @@ from mortal_steps.compute.modal.orders import (
     write_records,
 )
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.data.kept import PROBLEMS
+from mortal_steps.data.problem_files import PROBLEMS
 from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.starting_model.base_model import StartingModel, model_cache
 from mortal_steps.report.trackers import FOLDER as TRACKING
 from mortal_steps.rewards.sources.history import SOURCES_FILE
-from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
-from mortal_steps.store.shard_files import shard_files
+from mortal_steps.store.records import shard_files
+from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.types import FileRef, FinalModel
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ PROGRESS = (
 
 EVALUATIONS = "evaluations"
 
-NOT_SHARED = {"lock", "lease.json", ACTIVITY_FILE, "calls", "logs", TRACKING, LEASES}
+NOT_SHARED = {"lock", "lease.json", "calls", "logs", TRACKING, LEASES}
 """What is about processes of one machine, or of one Volume."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
@@ -20,7 +20,7 @@ class GRPO(TrlAlgorithm, extra="forbid"):
     """GRPO and its relatives; their options are those of `[training]`, under TRL's names."""
 
     trl_config: ClassVar[str] = "GRPOConfig"
-    type: Annotated[str, Affects.TRAINING | Affects.STATE] = "grpo"
+    type: Annotated[str, STATE] = "grpo"
 
     def trainer_class(self) -> TrainerClass:
         """Return TRL's GRPOTrainer."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import field_validator
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
@@ -32,10 +32,10 @@ class RLOO(TrlAlgorithm, extra="forbid"):
     TRL's RLOOConfig has, under the names and with the defaults that they have there."""
 
     trl_config: ClassVar[str] = "RLOOConfig"
-    type: Annotated[str, Affects.TRAINING | Affects.STATE] = "rloo"
-    normalize_advantages: Annotated[bool, Affects.TRAINING] = False
+    type: Annotated[str, STATE] = "rloo"
+    normalize_advantages: bool = False
     """Give the advantages of a batch the mean 0 and the standard deviation 1."""
-    reward_clip_range: Annotated[tuple[float, float] | None, Affects.TRAINING] = None
+    reward_clip_range: tuple[float, float] | None = None
     """Clip each completion's reward, the weighted sum, to [lowest, highest]."""
 
     @field_validator("reward_clip_range")

@@ -1,4 +1,4 @@
-"""Deletes rollouts that the configuration does not keep: `checkpoints.keep_rollouts`.
+"""Delete rollouts that the configuration does not keep: `checkpoints.keep_rollouts`.
 
     steps/000012/       batch.json, generations-*, rewards-* are deleted; journal.json and
                         result.json stay
@@ -14,9 +14,8 @@ the steps after it are sampled again with the same seeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store import RunStore
@@ -42,29 +41,20 @@ def prune_rollouts(
 
     This may be killed at any moment: the next call finds what is left.
     """
-    if keep is not None and len(checkpoints) >= FEWEST_CHECKPOINTS:
-        prune_before(store, min(done - keep, checkpoints[0]))
-
-
-def prune_before(store: RunStore, before: int) -> None:
-    """Delete the rollouts of all steps before this one, and finish what an earlier call began."""
-    before = max(pruned_before(store), before)
+    if keep is None or len(checkpoints) < FEWEST_CHECKPOINTS:
+        return
+    before = max(pruned_before(store), min(done - keep, checkpoints[0]))
     if before <= 0:
         return
     store.write_record(RECORD_FILE, Pruned(before=before), Pruned)
-    for path in files_before(store, before):
-        path.unlink()
-
-
-def files_before(store: RunStore, before: int) -> Iterator[Path]:
-    """The existing rollout files of all steps before this one."""
     for step, folder in store.numbered("steps"):
         if step < before:
-            yield from [path for path in folder.iterdir() if path.name not in KEPT]
+            for path in [path for path in folder.iterdir() if path.name not in KEPT]:
+                path.unlink()
 
 
 def pruned_before(store: RunStore) -> int:
-    """The first step whose rollouts should exist. A damaged record counts as no record, and is
+    """Return the first step whose rollouts should exist. A damaged record counts as none, and is
     overwritten by the next one."""
     try:
         found = store.find_record(RECORD_FILE, Pruned)

@@ -3,5 +3,4 @@
 calls               the arguments of a call, and its result: scores or a failure
 dispatch            calling functions; only real scores are accepted
 plain               what a function reported, as plain values and short texts
-strings             functions that take plain strings, even if prompts are chats
 """

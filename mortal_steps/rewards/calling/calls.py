@@ -65,22 +65,22 @@ class CallFailure:
 
 
 Outcome = CallScores | CallFailure
-Outcomes = dict[str, Outcome]
-"""By function."""
 
 
 def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) -> CallArguments:
-    """The arguments with which TRL would call a function for these groups, without the two log
-    functions."""
+    """Return the arguments with which TRL would call a function for these groups, without the two
+    log functions. Completions that came without token ids (from a file) give no `completion_ids`.
+    """
     rows = [(group, completion) for group in groups for completion in group.completions]
     columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
     by_name = {
         "prompts": [group.problem.prompt for group, _ in rows],
         "completions": [_said(group.problem.prompt, completion) for group, completion in rows],
-        "completion_ids": [list(completion.token_ids) for _, completion in rows],
         **{name: [group.problem.columns[name] for group, _ in rows] for name in columns},
         "trainer_state": trainer_state,
     }
+    if all(completion.token_ids or not completion.text for _, completion in rows):
+        by_name["completion_ids"] = [list(completion.token_ids) for _, completion in rows]
     return CallArguments(by_name=by_name, problem_ids=[group.problem.id for group, _ in rows])
 
 

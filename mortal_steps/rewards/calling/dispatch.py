@@ -53,31 +53,18 @@ MOST_LOGGED = 16 * 2**20
 """Metrics or columns that one call may log, and characters in its columns."""
 
 
-def call_functions(
-    functions: Mapping[str, RewardFunction], arguments: CallArguments, *, timeout_s: float
-) -> dict[str, Outcome]:
-    """Call each function once on all completions: plain ones in turn, then async ones together.
+def call_function(
+    function: RewardFunction, arguments: CallArguments, *, timeout_s: float
+) -> Outcome:
+    """Call a function once on all completions.
 
-    An async function that takes longer than `timeout_s` is cancelled. A plain one cannot be stopped
-    from inside. A `MortalError` that a function raises is raised: it says itself what is wrong, and
+    An async one that takes longer than `timeout_s` is cancelled; a plain one cannot be stopped from
+    inside. A `MortalError` that the function raises is raised: it says itself what is wrong, and
     whether another try may help.
     """
-    outcomes: dict[str, Outcome] = {}
-    for name, function in functions.items():
-        if not is_async(function):
-            started = time.perf_counter()
-            outcomes[name] = _took(started, _call(function, arguments))
-    waiting = {name: function for name, function in functions.items() if is_async(function)}
-    if waiting:
-        outcomes |= _call_together(waiting, arguments, timeout_s)
-    return outcomes
-
-
-def is_async(function: Any) -> bool:
-    """Whether calling the function returns an awaitable."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
+    started = time.perf_counter()
+    outcome = _called(function, arguments, timeout_s)
+    return replace(outcome, seconds=time.perf_counter() - started)
 
 
 class _Log:
@@ -118,38 +105,32 @@ class _Log:
         return name
 
 
-def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
+def _called(function: RewardFunction, arguments: CallArguments, timeout_s: float) -> Outcome:
     log = _Log()
     try:
-        return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
+        output = function(**arguments.by_name, **log.functions())
+        if inspect.isawaitable(output):
+            waiting = asyncio.run_coroutine_threadsafe(_settled(output, timeout_s), _event_loop())
+            output, error, is_late = waiting.result()
+            if error is not None and is_late and not isinstance(error, MortalError):
+                return timed_out(timeout_s, _trace(error))
+            if error is not None:
+                return _failed(error, arguments)
+        return _checked(output, log, arguments)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
         return _failed(error, arguments)
 
 
-def _call_together(
-    functions: Mapping[str, RewardFunction], arguments: CallArguments, timeout_s: float
-) -> dict[str, Outcome]:
-    async def call_all() -> list[Any]:
-        calls = (_timed(_awaited(each, arguments, timeout_s)) for each in functions.values())
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    outcomes = asyncio.run_coroutine_threadsafe(call_all(), _event_loop()).result()
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):  # a MortalError: the others are outcomes already
-            raise outcome
-    return dict(zip(functions, outcomes, strict=True))
-
-
-async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) -> Outcome:
-    log = _Log()
+async def _settled(
+    awaitable: Awaitable[Any], timeout_s: float
+) -> tuple[Any, BaseException | None, bool]:
+    """Return what is awaited, or the error and whether time was up. Nothing is raised here: an
+    event loop that meets a `SystemExit` ends."""
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            output = await function(**arguments.by_name, **log.functions())
-        return _checked(output, log, arguments)
+            return await awaitable, None, False
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
-        if limit.expired() and not isinstance(error, MortalError):
-            return timed_out(timeout_s, _trace(error))
-        return _failed(error, arguments)
+        return None, error, limit.expired()
 
 
 def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:
@@ -161,15 +142,6 @@ def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:
     if isinstance(error, MortalError):
         raise error
     return _raised(error, arguments)
-
-
-async def _timed(call: Awaitable[Outcome]) -> Outcome:
-    started = time.perf_counter()
-    return _took(started, await call)
-
-
-def _took(started: float, outcome: Outcome) -> Outcome:
-    return replace(outcome, seconds=time.perf_counter() - started)
 
 
 @functools.cache

@@ -6,9 +6,8 @@ The format of DeepSeek-R1-Zero (<https://arxiv.org/abs/2501.12948>, table 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 
@@ -18,12 +17,12 @@ TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 class Format(RewardTerm, extra="forbid"):
     """1 for `<think>…</think><answer>…</answer>`, else 0."""
 
-    type: Annotated[Literal["format"], Affects.SCORES] = "format"
-    strict: Annotated[bool, Affects.SCORES] = True
+    type: Literal["format"] = "format"
+    strict: bool = True
     """Whether there may be nothing else: each tag once, white space alone outside of them, and an
     answer that is not empty. Otherwise the tags have to stand there in this order, with anything
     around them."""
-    opened: Annotated[bool, Affects.SCORES] = False
+    opened: bool = False
     """Whether the chat template ends the prompt with `<think>`, so that completions lack it."""
 
     def load(self) -> Callable[..., list[float]]:

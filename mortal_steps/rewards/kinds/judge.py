@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import Options, Section
 from mortal_steps.rewards.base import RewardFunction
@@ -17,37 +17,37 @@ ENVIRONMENT = "mortal_steps.rewards.judge.environment:LLMJudgeEnvironment"
 class JudgePrices(Section):
     """Dollars for a million tokens."""
 
-    input: Annotated[float, Affects.NOTHING] = Field(0.0, ge=0)
-    output: Annotated[float, Affects.NOTHING] = Field(0.0, ge=0)
+    input: Annotated[float, NO_NUMBERS] = Field(0.0, ge=0)
+    output: Annotated[float, NO_NUMBERS] = Field(0.0, ge=0)
 
 
 class JudgeTerm(RewardTerm, extra="forbid"):
     """The score that a model gives, behind any OpenAI-compatible API."""
 
-    model: Annotated[str, Affects.SCORES] = Field(min_length=1)
-    score_range: Annotated[tuple[float, float], Affects.SCORES] = (0.0, 10.0)
+    type: Literal["judge"] = "judge"
+
+    model: str = Field(min_length=1)
+    score_range: tuple[float, float] = (0.0, 10.0)
     """The lowest and the highest score."""
-    rubric: Annotated[str | None, Affects.SCORES] = None
+    rubric: str | None = None
     """What to judge by."""
-    prompt: Annotated[str | None, Affects.SCORES] = None
+    prompt: str | None = None
     """The user's message to the judge; `{prompt}`, `{completion}` and `{column}` of the dataset are
     replaced."""
-    base_url: Annotated[str, Affects.SCORES] = "https://api.openai.com/v1"
+    base_url: str = "https://api.openai.com/v1"
     """Address of the API, without `/chat/completions`."""
-    api_key_env: Annotated[str | None, Affects.NOTHING] = Field(None, pattern=r"^[A-Za-z_]\w*$")
+    api_key_env: Annotated[str | None, NO_NUMBERS] = Field(None, pattern=r"^[A-Za-z_]\w*$")
     """Environment variable that holds the API key; for the default `base_url` `OPENAI_API_KEY`, for
     another address none."""
-    parameters: Annotated[Options, Affects.SCORES] = Field(
-        default_factory=lambda: {"temperature": 0.0}
-    )
+    parameters: Options = Field(default_factory=lambda: {"temperature": 0.0})
     """Further fields of each request."""
-    prices: Annotated[JudgePrices, Affects.NOTHING] = JudgePrices()
+    prices: Annotated[JudgePrices, NO_NUMBERS] = JudgePrices()
     """Dollars for a million tokens of `input` and of `output`; what is paid is counted by them."""
-    concurrency: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    concurrency: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
     """Requests at a time, of each reward worker; default: 8."""
-    timeout: Annotated[float, Affects.NOTHING] = Field(30.0, gt=0)
+    timeout: Annotated[float, NO_NUMBERS] = Field(30.0, gt=0)
     """Seconds for one request."""
-    tries: Annotated[int, Affects.NOTHING] = Field(3, ge=1)
+    tries: Annotated[int, NO_NUMBERS] = Field(3, ge=1)
     """Answers without a usable score that are paid for one completion, before that is a failure."""
 
     @model_validator(mode="after")
@@ -57,26 +57,10 @@ class JudgeTerm(RewardTerm, extra="forbid"):
         return self
 
     @property
-    def called(self) -> str:
-        """See `RewardTerm.called`."""
-        return ENVIRONMENT
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (ENVIRONMENT,)
-
-    @property
     def sends(self) -> str | None:
-        """See `RewardTerm.sends`."""
         if self.api_key_env is None:
             return None
         return f"api_key_env = {self.api_key_env!r} for {self.base_url}"
-
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
 
     def load(self) -> RewardFunction:
         """The environment. Raises `ConfigError` where there is no key."""

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.columns import DatasetRowError, column
@@ -21,32 +20,25 @@ class Length(RewardTerm, extra="forbid"):
     """1 for the wanted length, less by 1 / `tolerance` for each unit away from it, and not below
     0."""
 
-    type: Annotated[Literal["length"], Affects.SCORES] = "length"
-    target: Annotated[Annotated[int, Field(ge=0)] | str, Affects.SCORES]
+    type: Literal["length"] = "length"
+    target: Annotated[int, Field(ge=0)] | str
     """The wanted length, or the dataset's column that holds it."""
-    tolerance: Annotated[float, Affects.SCORES] = Field(gt=0)
+    tolerance: float = Field(gt=0)
     """How far from that the score is 0."""
-    unit: Annotated[Literal["tokens", "characters"], Affects.SCORES] = "tokens"
+    unit: Literal["tokens", "characters"] = "tokens"
     """What is counted."""
-    at_most: Annotated[bool, Affects.SCORES] = False
-    """Whether what is shorter than the wanted length gets 1, too."""
-
-    @property
-    def counts_tokens(self) -> bool:
-        """See `RewardTerm.counts_tokens`."""
-        return self.unit == "tokens"
+    at_most: bool = False
+    """Give 1 to what is shorter than the wanted length, too."""
 
     def load(self) -> Callable[..., list[float]]:
-        """The reward function. It raises `DatasetRowError` for a row without a length."""
+        """Return the reward function. It raises `DatasetRowError` for a row without a length."""
 
-        def near_length(
-            completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-        ) -> list[float]:
-            """0 to 1, by the length."""
-            lengths = [
-                len(tokens) if self.unit == "tokens" else len(text_of(completion))
-                for completion, tokens in zip(completions, completion_ids, strict=True)
-            ]
+        def near_length(completions: Sequence[Any], **columns: Any) -> list[float]:
+            """Return 0 to 1, by the length."""
+            if self.unit == "tokens":
+                lengths = list(map(len, column(columns, "completion_ids", reward="length")))
+            else:
+                lengths = [len(text_of(completion)) for completion in completions]
             targets = self._targets(columns, len(lengths))
             return [
                 self._score(length - target)

@@ -6,11 +6,10 @@ By math-verify (<https://github.com/huggingface/Math-Verify>).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.columns import DatasetRowError, column, gold_text
@@ -34,16 +33,11 @@ NO_GOLD = {
 class Math(RewardTerm, extra="forbid"):
     """1 for a completion whose answer is equal to the right one, else 0."""
 
-    type: Annotated[Literal["math"], Affects.SCORES] = "math"
-    column: Annotated[str, Affects.SCORES] = "answer"
+    type: Literal["math"] = "math"
+    column: str = "answer"
     """The dataset's column with the right answer, in LaTeX or plain; a number will do."""
-    cpu_s: Annotated[float, Affects.SCORES] = Field(3.0, gt=0)
+    cpu_s: float = Field(3.0, gt=0)
     """CPU time of one comparison in seconds; a completion that takes more gets 0."""
-
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Enough for completions and right answers that all run out of time, one after the other,

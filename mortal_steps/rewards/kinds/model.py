@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mortal_steps.config import ModelConfig
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import LocalPath, Options
 from mortal_steps.errors import RewardError
@@ -17,34 +16,32 @@ from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
 
-CODE = "mortal_steps.rewards.reward_model.scoring:RewardModel"
-
 
 class ModelTerm(RewardTerm, extra="forbid"):
     """The score of a model with a sequence-classification head of one label."""
 
-    type: Annotated[Literal["model"], Affects.SCORES] = "model"
-    model: Annotated[LocalPath, Affects.SCORES] = Field(min_length=1)
+    type: Literal["model"] = "model"
+    model: LocalPath = Field(min_length=1)
     """Folder of the model, or its id on the hub."""
-    revision: Annotated[str | None, Affects.SCORES] = None
+    revision: str | None = None
     """Branch, tag or commit on the hub; a run notes the commit when it begins."""
-    tokenizer: Annotated[LocalPath | None, Affects.SCORES] = None
+    tokenizer: LocalPath | None = None
     """Folder of the tokenizer; default: the model's."""
-    chat_template_kwargs: Annotated[Options | None, Affects.SCORES] = None
+    chat_template_kwargs: Options | None = None
     """For the chat template; default: `training.trl.chat_template_kwargs`, as in TRL."""
-    max_length: Annotated[int | None, Affects.SCORES] = Field(None, ge=1)
+    max_length: int | None = Field(None, ge=1)
     """Tokens of prompt and completion that are read; default: all, as in TRL."""
-    truncation: Annotated[Literal["left", "right"], Affects.SCORES] = "left"
+    truncation: Literal["left", "right"] = "left"
     """Which end is cut off beyond `max_length`."""
-    batch_size: Annotated[int | None, Affects.SCORES] = Field(None, ge=1)
+    batch_size: int | None = Field(None, ge=1)
     """Completions in one forward pass; default: all of a call, as in TRL. Padding changes the last
     bits of a score, so with 1 no score depends on the others of its shard."""
-    device: Annotated[str, Affects.SCORES] = "cpu"
+    device: str = "cpu"
     """Where it computes, such as `cuda`; the CPU by default, so that it takes no room from actor
     and rollout workers."""
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"] | None, Affects.SCORES] = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """Of its weights; default: as they were saved."""
-    threads: Annotated[int, Affects.SCORES] = Field(1, ge=1)
+    threads: int = Field(1, ge=1)
     """CPU threads, which decide how matrix kernels round."""
 
     @model_validator(mode="after")
@@ -62,37 +59,19 @@ class ModelTerm(RewardTerm, extra="forbid"):
         return ModelConfig(name_or_path=self.model, revision=self.revision)
 
     @property
-    def called(self) -> str:
-        """See `RewardTerm.called`."""
+    def full_name(self) -> str:
         return self.model
 
     @property
-    def called_in_short(self) -> str:
-        """See `RewardTerm.called_in_short`; the same name as in TRL."""
-        return Path(self.model).name or self.model
-
-    @property
-    def short(self) -> str | None:
-        """See `RewardTerm.short`."""
-        written = {"type", "weight", "model", "revision"}
-        alone = ModelTerm(model=self.model).model_dump(exclude=written)
-        if self.model_dump(exclude=written) != alone:
-            return None
-        return f"{self.model}@{self.revision}" if self.revision else self.model
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (CODE,)
+    def short_name(self) -> str:
+        return Path(self.model).name or self.model  # as in TRL
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """See `RewardTerm.folders`."""
         return (self.model, self.tokenizer) if self.tokenizer else (self.model,)
 
     @property
     def needs_gpu(self) -> bool:
-        """See `RewardTerm.needs_gpu`."""
         return self.device.startswith("cuda")
 
     def with_template(self, options: dict[str, Any]) -> ModelTerm:
@@ -100,11 +79,6 @@ class ModelTerm(RewardTerm, extra="forbid"):
         if self.chat_template_kwargs is not None:
             return self
         return self.model_copy(update={"chat_template_kwargs": options})
-
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
 
     def load(self) -> RewardFunction:
         """The model itself. Raises `ModelError` and `RewardError` where it is none."""

@@ -6,21 +6,20 @@ Equation 13 of DAPO (<https://arxiv.org/abs/2503.14476>).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 
 
 class Overlong(RewardTerm, extra="forbid"):
     """0 up to `max_length` - `buffer` tokens; from there down to -1 at `max_length`, and beyond."""
 
-    type: Annotated[Literal["overlong"], Affects.SCORES] = "overlong"
-    max_length: Annotated[int, Affects.SCORES] = Field(gt=0)
+    type: Literal["overlong"] = "overlong"
+    max_length: int = Field(gt=0)
     """Tokens at which the punishment is whole; usually `training.max_completion_length`."""
-    buffer: Annotated[int, Affects.SCORES] = Field(gt=0)
+    buffer: int = Field(gt=0)
     """Over how many tokens before that it grows; DAPO has 4096 before 20480."""
 
     @model_validator(mode="after")
@@ -31,11 +30,6 @@ class Overlong(RewardTerm, extra="forbid"):
                 "smaller"
             )
         return self
-
-    @property
-    def counts_tokens(self) -> bool:
-        """See `RewardTerm.counts_tokens`."""
-        return True
 
     def load(self) -> Callable[..., list[float]]:
         """The reward function."""

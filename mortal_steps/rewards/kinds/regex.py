@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import field_validator
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 
@@ -16,10 +15,10 @@ from mortal_steps.rewards.base import text_of
 class Regex(RewardTerm, extra="forbid"):
     """1 for a completion that matches, else 0."""
 
-    type: Annotated[Literal["regex"], Affects.SCORES] = "regex"
-    pattern: Annotated[str, Affects.SCORES]
+    type: Literal["regex"] = "regex"
+    pattern: str
     """A regular expression of Python's `re`; `(?s)` at its beginning lets `.` match newlines."""
-    whole: Annotated[bool, Affects.SCORES] = False
+    whole: bool = False
     """Whether the pattern has to match the completion from end to end, but for white space around
     it; otherwise it is searched for."""
 

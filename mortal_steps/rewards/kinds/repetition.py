@@ -7,40 +7,33 @@ By n-grams: appendix C.2 of "Demystifying Long Chain-of-Thought Reasoning in LLM
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.columns import column
 
 
 class Repetition(RewardTerm, extra="forbid"):
     """`penalty` times the share of n-grams that stood in the completion before."""
 
-    type: Annotated[Literal["repetition"], Affects.SCORES] = "repetition"
-    ngram: Annotated[int, Affects.SCORES] = Field(3, ge=1)
+    type: Literal["repetition"] = "repetition"
+    ngram: int = Field(3, ge=1)
     """Length of an n-gram."""
-    penalty: Annotated[float, Affects.SCORES] = Field(-1.0, le=0)
+    penalty: float = Field(-1.0, le=0)
     """What a completion of one n-gram over and over comes near to."""
-    unit: Annotated[Literal["tokens", "words"], Affects.SCORES] = "tokens"
+    unit: Literal["tokens", "words"] = "tokens"
     """What an n-gram consists of; words are parted by white space, and case does not count."""
-
-    @property
-    def counts_tokens(self) -> bool:
-        """See `RewardTerm.counts_tokens`."""
-        return self.unit == "tokens"
 
     def load(self) -> Callable[..., list[float]]:
         """The reward function."""
 
-        def repetition(
-            completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
-        ) -> list[float]:
-            """`penalty` to 0; 0 for what is shorter than an n-gram."""
-            units: list[Sequence[Hashable]] = (
-                list(completion_ids)
+        def repetition(completions: Sequence[Any], **columns: Any) -> list[float]:
+            """Return `penalty` to 0; 0 for what is shorter than an n-gram."""
+            units: Sequence[Sequence[Hashable]] = (
+                column(columns, "completion_ids", reward="repetition")
                 if self.unit == "tokens"
                 else [text_of(completion).lower().split() for completion in completions]
             )

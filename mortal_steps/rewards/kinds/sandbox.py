@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Literal
 
 from pydantic import Field
 
-from mortal_steps.config.field_metadata import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.code_execution.cases import total_limits
@@ -18,27 +17,19 @@ ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvi
 class SandboxTerm(RewardTerm, extra="forbid"):
     """1 for a program that passes all test cases of its problem, else 0."""
 
-    partial_credit: Annotated[bool, Affects.SCORES] = False
+    type: Literal["sandbox"] = "sandbox"
+
+    partial_credit: bool = False
     """The share of the test cases that it passes, instead."""
-    column: Annotated[str | None, Affects.SCORES] = None
+    column: str | None = None
     """Of the dataset, with the test cases; default: `testcases`, `test_cases`, `testcase` or
     `tests`."""
-    timeout: Annotated[float, Affects.SCORES] = Field(5.0, gt=0)
+    timeout: float = Field(5.0, gt=0)
     """CPU time of a program with one test case, in seconds."""
-    total_timeout: Annotated[float | None, Affects.SCORES] = Field(None, gt=0)
+    total_timeout: float | None = Field(None, gt=0)
     """CPU time of a program with all of its test cases, in seconds; those after that count as
     failed. Default: ten times `timeout`."""
-    memory_mb: Annotated[int, Affects.SCORES] = Field(1024, gt=0)
-
-    @property
-    def code(self) -> tuple[str, ...]:
-        """See `RewardTerm.code`."""
-        return (ENVIRONMENT,)
-
-    @property
-    def fills_a_worker(self) -> bool:
-        """See `RewardTerm.fills_a_worker`."""
-        return True
+    memory_mb: int = Field(1024, gt=0)
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Enough for completions that all take as long as they may, on one lane: their own limits

@@ -1,32 +1,29 @@
-"""What the kinds of reward have in common that call code of the user's."""
+"""Kinds of reward that are a user's own code: `function`, `environment` and `pickled`.
+
+What these modules need to import the code is imported in `load`: the configuration is read without.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.field_metadata import Affects
+from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
-
-
-def _is_default(value: object) -> bool:
-    return value in ("shard", None)
+from mortal_steps.config.section import LocalPath, Options
+from mortal_steps.rewards.base import RewardFunction, asked, text_of
 
 
 class UsersCode(RewardTerm, extra="forbid"):
-    """A reward that the user wrote, of which MORTAL knows only what the user says.
+    """A reward that the user wrote, of which MORTAL knows only what the user says."""
 
-    Fields that are left alone are not written, so that terms read as they did before there were
-    these fields.
-    """
-
-    calls: Annotated[Literal["shard", "problem"], Affects.SCORES] = Field(
-        "shard", exclude_if=_is_default
-    )
+    calls: Literal["shard", "problem"] = "shard"
     """What one call is about: all problems of a shard, as in TRL, or each problem alone, with all
     its completions."""
-    processes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1, exclude_if=_is_default)
+    processes: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
     """Processes of its own that it is called in, beside the other rewards: with `calls = "problem"`
     so many problems are scored at a time, otherwise there is one. Default: the process that all
     rewards share, or with `calls = "problem"` one of its own."""
@@ -41,16 +38,98 @@ class UsersCode(RewardTerm, extra="forbid"):
         return self
 
     @property
-    def meant(self) -> Self:
-        """See `RewardTerm.meant`: the number of processes changes no score."""
-        return self.model_copy(update={"processes": None})
-
-    @property
     def by_problem(self) -> bool:
-        """See `RewardTerm.by_problem`."""
         return self.calls == "problem"
 
     @property
     def own_processes(self) -> int | None:
-        """See `RewardTerm.own_processes`."""
         return self.processes or (1 if self.by_problem else None)
+
+
+class FunctionTerm(UsersCode, extra="forbid"):
+    """A reward function as TRL takes it, without settings."""
+
+    type: Literal["function"] = "function"
+    function: str
+    """`module:function` or `path/file.py:function`."""
+    form: Literal["trl", "strings"] = "trl"
+    """What `prompts` and `completions` are where prompts are chats: `trl`, lists of messages, as in
+    TRL; `strings`, their texts: of a prompt, that of the last message."""
+
+    @property
+    def full_name(self) -> str:
+        return self.function
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        return (self.function,)
+
+    def load(self) -> RewardFunction:
+        """Return the function; raise `RewardError` if there is none of that name."""
+        from mortal_steps.rewards.users_code.loading import load_reward
+
+        function = load_reward(self.function)
+        if self.form == "trl":
+            return function
+        return lambda **arguments: function(**_as_strings(arguments))
+
+
+class EnvironmentTerm(UsersCode, extra="forbid"):
+    """A subclass of `mortal.rewards.RewardEnvironment`, or an instance of one."""
+
+    type: Literal["environment"] = "environment"
+    environment: str
+    """`module:Class` or `path/file.py:Class`."""
+    options: Options = Field(default_factory=dict)
+    """What the class is made with."""
+
+    @property
+    def full_name(self) -> str:
+        return self.environment
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        return (self.environment,)
+
+    def load(self) -> RewardFunction:
+        """Return the environment; raise `RewardError` if it cannot be made."""
+        from mortal_steps.rewards.users_code.loading import load_environment
+
+        return load_environment(self.environment, self.options)
+
+
+class PickledTerm(UsersCode, extra="forbid"):
+    """A closure, a lambda, or whatever else `MortalTrainer` was given as an object; MORTAL writes
+    these entries."""
+
+    type: Literal["pickled"] = "pickled"
+    object: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """sha256 of what the object says: code, constants, and the values that it refers to."""
+    file: Annotated[LocalPath, NO_NUMBERS]
+    """The object, as cloudpickle keeps it. It is code: read SECURITY.md before you use somebody
+    else's."""
+    modules: Annotated[tuple[str, ...], NO_NUMBERS] = ()
+    """Your own modules that it imports, or the files that these are in."""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        return tuple(f"{module}:{self.full_name}" for module in self.modules)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.file,)
+
+    def load(self) -> RewardFunction:
+        """Return the object; raise `RewardError` if it cannot be made."""
+        from mortal_steps.rewards.pickles.files import read_pickle
+
+        function: RewardFunction = read_pickle(Path(self.file), self.object, self.modules)
+        return function
+
+
+def _as_strings(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **arguments,
+        "prompts": [asked(prompt) for prompt in arguments["prompts"]],
+        "completions": [text_of(completion) for completion in arguments["completions"]],
+    }

@@ -77,20 +77,6 @@ def read_completions(path: Path, prompt_column: str, dataset: Dataset) -> list[G
     return [_group(members, names) for members in groups.values()]
 
 
-def check_token_ids(
-    given: Sequence[GivenGroup], rewards: Sequence[str], origin: Path | str
-) -> None:
-    """Raise `DataError` for a completion without token ids if there are `rewards` that count them;
-    it would be scored as if it were empty."""
-    for each in given if rewards else ():
-        for place, completion in zip(each.places, each.group.completions, strict=True):
-            if completion.text and not completion.token_ids:
-                raise DataError(
-                    f"{origin}, {place} has no field 'completion_ids', and {', '.join(rewards)} "
-                    "scores by the number of tokens; add the token ids, or leave that reward out"
-                )
-
-
 def _of_a_run(path: Path) -> list[GivenGroup]:
     found = RunStore(path.parent).find_record(path.name, GeneratedShard)
     if found is None:

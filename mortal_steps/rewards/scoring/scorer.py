@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
+from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure
-from mortal_steps.rewards.scoring.attempts import Part, StoppedError
-from mortal_steps.rewards.scoring.hosts import Track
-from mortal_steps.rewards.scoring.jobs import Found, Work, jobs_of
+from mortal_steps.rewards.scoring.assignments import Assignment
+from mortal_steps.rewards.scoring.jobs import Found, Part, StoppedError, Work, jobs_of
 from mortal_steps.types import GeneratedShard, RewardFailure
 
 
@@ -46,14 +46,26 @@ class Scores:
 
 
 class Scorer:
-    """Scores shards with the functions of some tracks, called `names` in this order."""
+    """Scores shards with the rewards `names`, in this order, in the hosts that they are assigned
+    to."""
 
     def __init__(
-        self, tracks: Sequence[Track], names: Sequence[str], config: RewardsConfig
+        self, assignments: Sequence[Assignment], names: Sequence[str], config: RewardsConfig
     ) -> None:
-        self._tracks = tracks
+        self._assignments = assignments
         self._names = names
         self._config = config
+
+    def start(self) -> None:
+        """Import the rewards; raises `RewardError` if one cannot be imported."""
+        for name in self._names:
+            if self._names.count(name) > 1:
+                raise RewardError(
+                    f"[rewards]: {name!r} stands there twice; write it once and give it a weight, "
+                    "or give each term a `name`"
+                )
+        for assignment in self._assignments:
+            assignment.hosts[0].start()  # further ones start at the first need
 
     def score(self, shard: GeneratedShard, trainer_state: TrainerState) -> Scores:
         """Call each function once on all completions of the shard, or on those of each problem, and
@@ -63,15 +75,26 @@ class Scorer:
         `MortalError` that a function raised.
         """
         work = Work(shard=shard, trainer_state=trainer_state, config=self._config)
-        jobs = [job for track in self._tracks for job in jobs_of(track, work)]
+        jobs = [job for each in self._assignments for job in jobs_of(each, work)]
         found = [jobs[0]()] if len(jobs) == 1 else _beside_each_other(jobs, work.stopped)
         return _put_together(shard, self._names, found)
+
+    def dry_run(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
+        """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says."""
+        once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
+        Scorer(self._assignments, self._names, once).score(shard, trainer_state)
+
+    def close(self) -> None:
+        """End the hosts, which otherwise end with this process."""
+        for host in (host for each in self._assignments for host in each.hosts):
+            host.release()
+            host.close()
 
 
 def _beside_each_other(
     jobs: Sequence[Callable[[], Found]], stopped: threading.Event
 ) -> list[Found]:
-    """The result of each call. After an error, running calls are finished and no other begins."""
+    """Return the result of each call. After an error, running calls end and no other begins."""
 
     def run(job: Callable[[], Found]) -> Found:
         try:
@@ -118,9 +141,9 @@ def _put_together(shard: GeneratedShard, names: Sequence[str], found: Sequence[F
 
 
 def _in_order(name: str, found: Sequence[Found]) -> list[Part]:
-    """The results of a function, in the order of its problems."""
-    places = [item for each in found for item in each.parts.get(name, {}).items()]
-    return [part for _, part in sorted(places, key=lambda item: item[0])]
+    """Return the results of a function, in the order of its problems."""
+    parts = [item for each in found for item in each.parts.get(name, {}).items()]
+    return [part for _, part in sorted(parts, key=lambda item: item[0])]
 
 
 def _failures(parts: Mapping[str, Sequence[Part]]) -> Iterator[RewardFailure]:
@@ -147,7 +170,7 @@ def _mean_metrics(parts: Mapping[str, Sequence[Part]]) -> dict[str, float]:
 
 
 def _extra_columns(parts: Mapping[str, Sequence[Part]]) -> dict[str, list[Any]]:
-    """Each function's columns; None for the completions that a function failed on.
+    """Return each function's columns; None for the completions that a function failed on.
 
     Of two functions with a column of the same name, the later one's is `<function>/<column>`.
     """

@@ -1,15 +1,17 @@
-"""From a reward term or the name of a function to the function that scores."""
+"""Load the reward functions that terms and names stand for; a term's class may be a user's own."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
+from mortal_steps.config import RewardTerm
+from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.base import Loadable, RewardFunction
-from mortal_steps.rewards.calling.strings import given_strings
+from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.users_code.importing import import_spec
 
@@ -63,29 +65,28 @@ def _made(
         raise RewardError(f"{named} with {dict(options)}: {error}") from error
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedFunction:
-    """A reward function by its name."""
+def load_term(term: RewardTerm) -> RewardFunction:
+    """Return the reward function of a term, whose class is imported here where it is a user's own.
 
-    spec: str
-    """`module:function` or `path/file.py:function`."""
-    form: str = "trl"
-    """See `FunctionTerm.form`."""
-
-    def load(self) -> RewardFunction:
-        """The function. Raises `RewardError` as `load_reward` does."""
-        function = load_reward(self.spec)
-        return given_strings(function) if self.form == "strings" else function
-
-
-def load_term(term: Loadable) -> RewardFunction:
-    """The reward function of a term, whose class is imported here where it is a user's own.
-
-    Raises `RewardError` as `load_reward` does, and for settings that the class does not take.
+    Raises `RewardError` as `load_reward` does, for a class that is no `RewardTerm`, and for
+    settings that it does not take.
     """
-    if not isinstance(term, NamedFunction):
-        # Imported where used: a host with functions alone starts without the configuration.
-        from mortal_steps.rewards.users_code.own_term import in_its_class
+    if type(term) is not RewardTerm:
+        return term.load()
+    named = f"rewards.terms: type = {term.type!r}"
+    kind = import_spec(term.type, named, "Class", inspect.isclass)
+    if not (inspect.isclass(kind) and issubclass(kind, RewardTerm)):
+        raise RewardError(
+            f"{named} is no subclass of RewardTerm, which stands in "
+            "mortal_steps.rewards.kinds; derive it from that"
+        )
+    try:
+        own: RewardTerm = kind.model_validate(term.model_dump())
+    except ValidationError as error:
+        raise RewardError(f"{named}: {'; '.join(map(_explain, error.errors()))}") from None
+    return own.load()
 
-        term = in_its_class(term)
-    return term.load()
+
+def _explain(detail: Mapping[str, Any]) -> str:
+    key = ".".join(map(str, detail["loc"]))
+    return f"{key} = {detail['input']!r}: {in_plain_words(detail['msg'])}"

@@ -15,7 +15,6 @@ def mortal(monkeypatch, capsys):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(logging, "lastResort", logging.lastResort)
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.delenv("MORTAL_DEBUG", raising=False)
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["mortal", *map(str, arguments)])

@@ -1,7 +1,6 @@
 """What every command prints: help, names as they are, errors."""
 
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -14,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from mortal.cli.on_demand import PLACES
-from mortal.terminal.output import MOST_LINES, TRACEBACK, shortened
+from mortal.terminal.output import MOST_LINES, shortened
 from mortal.terminal.prefect_logs import is_news
-from mortal_steps.errors import WorkerError
 from mortal_steps.report.printable import printable
 from mortal_steps.runs.lease import LeaseRecord, acquire
 from tests.support.begun_runs import make_run
@@ -126,53 +124,6 @@ def test_a_server_that_is_away_is_named_before_anything_is_written(mortal, tmp_p
     assert not Path("runs").exists()
 
 
-def test_an_error_that_nobody_foresaw_is_a_line_and_a_file(mortal, tmp_path, monkeypatch):
-    def breaks(folder):
-        raise ZeroDivisionError(f"{RED}by zero\nand more")
-
-    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
-    code, _, errors = mortal("runs", "--runs-dir", tmp_path)
-    first, second = errors.splitlines()
-    assert (code, first) == (1, "error: unexpected ZeroDivisionError: \\x1b[31mby zero")
-    file = Path(second.removeprefix("The traceback is in ").partition(";")[0])
-    assert "in breaks" in file.read_text()
-    file.unlink()
-    monkeypatch.setenv("MORTAL_DEBUG", "1")
-    with pytest.raises(ZeroDivisionError):
-        mortal("runs", "--runs-dir", tmp_path)
-
-
-def test_the_traceback_of_a_worker_is_in_a_file(mortal, tmp_path, monkeypatch):
-    def breaks(folder):
-        raise WorkerError(f"KeyError: 'x'\n{TRACEBACK}  File ...\nKeyError: 'x'")
-
-    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
-    code, _, errors = mortal("runs", "--runs-dir", tmp_path)
-    first, second = errors.splitlines()
-    assert (code, first) == (1, "error: KeyError: 'x'")
-    file = Path(second.removeprefix("    (3 lines of traceback: ").removesuffix(")"))
-    assert TRACEBACK in file.read_text()
-    file.unlink()
-
-
-@pytest.mark.parametrize("error", [WorkerError, ZeroDivisionError])
-def test_where_no_file_can_be_written_the_whole_error_is_shown(
-    mortal, tmp_path, monkeypatch, error
-):
-    def breaks(folder):
-        raise error(f"KeyError: 'x'\n{TRACEBACK}  File one\n  File two")
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
-    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
-    code, _, errors = mortal("runs", "--runs-dir", tmp_path)
-    assert code == 1
-    assert "KeyError: 'x'" in errors and "  File two" in errors
-    assert "No space" not in errors
-
-
 def test_a_long_error_is_shown_by_its_two_ends():
     lines = [f"line {number}" for number in range(100)]
     short = shortened("\n".join(lines), "`mortal show`").splitlines()
@@ -206,10 +157,9 @@ def test_on_a_terminal_a_command_says_at_once_what_it_does(tmp_path):
             while more := os.read(ours, 4096):
                 shown += more
         os.close(ours)
-    spinner, _, error = shown.decode().partition("error: ")
+    doing, _, error = shown.decode().partition("error: ")
     assert (run.returncode, "missing.toml" in error) == (1, True)
-    assert "reading missing.toml" in spinner
-    assert spinner.rpartition("reading")[2].count("\x1b[2K"), "the line is cleared before the error"
+    assert "reading missing.toml" in doing
 
 
 def test_the_version_and_the_examples_are_there(mortal):

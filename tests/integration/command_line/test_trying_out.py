@@ -74,7 +74,7 @@ def test_the_checkpoints_of_one_run_or_all_are_listed(mortal, tmp_path):
     make_run(tmp_path, "one", checkpoints=saved, best_step=2)
     make_run(tmp_path, "two")
     code, output, _ = mortal("list-checkpoints", "--runs-dir", tmp_path)
-    assert (code, output) == (0, "run\tstep\tbest\none\t2\tbest\none\t4\t\n")
+    assert (code, output) == (0, "run  step  best\none  2     best\none  4\n")
     found = json.loads(mortal("list-checkpoints", tmp_path / "one", "--json")[1])
     assert [(each["step"], each["best"]) for each in found] == [(2, True), (4, False)]
     code, output, errors = mortal("list-checkpoints", "two", "--runs-dir", tmp_path)

@@ -82,16 +82,16 @@ def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
     assert correct["latency_s"] > 0 and correct["seconds"] > correct["latency_s"]
 
 
-def test_in_a_pipe_it_prints_values_and_says_that_all_is_well(mortal, project):
+def test_it_prints_the_scores_and_says_that_all_is_well(mortal, project):
     file = write(project / "some.jsonl", ROWS[:3])
     command = ("rewards", "test", "c.toml", "--completions", file, "--one-by-one", "--logs")
     code, output, errors = mortal(*command)
-    completions, functions = (part.splitlines() for part in output.split("\n\n"))
-    assert (code, [line.split("\t")[2] for line in completions]) == (
+    completions, functions = (part.splitlines() for part in output.strip().split("\n\n"))
+    assert (code, [line.split()[-2] for line in completions[1:]]) == (
         0,
         ["reward", "1.000", "0.500", "1.000"],
     )
-    assert [line.split("\t")[0] for line in functions] == ["function", "correct", "if_long"]
+    assert [line.split()[0] for line in functions[1:]] == ["function", "correct", "if_long"]
     assert "called with 2" in errors and "called with 1" in errors and "masked" not in errors
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mortal.maintenance import machine
+from mortal.maintenance import doctor
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
@@ -33,6 +33,6 @@ def test_a_worker_may_be_kept_off_every_gpu():
 
 
 def test_doctor_asks_torch_in_a_process_of_its_own(monkeypatch):
-    assert machine._why_unused() is None  # there is no GPU here, or torch uses it
-    monkeypatch.setattr(machine, "ASK", "raise RuntimeError('broken torch')")
-    assert machine._why_unused() == "RuntimeError: broken torch"
+    assert doctor._why_unused() is None  # there is no GPU here, or torch uses it
+    monkeypatch.setattr(doctor, "ASK", "raise RuntimeError('broken torch')")
+    assert doctor._why_unused() == "RuntimeError: broken torch"

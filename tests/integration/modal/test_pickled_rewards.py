@@ -1,10 +1,10 @@
 """Rewards that were given as objects, scoring in containers of Modal's."""
 
 import asyncio
+import json
 import sys
 
 from mortal.trainer.objects.rewards import terms_of
-from mortal.trainer.settings import overrides
 from mortal_steps.orchestration.open_run import open_run
 from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, SHORT, project
@@ -29,11 +29,12 @@ def test_a_closure_of_a_script_scores_in_a_container(plane, tmp_path, monkeypatc
         monkeypatch.syspath_prepend(tmp_path)
         script = {"__name__": "__main__"}
         exec(SCRIPT, script)
-        terms = terms_of(script["longer"](0.5), None, str(tmp_path / "runs"))
-        assert terms[0]["modules"] == ["own_helpers.py"]
+        (term,) = terms_of(script["longer"](0.5), None, str(tmp_path / "runs"))
+        assert term["modules"] == ["own_helpers.py"]
         del sys.modules["own_helpers"]
         settings = (*ON_MODAL, *SHORT, "compute.modal.rewards=modal", "rewards.dry_run=false")
-        named = ("rewards.functions=[]", *overrides({"rewards.terms": terms}))
+        table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in term.items())
+        named = ("rewards.functions=[]", f"rewards.terms=[{{{table}}}]")
         run = open_run(project(tmp_path, "pickled", *settings, *named))
         rewarded, _ = asyncio.run(scored(run, COMPLETIONS))
     (scores,) = rewarded.rewards

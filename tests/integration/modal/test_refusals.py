@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from mortal_steps.compute.modal.deployed import check_deployed, check_pickles
-from mortal_steps.compute.modal.endpoint import find_endpoint
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.release import Release, this_release
 from mortal_steps.compute.modal.volume import RunsVolume
@@ -46,14 +45,6 @@ def test_what_is_not_there_is_named(plane, tmp_path, setting, told):
     config = project(tmp_path, "refused", *ON_MODAL, f"compute.modal.{setting}")
     with pytest.raises(ComputeError, match=told):
         asyncio.run(check_deployed(config))
-
-
-def test_an_endpoint_without_an_address_is_told(plane):
-    """The app has the class; this plane, which serves no web pages, gives it no address."""
-    with pytest.raises(ComputeError, match=r"names no address of Endpoint.*`mortal deploy`"):
-        asyncio.run(find_endpoint("mortal", "tiny", None))
-    with pytest.raises(ComputeError, match=r"'nowhere'.*`mortal deploy`"):
-        asyncio.run(find_endpoint("nowhere", "tiny", 3))
 
 
 def test_a_machine_without_a_token_is_told_so(plane, tmp_path):

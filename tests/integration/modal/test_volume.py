@@ -80,9 +80,9 @@ def test_a_run_is_verified_by_the_app_that_it_names_and_fetched_as_it_is(plane, 
     assert checked["files"] >= 5
     told = "the deployed app has the Volume mortal-runs"
     assert told in str(mortal("verify", "astray").exception)
-    (header, *rows) = (line.split("\t") for line in mortal("status").output.splitlines())
-    own, astray = (dict(zip(header, row, strict=True)) for row in sorted(rows)[::-1])
-    assert (own["run"], own["status"], own["step"]) == ("own", "interrupted", "0")
+    found = json.loads(mortal("status", "--json").output)
+    astray, own = sorted(found, key=lambda run: run["run_id"])
+    assert (own["run_id"], own["status"], own["step"]) == ("own", "interrupted", 0)
     assert astray["waits_for"] == "mortal resume astray --volume mine"
     fetched = mortal("fetch", "own", f"--runs-dir={tmp_path}/fetched").output
     assert fetched.endswith("/own, without a final model: it is at step 0 of 1\n")

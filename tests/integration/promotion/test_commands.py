@@ -36,12 +36,12 @@ def test_a_model_goes_to_production_and_back(mortal, tmp_path):
     assert "in production already" in mortal("promote", "first", "--yes")
 
     said = mortal("promote", "second", "--min-gain", "0.9", code=1)
-    assert "reward\t" in said and "incumbent" in said
+    assert "reward " in said and "incumbent" in said
     assert "less than +0.9000" in said
     assert "second" in mortal("promote", "second", "--min-gain", "-0.9")
     listed = mortal("models").splitlines()
-    assert listed[0].split("\t") == ["name", "run", "since", "by", "path"]
-    assert listed[1].split("\t")[:2] == ["tiny", "second"]
+    assert listed[0].split() == ["name", "run", "since", "by", "path"]
+    assert listed[1].split()[:2] == ["tiny", "second"]
 
     assert "rolled back" in mortal("rollback", "tiny", "--why", "reads badly")
     history = json.loads(mortal("models", "tiny", "--json"))

@@ -20,7 +20,7 @@ from mortal_steps.errors import NoIsolationError, RewardError, SandboxError
 from mortal_steps.rewards import environments
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host_calls import RewardHost
+from mortal_steps.rewards.host import RewardHost
 from mortal_steps.rewards.users_code.loading import load_term
 from tests.support.docs_examples import settings, write_modules
 from tests.support.rewards.calling import call, scored
@@ -53,7 +53,7 @@ def test_the_documented_environments_score_beside_each_other(
     host = RewardHost(dict(zip(("Runs", "Prints"), config.all_terms, strict=True)))
     shard = make_shard(("print(' ba')", "print('ab')", "1/0", "print('ba'"))
     outcomes = {
-        name: host.call([name], arguments_of(shard.groups, STATE), timeout_s=60.0)[name]
+        name: host.call(name, arguments_of(shard.groups, STATE), timeout_s=60.0)
         for name in ("Runs", "Prints")
     }
     host.close()
@@ -197,7 +197,7 @@ def test_the_short_form_and_the_term_of_the_configuration() -> None:
     (short,) = RewardsConfig(functions="sandbox").all_terms
     toml = tomllib.loads(settings("rewards.md", "Code and test cases"))
     (long,) = RewardsConfig(**toml["rewards"]).all_terms
-    assert (short.called, short.type, long.type) == ("sandbox", "sandbox", "sandbox")
+    assert (short.full_name, short.type, long.type) == ("sandbox", "sandbox", "sandbox")
     made = [load_term(term) for term in (short, long)]
     assert [each.partial_credit for each in made] == [False, True]  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.host_calls: whatever a function does to its process, its owner lives."""
+"""mortal_steps.rewards.host: whatever a function does to its process, its owner lives."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from mortal_steps.errors import RewardError, TransientError, WorkerLostError
 from mortal_steps.hosts import process
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host_calls import RewardHost
+from mortal_steps.rewards.host import RewardHost
 from tests.support.chaos.processes import started_by
 from tests.support.rewards import failing
 from tests.support.rewards.calling import term
@@ -54,7 +54,7 @@ def call(
     timeout_s: float = PATIENCE_S,
 ) -> dict[str, Any]:
     arguments = arguments_of(make_shard(texts).groups, STATE)
-    return host.call(names, arguments, timeout_s=timeout_s)
+    return {name: host.call(name, arguments, timeout_s=timeout_s) for name in names}
 
 
 def host_pid(host: RewardHost) -> int:
@@ -65,7 +65,7 @@ def host_pid(host: RewardHost) -> int:
 
 def test_one_process_serves_all_calls(make_host: Any) -> None:
     host = make_host("length", "patient")
-    assert host.rounds() == [["length"], ["patient"]]
+    host.start()
     first = host_pid(host)
     assert first != os.getpid()
     for text in ("a", "bbb"):
@@ -158,11 +158,10 @@ def test_functions_do_not_see_what_drives_the_run(monkeypatch: pytest.MonkeyPatc
     ("name", "word", "kind"),
     [("blocks_the_loop", "block", "timeout"), ("ends_the_loop", "end", "crash")],
 )
-def test_async_functions_that_take_the_host_along_are_told_apart(
+def test_an_async_function_that_takes_the_host_along_fails_alone(
     make_host: Any, name: str, word: str, kind: str
 ) -> None:
     host = make_host("patient", name)
-    assert host.rounds() == [["patient", name]]
     timeout_s = 1.0 if kind == "timeout" else PATIENCE_S
     outcomes = call(host, "patient", name, texts=(word,), timeout_s=timeout_s)
     assert outcomes["patient"].scores == [float(len(word))]
@@ -180,21 +179,6 @@ def test_files_of_the_working_folder_hide_nothing_installed(tmp_path: Path) -> N
     host = RewardHost({"three": term("own:three")})
     try:
         assert call(host, "three")["three"].scores == [3.0, 3.0]
-    finally:
-        host.close()
-
-
-def test_a_host_of_users_functions_imports_nothing_of_the_configuration(tmp_path: Path) -> None:
-    """Its classes take longer to import than all else that a host does at its start."""
-    (tmp_path / "own.py").write_text(
-        "import sys\n\n"
-        "def counted(completions, **kwargs):\n"
-        "    found = [name for name in sys.modules if name.startswith('mortal_steps.config')]\n"
-        "    return [len(found) for _ in completions]\n"
-    )
-    host = RewardHost({"counted": term("own:counted")})
-    try:
-        assert call(host, "counted")["counted"].scores == [0.0, 0.0]
     finally:
         host.close()
 

@@ -20,7 +20,7 @@ from tests.support.judge_stub import Answer, JudgeStub, judged
 from tests.support.paths import ROOT
 from tests.support.rewards.judged import RUN, TEXTS, begin, config, request
 
-NAME = "LLMJudgeEnvironment"
+NAME = "judge"
 KEY = "sk-very-secret"
 SCORES = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 

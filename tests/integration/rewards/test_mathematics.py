@@ -16,7 +16,7 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, WorkerLostError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.host_calls import RewardHost
+from mortal_steps.rewards.host import RewardHost
 from mortal_steps.rewards.kinds.math import Math
 from mortal_steps.rewards.mathematics.verdicts import (
     LONGEST_SHEET,
@@ -25,7 +25,7 @@ from mortal_steps.rewards.mathematics.verdicts import (
     lanes,
     sheets_of,
 )
-from mortal_steps.rewards.scoring.hosts import Track
+from mortal_steps.rewards.scoring.assignments import Assignment
 from mortal_steps.rewards.scoring.scorer import Scorer
 from tests.support.rewards.processes import assert_ends
 from tests.support.rewards.shards import make_shard
@@ -165,7 +165,7 @@ def test_in_a_run_an_endless_answer_scores_0_and_a_bad_row_is_masked(
     good = replace(good, problem=replace(good.problem, columns={"answer": "1"}))
     shard = replace(shard, groups=[good, bad])
     try:
-        scores = Scorer([Track(names=["math"], hosts=[host])], ["math"], config).score(
+        scores = Scorer([Assignment(names=["math"], hosts=[host])], ["math"], config).score(
             shard, TrainerState(global_step=0, max_steps=1)
         )
     finally:

@@ -16,8 +16,8 @@ from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.errors import ModelError, MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, arguments_of
+from mortal_steps.rewards.host import ModelHost
 from mortal_steps.rewards.kinds.model import ModelTerm
-from mortal_steps.rewards.reward_model.process import ModelProcess
 from mortal_steps.rewards.reward_model.scoring import RewardModel
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.scores import reward_names
@@ -188,9 +188,9 @@ def test_a_model_whose_process_is_killed_again_and_again_masks_nothing(
         "    open('calls', 'a').write('x')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    process = ModelProcess({"dies": term("dies.py:dies")})
+    process = ModelHost({"dies": term("dies.py:dies")})
     arguments = arguments_of(make_shard(("a",)).groups, TrainerState(global_step=0, max_steps=1))
     with pytest.raises(WorkerLostError, match=r"dies\.py:dies ended its process \(SIGKILL\), 2 ti"):
-        process.call(["dies"], arguments, timeout_s=30.0)
+        process.call("dies", arguments, timeout_s=30.0)
     process.close()
     assert (tmp_path / "calls").read_text() == "xx"

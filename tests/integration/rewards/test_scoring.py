@@ -10,9 +10,9 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
 from mortal_steps.hosts import process
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.host_calls import RewardHost
-from mortal_steps.rewards.scoring import attempts
-from mortal_steps.rewards.scoring.hosts import Track
+from mortal_steps.rewards.host import RewardHost
+from mortal_steps.rewards.scoring import jobs
+from mortal_steps.rewards.scoring.assignments import Assignment
 from mortal_steps.rewards.scoring.scorer import Scorer, Scores
 from mortal_steps.types import RewardFailure
 from tests.support.rewards import failing
@@ -26,7 +26,7 @@ STATE = TrainerState(global_step=8, max_steps=20)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(process, "GRACE_S", 0.1)
-    monkeypatch.setattr(attempts, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(jobs, "FIRST_DELAY_S", 0.01)
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def score() -> Iterator[Callable[..., Scores]]:
     def run(*names: str, groups: tuple[tuple[str, ...], ...], **options: Any) -> Scores:
         hosts.append(RewardHost({name: term(f"{failing.__file__}:{name}") for name in names}))
         config = RewardsConfig(**{"timeout_s": 0.3, "retries": 1, **options})
-        track = Track(names=names, hosts=hosts[-1:])
-        return Scorer([track], names, config).score(make_shard(*groups), STATE)
+        assignment = Assignment(names=names, hosts=hosts[-1:])
+        return Scorer([assignment], names, config).score(make_shard(*groups), STATE)
 
     yield run
     for host in hosts:

@@ -1,11 +1,14 @@
-"""`mortal serve`, as a client meets it, of a run that was killed in step 4."""
+"""`mortal serve`, as a client meets it."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
-import tarfile
+import time
 
+import httpx
 import openai
 import pytest
 import torch
@@ -14,55 +17,58 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import ConfigError, StoreError
-from tests.support.paths import ROOT
+from mortal_steps.serving.server import _has_vllm_for_cpus
+from tests.support.bare_flow import one_thread
+from tests.support.paths import VLLM_PYTHON
+from tests.support.project import write_project
+from tests.support.undisturbed import undisturbed
 
-ARCHIVE = ROOT / "tests/integration/runs/begun_in_0_1_0.tar.gz"
 PROMPT = "abc="
 TOKENS = 4
-"""The run's own number."""
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "project"
+    write_project(folder)
+    with one_thread():
+        undisturbed(folder, ["training.max_steps=2"], "run")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def served(project):
     """What `mortal serve` has printed by the time that it answers, and its URL."""
-    command = [sys.executable, "-P", "-m", "mortal", "serve", "run", "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--engine", "transformers"],
-        cwd=project,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    lines = []
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-P", "-m", "mortal", "serve", "run", "--port", port]
+    log = project / "served.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--python", str(VLLM_PYTHON), "--", "--uvicorn-log-level", "warning"],
+            cwd=project,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     try:
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("curl "):
-                break
-        assert process.poll() is None, "".join(lines)
-        yield "".join(lines), lines[-1].split()[1].removesuffix("/completions")
+        while process.poll() is None:
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).is_success:
+                    break
+            time.sleep(0.2)
+        assert process.poll() is None, log.read_text()
+        yield log.read_text(), f"http://127.0.0.1:{port}/v1"
     finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == 130
-        process.stdout.close()
-    assert list((project / "runs").glob(".serving-*")) == []
+        process.wait()
 
 
 def greedy(project, messages=None):
     """What the trained model says, by transformers alone."""
-    runs = project / "runs"
-    (base,) = (path for path in (runs / ".models").iterdir() if path.is_dir())
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    model = AutoModelForCausalLM.from_pretrained(runs / "run/weights/v4", dtype=torch.float32)
+    final = project / "runs/run/final"
+    tokenizer = AutoTokenizer.from_pretrained(final)
+    model = AutoModelForCausalLM.from_pretrained(final, dtype=torch.float32)
     if messages is None:
         asked = tokenizer(PROMPT, return_tensors="pt")
     else:
@@ -75,9 +81,10 @@ def greedy(project, messages=None):
 
 def test_an_openai_client_gets_what_greedy_decoding_of_the_trained_model_gives(project, served):
     said, url = served
-    assert "run is interrupted, step 3 of 6; serving its newest model, of step 4" in said
+    assert "run is completed; serving its model of step 2" in said
+    assert url in said
     client = openai.OpenAI(base_url=url, api_key="none")
-    assert [model.id for model in client.models.list()] == ["run"]
+    assert [model.id for model in client.models.list()] == ["run", "run@2"]
     text = client.completions.create(
         model="run", prompt=PROMPT, max_tokens=TOKENS, temperature=0
     ).choices[0]
@@ -87,22 +94,22 @@ def test_an_openai_client_gets_what_greedy_decoding_of_the_trained_model_gives(p
         model="run", messages=messages, max_tokens=TOKENS, temperature=0
     ).choices[0]
     assert answer.message.content == greedy(project, messages)
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.NotFoundError):
         client.completions.create(model="gpt2", prompt=PROMPT)
-
-
-def test_the_printed_curl_line_is_a_request_that_the_server_answers(served):
-    said, _ = served
-    line = said.splitlines()[-1]
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
-    assert '"text"' in done.stdout
 
 
 def test_what_cannot_be_served_is_told_before_a_server_starts(project, monkeypatch):
     monkeypatch.chdir(project)
-    done = CliRunner().invoke(app, ["serve", "run", "--port", "0", "--step", "1"])
+    done = CliRunner().invoke(app, ["serve", "run", "--step", "9", "--python", str(VLLM_PYTHON)])
     assert isinstance(done.exception, StoreError)
-    assert "it holds models of the steps 2, 3, 4." in str(done.exception)
-    done = CliRunner().invoke(app, ["serve", "run", "--port", "0", "--engine", "vllm"])
+    assert "it holds models of the steps" in str(done.exception)
+    done = CliRunner().invoke(app, ["serve", "run"])
     assert isinstance(done.exception, ConfigError)
     assert "has no vLLM; name an interpreter" in str(done.exception)
+
+
+def test_an_interpreter_that_cannot_run_is_named():
+    with pytest.raises(ConfigError, match=r"no Python at nowhere"):
+        _has_vllm_for_cpus("nowhere")
+    with pytest.raises(ConfigError, match="ended with code"):
+        _has_vllm_for_cpus("/bin/false")

@@ -90,7 +90,7 @@ def test_a_detached_run_ends_with_the_bits_of_one_that_stays(plane, script, fold
     plane.wait_for("input_finished", call=call, timeout_s=300)
 
     said = script("modal", "away", "2", "status()", "result()", "stop()", "save_model('out')")
-    assert "status() GIVES RunStanding(run_id='away', status='completed', step=2" in said
+    assert "status() GIVES RunStatus(run_id='away', status='completed', step=2" in said
     assert "result() GIVES TrainingResult(run_id=away, status=completed, step=2/2" in said
     assert "stop() RAISES StoreError" in said and "there is nothing to stop" in said
     assert (folder / "out/model.safetensors").exists()
@@ -108,4 +108,4 @@ def test_a_detached_run_is_stopped_from_another_process(plane, script, folder):
         time.sleep(0.5)
     said = script("modal", "stopped", "5000", "result()", "stop()", "status()")
     assert "result() GIVES TrainingResult(run_id=stopped, status=running" in said
-    assert "status() GIVES RunStanding(run_id='stopped', status='stopped'" in said
+    assert "status() GIVES RunStatus(run_id='stopped', status='stopped'" in said

@@ -86,7 +86,7 @@ def test_the_flags_are_those_of_the_run(plane, folder, trained):
 
 def test_the_checkpoints_are_listed(trained, modal_run):
     listed = modal_run("-m", "mortal_deployments.modal_app::list_checkpoints_fn").stdout
-    assert "mine\t2\tbest\n" in listed
+    assert "mine  2     best\n" in listed
 
 
 def test_an_error_is_a_message_and_no_traceback(modal_run):
@@ -98,7 +98,8 @@ def test_an_error_is_a_message_and_no_traceback(modal_run):
 
 def test_programs_are_scored_in_sandboxes(plane, modal_run):
     done = modal_run("-m", "mortal_deployments.modal_app::test_reward_fn")
-    scores = [line.split("\t")[2] for line in done.stdout.splitlines() if "\tsample\t" in line]
+    lines = done.stdout.partition("functions")[0].splitlines()
+    scores = [line.split()[-2] for line in lines if line.endswith(tuple("0123456789"))]
     assert scores == ["1.000", "0.000"], done.stdout
     assert plane.events("sandbox_started")
 

@@ -15,14 +15,14 @@ from modal.cli.run import run as modal_run_command
 import mortal
 from mortal import migrating
 from mortal.cli import app
-from mortal.migrating.mrl import OF_TRL, of_strings
+from mortal.migrating import OF_TRL, of_strings
 from mortal.remote.modal_run import settings_of
+from mortal.trainer.settings import KEYS
 from mortal_steps.config import RunConfig
 from mortal_steps.config.flagged import flagged_config
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
-from mortal_steps.rewards.calling.dispatch import is_async
 
 PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
 MAKEFILE = PAGE.parents[1] / "Makefile"
@@ -177,7 +177,6 @@ def test_an_async_reward_of_mrls_stays_one():
     async def judged(completions):
         return [float(len(text)) for text in completions]
 
-    assert is_async(of_strings(judged))
     assert asyncio.run(of_strings(judged)(completions=["ab"], prompts=["x"])) == [2.0]
 
 
@@ -186,35 +185,38 @@ def test_the_configuration_of_modal_grpo_is_a_file_for_train(tmp_path):
     assert load_config(made.write(tmp_path / "mine.toml")) == made.run_config()
 
 
-DEFAULTS_OF_MRL = {
+OF_MRL = {
     "model": "Qwen/Qwen2.5-0.5B-Instruct",
     "reward_funcs": None,
     "train_dataset": None,
     "actor_gpu": "A100-80GB",
     "rollout_gpu": "A10G",
     "num_rollout_workers": 2,
+    "weight_sync_method": "reload",
+}
+DEFAULTS_OF_MRL = {
     "num_generations": 4,
     "batch_size": 8,
     "learning_rate": 5e-6,
     "max_steps": -1,
     "num_epochs": 5,
     "loss_type": "dapo",
-    "weight_sync_method": "reload",
     "use_lora": False,
     "beta": 0.0,
     "epsilon": 0.2,
     "scale_rewards": "group",
-    "max_tokens": 8000,
     "max_model_len": 16384,
     "max_completion_length": 1024,
 }
-OWN = {"backend", "run_id", "runs_dir", "config", "prompt_column"}
+OWN = {"backend", "others", "prompt_column"}
 """Parameters that the older systems had not."""
 
 
 def test_the_defaults_are_mrls():
     found = inspect.signature(GIVEN["MRLTrainer"]).parameters
-    assert {name: one.default for name, one in found.items() if name not in OWN} == DEFAULTS_OF_MRL
+    assert {name: one.default for name, one in found.items() if name not in OWN} == OF_MRL
+    config = GIVEN["MRLTrainer"]().config
+    assert {name: value_at(config, KEYS[name]) for name in DEFAULTS_OF_MRL} == DEFAULTS_OF_MRL
 
 
 def test_the_defaults_are_those_of_modal_grpo():
@@ -228,7 +230,7 @@ def test_the_defaults_are_those_of_modal_grpo():
 def test_every_flag_and_parameter_is_in_the_tables():
     flags = {flag.option for flag in FLAGS if flag.name not in ("backend", "dataset")}
     assert flags <= set(re.findall(r"--[a-z-]+", section("Flags")))
-    assert set(DEFAULTS_OF_MRL) <= set(re.findall(r"(\w+)=", section("MRLTrainer")))
+    assert {*OF_MRL, *DEFAULTS_OF_MRL} <= set(re.findall(r"(\w+)=", section("MRLTrainer")))
     fields = {
         field.name
         for name in migrating.__all__

@@ -1,4 +1,4 @@
-"""Each key says what it affects: fingerprints, forks and TRL's options follow from that."""
+"""Fingerprints, forks and TRL's options follow from the metadata of keys."""
 
 import json
 import math
@@ -7,19 +7,15 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.field_metadata import (
-    Affects,
-    affected_by,
-    affects_of,
     keys_of,
-    section_of,
+    shapes_state,
     trl_options_decided,
 )
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
-from mortal_steps.config.rewards import KINDS, RewardsConfig
-from mortal_steps.config.section import Section
+from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.resolve_defaults import resolved
 from mortal_steps.scores import reward_names, reward_weights
 
 ROOT = Path(__file__).parents[3]
@@ -77,7 +73,7 @@ def test_fingerprints_are_what_they_were(fingerprint):
 
 
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
-    settled = RunConfig().resolved(cores=2, commit="0" * 40, engine="vllm", context=512)
+    settled = resolved(RunConfig(), cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
         "c1a17a6a79a766c1af0b701564cb425adfb4c172bf191e5d773aa022a17d20dc"
     )
@@ -86,60 +82,42 @@ def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_sa
     )
 
 
-def unmarked_keys(section, prefix=""):
-    """Keys that do not say what they affect, and whose table does not say it either."""
-    for name, field in section.model_fields.items():
-        if affects_of(field) is not None:
-            continue
-        inner = section_of(field.annotation)
-        if inner:
-            yield from unmarked_keys(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
-def test_every_key_says_what_it_affects():
-    assert list(unmarked_keys(RunConfig)) == []
-    for registry in (KINDS, ALGORITHMS):
-        for name in registry:
-            assert list(unmarked_keys(registry.load(name))) == [], name
-
-
-def test_a_key_that_says_nothing_is_found_and_counts_as_affecting_anything():
-    class Careless(Section):
-        key: int = 1
-
-    class Whole(Section):
-        inner: Careless = Careless()
-
-    assert list(unmarked_keys(Whole)) == ["inner.key"]
-    assert affected_by(Whole, "inner.key") == ~Affects.NOTHING
+NO_NUMBERS = (
+    *("run_id", "runs_dir", "checkpoints.", "retention.", "logging.", "alerts."),
+    *("compute.backend", "compute.mode", "compute.modal.", "compute.local.reward."),
+    *("rewards.dry_run", "rewards.num_reward_workers", "rewards.timeout_s", "rewards.retries"),
+    *("rewards.on_error", "rewards.credentials", "rewards.sandbox.", "rewards.accept_changed"),
+    *("rollout.num_rollout_workers", "rollout.weight_sync", "rollout.canary_tolerance"),
+    "rollout.sleep_while_training",
+    *(
+        f"compute.local.{role}.{key}"
+        for role in ("actor", "rollout")
+        for key in ("python", "devices", "env")
+    ),
+)
 
 
 @pytest.mark.parametrize(
-    ("key", "affects"),
+    ("key", "in_checkpoints"),
     [
-        ("run_id", Affects.NOTHING),
-        ("compute.modal.rates", Affects.NOTHING),
-        ("compute.local.actor.threads", Affects.TRAINING),
-        ("compute.local.rollout.threads", Affects.SAMPLING),
-        ("compute.local.reward.threads", Affects.NOTHING),
-        ("compute.local.actor.env", Affects.NOTHING),
-        ("compute.local.actor", Affects.TRAINING),
-        ("model.new.hidden_size", Affects.SAMPLING | Affects.STATE),
-        ("training.trl.warmup_steps", Affects.TRAINING),
-        (
-            "training.trl.chat_template_kwargs.enable_thinking",
-            Affects.SAMPLING | Affects.TRAINING,
-        ),
-        ("rewards.functions", Affects.SCORES),
+        ("run_id", False),
+        ("compute.local.actor.threads", False),
+        ("model.new.hidden_size", True),
+        ("training.lora.r", True),
+        ("training.beta", False),
+        ("training.trl.warmup_steps", False),
+        ("training.trl.optim", True),
+        ("training.trl.model_init_kwargs.attn_implementation", True),
+        ("rewards.functions", False),
+        ("algorithm.type", True),
+        ("algorithm.of_a_users_own", True),
     ],
 )
-def test_a_key_affects_what_it_and_its_tables_say(key, affects):
-    assert affected_by(RunConfig, key) == affects
+def test_keys_that_decide_what_a_checkpoint_contains_are_known(key, in_checkpoints):
+    assert shapes_state(RunConfig, key) == in_checkpoints
 
 
-def test_only_keys_that_affect_something_are_in_the_identity():
+def test_only_keys_that_decide_numbers_are_in_the_identity():
     identity = RunConfig(rewards={"functions": ["a:b"]}, algorithm={"type": "m:A", "x": 1})
     found = identity.identity()
     for key, _ in keys_of(RunConfig):
@@ -147,8 +125,8 @@ def test_only_keys_that_affect_something_are_in_the_identity():
         for part in key.split("."):
             value = value.get(part, "absent") if isinstance(value, dict) else "absent"
         optional = key.startswith(("model.new.", "model.warm_start."))  # tables that are not there
-        expected = affected_by(RunConfig, key) and not optional
-        assert (value != "absent") == bool(expected), key
+        expected = not key.startswith(NO_NUMBERS) and not optional
+        assert (value != "absent") == expected, key
     assert found["algorithm"] == {"type": "m:A", "x": 1}
 
 
@@ -175,13 +153,10 @@ def test_terms_are_the_long_form_of_functions_and_weights():
     terms = [{"type": "function", "function": "a:b"}, {"function": "c.py:d", "weight": 0.5}]
     long = RewardsConfig(terms=terms)
     assert long.all_terms == short.all_terms
-    assert RunConfig(rewards=long).fingerprint() == RunConfig(rewards=short).fingerprint()
-    plain = RunConfig(rewards={"functions": ["a:b"]})
-    assert RunConfig(rewards={"terms": terms[:1]}).fingerprint() == plain.fingerprint()
     named = RunConfig(rewards={"terms": [{**terms[0], "name": "right"}, terms[1]]})
     assert reward_names(named.rewards) == ("right", "d")
     assert reward_weights(named.rewards) == {"right": 1.0, "d": 0.5}
-    assert named.fingerprint() != RunConfig(rewards=short).fingerprint()
+    assert named.fingerprint() != RunConfig(rewards=long).fingerprint()
     assert json.dumps(named.identity()["rewards"]["terms"])
 
 

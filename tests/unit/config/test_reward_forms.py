@@ -1,4 +1,4 @@
-"""mortal_steps.config.reward_forms: what one string in `rewards.functions` stands for."""
+"""mortal_steps.config.rewards: what one string in `rewards.functions` stands for."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.resolve_defaults import resolved, resolved_like
 from mortal_steps.scores import reward_names
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -53,27 +54,16 @@ def test_a_reward_model_is_called_as_its_folder_is() -> None:
     assert reward_names(two.rewards) == ("org/judge", "other/judge", "rewards.py:judge")
 
 
-def test_the_long_form_without_settings_is_the_short_one() -> None:
-    long = RewardsConfig(terms=[{"type": "model", "model": "org/judge", "revision": "v1"}])
-    short = RewardsConfig(functions=("org/judge@v1",))
-    assert (long.all_terms, long.shortened().functions) == (short.all_terms, short.functions)
-    for setting in ({"max_length": 512}, {"name": "critic"}, {"batch_size": 1}):
-        other = RewardsConfig(terms=[{"type": "model", "model": "org/judge", **setting}])
-        assert other.shortened() == other
-    strings = RewardsConfig(terms=[{"function": "a:b", "form": "strings"}])
-    assert strings.shortened() == strings
-
-
 def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
     written = RunConfig(
         rewards={"functions": ["a:b", "org/judge@main"], "weights": [1.0, 0.5]},
         evaluation={"functions": ["org/critic"]},
     )
     commits = {"training": (None, COMMIT), "evaluation": ("f" * 40,)}
-    begun = written.resolved(cores=1, reward_commits=RewardCommits(**commits))
+    begun = resolved(written, cores=1, reward_commits=RewardCommits(**commits))
     assert begun.rewards.functions == ("a:b", f"org/judge@{COMMIT}")
     assert begun.evaluation.functions == (f"org/critic@{'f' * 40}",)
-    assert written.resolved_like(begun).fingerprint() == begun.fingerprint()
+    assert resolved_like(written, begun).fingerprint() == begun.fingerprint()
     long = RunConfig(
         rewards={
             "terms": [
@@ -82,8 +72,8 @@ def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
             ]
         }
     )
-    begun = long.resolved(cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
+    begun = resolved(long, cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
     assert begun.rewards.terms[1].source.revision == COMMIT
-    assert long.resolved_like(begun).identity() == begun.identity()
+    assert resolved_like(long, begun).identity() == begun.identity()
     other = RunConfig(rewards={"functions": ["a:b", "org/other"]})
-    assert other.resolved_like(begun).rewards.functions == ("a:b", "org/other")
+    assert resolved_like(other, begun).rewards.functions == ("a:b", "org/other")

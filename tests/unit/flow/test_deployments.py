@@ -59,11 +59,11 @@ def test_it_trains_the_demo(name):
     assert DEPLOYMENTS[name].parameters["config"] == demo
 
 
-def test_nights_never_queue():
+def test_a_night_that_waited_for_long_is_skipped():
     nightly = DEPLOYMENTS["nightly"]
     assert nightly.schedules[0].cron
     assert nightly.concurrency_limit.limit == 1
-    assert nightly.concurrency_limit.collision_strategy == "CANCEL_NEW"
+    assert nightly.concurrency_limit.collision_strategy == "ENQUEUE"
     assert nightly.parameters["skip_after_min"] == 60
 
 

@@ -84,6 +84,9 @@ def test_events_that_wait_for_a_server_can_be_dropped(monkeypatch):
     assert worker._queue.qsize() == 3
     prefect_patches.drop_events()
     assert worker._queue.empty()
+    worker.send(event)
+    prefect_patches.drop_events(after_s=0.1)
+    assert list(worker._queue.queue) == [None], "else its thread would wait for ever"
 
 
 def test_prefect_notes_a_cancellation_while_our_handler_of_sigterm_is_installed():

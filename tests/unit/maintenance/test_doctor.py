@@ -5,11 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from mortal.maintenance import doctor, history, machine, ok, problem, warning
-from mortal.server.database import VARIABLE
+from mortal.maintenance import doctor, problem, warning
 from mortal.server.recovery import CRASHED, Deployed, Recovery, definitions
 from mortal_steps.sandbox.levels import Level
-from mortal_steps.store.files import hidden_beside
 
 GB = 10**9
 
@@ -18,7 +16,7 @@ GB = 10**9
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setattr(machine, "reached_level", lambda: Level(way="user", reason=""))
+    monkeypatch.setattr(doctor, "reached_level", lambda: Level(way="user", reason=""))
     return tmp_path
 
 
@@ -34,7 +32,6 @@ def test_a_machine_without_a_server_is_well(state, capsys):
     told = capsys.readouterr().out
     assert "  ok       packages: the " in told
     assert "  ok       sandbox: programs that a model wrote run isolated" in told
-    assert "  ok       database: SQLite, 0 kB" in told
     assert "  ok       server: none runs" in told
 
 
@@ -63,8 +60,8 @@ def test_a_server_that_does_not_answer_is_a_problem(state, monkeypatch, capsys):
 
 def test_a_package_of_another_version_is_named(monkeypatch):
     wanted = ["pydantic>=999", "no-such-package", "typer", "uv<0; extra == 'dev'"]
-    monkeypatch.setattr(machine.metadata, "requires", lambda name: wanted)
-    found = machine.packages()
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: wanted)
+    found = doctor.packages()
     assert found.level == "problem"
     assert "pydantic is 2" in found.word and "no-such-package is missing" in found.word
     assert "typer" not in found.word and "uv" not in found.word
@@ -72,7 +69,7 @@ def test_a_package_of_another_version_is_named(monkeypatch):
 
 def test_a_gpu_that_torch_is_not_built_for_is_a_warning():
     levels = [
-        machine.torch_and_gpus(cuda, gpus).level
+        doctor.torch_and_gpus(cuda, gpus).level
         for cuda, gpus in [(None, []), (None, ["NVIDIA H100"]), ("12.8", ["NVIDIA H100"])]
     ]
     assert levels == ["ok", "warning", "ok"]
@@ -80,74 +77,38 @@ def test_a_gpu_that_torch_is_not_built_for_is_a_warning():
 
 def test_a_gpu_whose_driver_is_too_old_is_a_problem():
     old = "torch 2.13.0: The NVIDIA driver on your system is too old (found version 12020)"
-    found = machine.torch_and_gpus("13.0", ["NVIDIA A10"], old)
+    found = doctor.torch_and_gpus("13.0", ["NVIDIA A10"], old)
     assert (found.level, found.word) == ("problem", f"NVIDIA A10, which cannot be used: {old}")
 
 
 @pytest.mark.parametrize(("free", "level"), [(20, "ok"), (5, "warning"), (0.5, "problem")])
 def test_a_disk_that_is_nearly_full_is_told(tmp_path, monkeypatch, free, level):
     use = SimpleNamespace(free=int(free * GB))
-    monkeypatch.setattr(machine.shutil, "disk_usage", lambda place: use)
-    (found,) = machine.disks({"runs": tmp_path / "not" / "there", "temp": tmp_path})
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda place: use)
+    (found,) = doctor.disks({"runs": tmp_path / "not" / "there", "temp": tmp_path})
     assert found.level == level
     assert "free for runs, temp" in found.word
-
-
-def test_a_removal_that_was_killed_is_told(tmp_path):
-    assert machine.leftovers(tmp_path).level == "ok"
-    hidden_beside(tmp_path / "demo", "trash").mkdir()
-    assert "`mortal gc --delete`" in machine.leftovers(tmp_path).word
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "told"),
-    [(GB, None), (3 * GB, VARIABLE)],
-)
-def test_a_file_that_is_too_large_says_what_to_do(tmp_path, num_bytes, told):
-    found = history.sqlite_size(tmp_path, num_bytes)
-    assert (found.level, (told or "") in found.word) == ("warning" if told else "ok", True)
-
-
-def test_a_postgresql_that_is_away_is_a_problem(state, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "postgresql+asyncpg://me:secret@127.0.0.1:9/prefect")
-    (found,) = history.look_at_database()
-    assert found.level == "problem"
-    assert "me@127.0.0.1:9/prefect does not answer" in found.word
-    assert "secret" not in found.word
 
 
 FILES = "prefect.server.concurrency.lease_storage.filesystem"
 
 
-def settings(enabled, *, retention="P90D", buffer="P30D", ordering="mortal.server.ordering"):
+def settings(*, buffer="P30D", ordering="mortal.server.ordering"):
     """Of a server, as its API tells them."""
-    vacuum = {"enabled": enabled, "retention_period": retention}
     return {
         "server": {
-            "services": {"db_vacuum": vacuum},
             "events": {"expired_bucket_buffer": buffer, "causal_ordering": ordering},
             "concurrency": {"lease_storage": FILES},
         }
     }
 
 
-@pytest.mark.parametrize("enabled", [["events"], False, None, []])
-def test_a_server_that_removes_no_flow_runs_is_a_warning(server, enabled):
-    assert server.vacuum(settings(enabled)).level == "warning"
-
-
-@pytest.mark.parametrize("enabled", [["events", "flow_runs"], True])
-def test_a_server_that_removes_old_flow_runs_says_when(server, enabled):
-    told = "flow runs that ended 90 days ago are removed"
-    assert server.vacuum(settings(enabled)) == ok("vacuum", told)
-
-
 def test_what_a_server_forgets_over_a_restart_is_a_warning(server):
-    assert server.memory(settings([])).level == "ok"
-    assert "BUCKET_BUFFER=P30D" in server.memory(settings([], buffer="P1D")).word
-    prefects = settings([], ordering="prefect.server.events.ordering.memory")
+    assert server.memory(settings()).level == "ok"
+    assert "BUCKET_BUFFER=P30D" in server.memory(settings(buffer="P1D")).word
+    prefects = settings(ordering="prefect.server.events.ordering.memory")
     assert "CAUSAL_ORDERING=mortal.server.ordering" in server.memory(prefects).word
-    told = settings([])
+    told = settings()
     told["server"]["concurrency"]["lease_storage"] = FILES.replace("filesystem", "memory")
     assert f"give it PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE={FILES}" in server.memory(told).word
 
@@ -177,11 +138,7 @@ def test_a_deployment_that_is_not_watched_for_silence_is_told_with_what_to_do(se
     assert "set PREFECT_FLOWS_HEARTBEAT_FREQUENCY = 30 in the env" in none.word
 
 
-def test_a_pool_without_a_worker_and_another_version_are_warnings(server):
-    assert server.online("local", 0) == warning(
-        "worker", "none is online for the pool local; `prefect worker start --pool local`"
-    )
-    assert server.online("local", 2).level == "ok"
+def test_another_version_of_prefect_is_a_warning(server):
     assert server.version("http://x/api", "3.8.9", "3.8.8").level == "warning"
     assert server.version("http://x/api", "3.8.8", "3.8.8").level == "ok"
 
@@ -193,7 +150,7 @@ def test_only_problems_change_the_exit_code(state, monkeypatch):
 
 
 def test_a_machine_that_cannot_shut_programs_in_is_warned_of_with_a_remedy():
-    found = machine.sandbox(Level(way="bare", reason="there is no bubblewrap"))
+    found = doctor.sandbox(Level(way="bare", reason="there is no bubblewrap"))
     assert (found.level, found.what) == ("warning", "sandbox")
     assert "there is no bubblewrap; rewards that run them are refused. Install" in found.word
-    assert machine.sandbox(Level(way="user", reason="")).level == "ok"
+    assert doctor.sandbox(Level(way="user", reason="")).level == "ok"

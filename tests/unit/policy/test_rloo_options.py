@@ -4,7 +4,7 @@ import pytest
 from trl import RLOOConfig
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.field_metadata import Affects, trl_options_decided
+from mortal_steps.config.field_metadata import STATE, trl_options_decided
 from mortal_steps.config.loader import dump_toml, load_stored_config, parse_config
 from mortal_steps.config.trl_options import options_of
 from mortal_steps.errors import ConfigError
@@ -137,7 +137,7 @@ def test_a_run_is_of_its_algorithm():
     assert plain.fingerprint() != other.fingerprint()
     normalized = RunConfig(algorithm={"type": "rloo", "normalize_advantages": True})
     assert normalized.fingerprint() != other.fingerprint()
-    assert Affects.STATE in RLOO.model_fields["type"].metadata[0]
+    assert STATE in RLOO.model_fields["type"].metadata
 
 
 def test_ids_that_are_made_name_the_algorithm_unless_the_run_has_a_name():

@@ -193,7 +193,7 @@ def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
     assert zeros.items() <= first.items()
     assert {**zeros, "rewards/a/failed_calls": 4, "rewards/a/masked": 2}.items() <= second.items()
     assert (first["reward"], second["reward"]) == (1.5, None)
-    assert summarize(run).reward_last20 == run.score(2) == 1.5
+    assert summarize(run).reward == run.score(2) == 1.5
     timing = StageTiming(stage="evaluate", step=2)
     recorder.evaluation(Evaluation(step=2, num_problems=1, metrics={}, timing=timing))
     recorder.report()

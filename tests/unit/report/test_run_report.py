@@ -153,10 +153,8 @@ def test_a_run_that_goes_on_says_for_how_long(run):
     assert "· 10 min to go" in report and "mortal stop r" in report
 
 
-def test_a_run_that_goes_on_says_what_it_waits_for(run):
-    assert "Waiting for" not in report_markdown(facts_of(run))
-    report = report_markdown(facts_of(run, waits_for="reward of step 5, for 40 s"))
-    assert "Waiting for: `reward of step 5, for 40 s`" in report
+def test_a_run_that_nobody_drives_says_how_it_goes_on(run):
+    assert "Continue with" not in report_markdown(facts_of(run))
     write_report(run)
     assert "Continue with: `mortal resume r`" in run.store.path("report.md").read_text()
 

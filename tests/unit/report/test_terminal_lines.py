@@ -1,10 +1,10 @@
-"""What a run says while it goes on: its lines and its curve."""
+"""What a run says while it goes on, and its chart."""
 
 import pytest
 
 from mortal.terminal.chart import chart
+from mortal_steps.report.downsampling import downsample
 from mortal_steps.report.pace import Pace, Speed, recent_steps
-from mortal_steps.report.points import spark, thinned
 from mortal_steps.report.progress import ProgressLine, StepReport
 
 
@@ -75,9 +75,8 @@ def test_without_a_terminal_there_is_a_line_per_report(line):
 
 def test_a_long_curve_is_told_in_few_points():
     points = [(step, float(step)) for step in range(1, 11)]
-    assert thinned(points, 10) == points
-    assert thinned(points, 3) == [(3, 2.0), (6, 5.0), (10, 8.5)]
-    assert spark([0.0, 0.5, 1.0]) == "▁▅█" and spark([2.0, 2.0]) == "▁▁" and spark([]) == ""
+    assert downsample(points, 10) == points
+    assert downsample(points, 3) == [(3, 2.0), (6, 5.0), (10, 8.5)]
 
 
 def test_a_chart_fits_a_narrow_terminal_and_shows_both_ends():
@@ -98,16 +97,6 @@ def test_a_chart_fits_a_narrow_terminal_and_shows_both_ends():
 def test_a_chart_is_as_narrow_as_the_terminal():
     lines = chart([(step, 0.5) for step in range(1, 101)], [], columns=50)
     assert max(map(len, lines)) <= 50 and lines[-2].endswith("100")
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_curve_is_in_ascii_where_the_terminal_has_no_box_characters(encoding):
-    points = [(step, step / 10) for step in range(1, 11)]
-    plain = chart(points, [(5, 0.5)], fork=3)
-    lines = chart(points, [(5, 0.5)], fork=3, encoding=encoding)
-    assert "".join(lines).isascii() and not "".join(plain).isascii()
-    assert list(map(len, lines)) == list(map(len, plain))
-    assert lines[-1].split() == [".", "training", "o", "held-out", "problems", ":", "fork"]
 
 
 def test_a_chart_of_equal_rewards_is_a_line_and_of_few_steps_nothing():

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.errors import DataError
-from mortal_steps.orchestration.trial import read_given
+from mortal.rewards.functions import Length, Overlong, Repetition
+from mortal_steps.errors import DataError, RewardError
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.calling.calls import arguments_of
+from mortal_steps.rewards.kinds.users_code import FunctionTerm
 from mortal_steps.rewards.scoring.completions_file import read_completions
 from mortal_steps.store import RunStore
 from mortal_steps.types import GeneratedShard, Problem
@@ -106,20 +108,27 @@ def test_a_wrong_line_is_named_with_its_field(read, message):
     assert message in str(error.value) and "some.jsonl" in str(error.value)
 
 
-def test_token_ids_are_asked_for_where_a_reward_counts_them(tmp_path):
+def test_without_token_ids_a_reward_that_counts_them_fails(tmp_path):
     path = tmp_path / "some.jsonl"
     rows = [{"prompt": "a", "completion": ""}, {"prompt": "a", "completion": "b"}]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    overlong = {"type": "overlong", "max_length": 8, "buffer": 4}
-    words = {"type": "repetition", "unit": "words"}
-    penalty = {"function": "mortal.rewards.functions:repetition_penalty"}
-    for term, name in ((overlong, "overlong"), (penalty, "repetition_penalty")):
-        config = RunConfig.model_validate({"rewards": {"terms": [words, term]}})
-        with pytest.raises(DataError, match=f"line 2 has no field 'completion_ids', and {name} "):
-            read_given(config, path)
-    rows[1]["completion_ids"] = [5]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    assert len(read_given(config, path)) == 1
+    terms = [
+        Overlong(max_length=8, buffer=4),
+        Repetition(),
+        Length(target=1, tolerance=1),
+        FunctionTerm(function="mortal.rewards.functions:repetition_penalty"),
+    ]
+    for ids in ([], [5]):
+        rows[1]["completion_ids"] = ids
+        path.write_text("\n".join(map(json.dumps, rows)))
+        groups = [each.group for each in read_completions(path, "prompt", dict)]
+        arguments = arguments_of(groups, TrainerState(global_step=0, max_steps=1)).by_name
+        assert len(Repetition(unit="words").load()(**arguments)) == 2
+        for term in terms:
+            if ids:
+                assert len(term.load()(**arguments)) == 2
+            else:
+                with pytest.raises((TypeError, RewardError), match="completion_ids"):
+                    term.load()(**arguments)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -279,27 +279,6 @@ class AsyncObject:
         return [2.0] * len(completions)
 
 
-def test_async_functions_run_together_and_plain_ones_before() -> None:
-    order: list[str] = []
-    together = asyncio.Barrier(2)
-
-    def wait_for_the_other(name: str) -> Any:
-        async def function(completions: list[str], **kwargs: Any) -> list[float]:
-            await together.wait()  # passes only if both are inside at once
-            order.append(name)
-            return [1.0] * len(completions)
-
-        return function
-
-    def plain(completions: list[str], **kwargs: Any) -> list[float]:
-        order.append("plain")
-        return [0.0] * len(completions)
-
-    outcomes = call(a=wait_for_the_other("a"), plain=plain, b=wait_for_the_other("b"))
-    assert order[0] == "plain"
-    assert first_scores(outcomes) == {"a": 1.0, "plain": 0.0, "b": 1.0}
-
-
 def test_async_callables_of_every_form() -> None:
     partial = functools.partial(slow, scale=3.0)
     outcomes = call(object=AsyncObject(), partial=partial, function=slow)

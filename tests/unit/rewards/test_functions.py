@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib.font_manager  # noqa: F401  # its first import on a machine starts fc-list
 import pytest
 
+from mortal.rewards.functions import exact_match
 from mortal_steps.config import DataConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import RewardError
@@ -16,7 +17,6 @@ from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.functions import (
     RUNS_THE_ANSWER,
     _verifier,
-    exact_match,
     reasoning_gym_score,
     trust_gym_rows,
 )

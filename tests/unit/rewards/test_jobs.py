@@ -10,11 +10,11 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
-from mortal_steps.rewards.calling.dispatch import call_functions
-from mortal_steps.rewards.scoring import attempts
-from mortal_steps.rewards.scoring.attempts import StoppedError
-from mortal_steps.rewards.scoring.hosts import Track
-from mortal_steps.rewards.scoring.jobs import Work, jobs_of
+from mortal_steps.rewards.calling.dispatch import call_function
+from mortal_steps.rewards.host import RewardHost
+from mortal_steps.rewards.scoring import jobs
+from mortal_steps.rewards.scoring.assignments import Assignment
+from mortal_steps.rewards.scoring.jobs import StoppedError, Work, jobs_of
 from mortal_steps.rewards.scoring.scorer import Scorer, Scores
 from tests.support.rewards.shards import make_shard
 
@@ -24,27 +24,16 @@ TOGETHER_S = 20.0
 """How long functions that wait for each other do so before they fail."""
 
 
-class InThisProcess:
+class InThisProcess(RewardHost):
     """A host that calls functions where it is; `close` makes it a new one."""
 
     def __init__(self, **functions: Callable[..., Any]) -> None:
+        super().__init__({})
         self.functions = functions
         self.times_closed = 0
 
-    def start(self) -> None:
-        pass
-
-    def rounds(self) -> list[list[str]]:
-        return [[name] for name in self.functions]
-
-    def call(
-        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
-    ) -> dict[str, Outcome]:
-        functions = {name: self.functions[name] for name in names}
-        return call_functions(functions, arguments, timeout_s=timeout_s)
-
-    def release(self) -> None:
-        pass
+    def call(self, name: str, arguments: CallArguments, *, timeout_s: float) -> Outcome:
+        return call_function(self.functions[name], arguments, timeout_s=timeout_s)
 
     def close(self) -> None:
         self.times_closed += 1
@@ -52,7 +41,7 @@ class InThisProcess:
 
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(jobs, "FIRST_DELAY_S", 0.001)
 
 
 def lengths(completions: list[str], log_metric: Any, log_extra: Any, **kwargs: Any) -> list[float]:
@@ -64,16 +53,16 @@ def lengths(completions: list[str], log_metric: Any, log_extra: Any, **kwargs: A
 
 
 def score(
-    tracks: Sequence[Track], groups: Sequence[tuple[str, ...]] = GROUPS, **options: Any
+    assignments: Sequence[Assignment], groups: Sequence[tuple[str, ...]] = GROUPS, **options: Any
 ) -> Scores:
-    names = [name for track in tracks for name in track.names]
+    names = [name for each in assignments for name in each.names]
     config = RewardsConfig(**{"retries": 1, **options})
-    return Scorer(tracks, names, config).score(make_shard(*groups), STATE)
+    return Scorer(assignments, names, config).score(make_shard(*groups), STATE)
 
 
-def by_problem(function: Callable[..., Any], num_hosts: int) -> Track:
+def by_problem(function: Callable[..., Any], num_hosts: int) -> Assignment:
     hosts = [InThisProcess(f=function) for _ in range(num_hosts)]
-    return Track(names=["f"], hosts=hosts, by_problem=True)
+    return Assignment(names=["f"], hosts=hosts, by_problem=True)
 
 
 @pytest.mark.parametrize("num_hosts", [1, 3, 8])
@@ -108,8 +97,8 @@ def test_what_an_earlier_problem_did_to_the_process_masks_none() -> None:
         return [1.0] * len(completions)
 
     host = InThisProcess(f=once_spoilt)
-    track = Track(names=["f"], hosts=[host], by_problem=True)
-    scores = score([track], (("a",), ("b",), ("c",)), retries=0, on_error="mask")
+    assignment = Assignment(names=["f"], hosts=[host], by_problem=True)
+    scores = score([assignment], (("a",), ("b",), ("c",)), retries=0, on_error="mask")
     assert (scores.failures, scores.failed_calls) == ((), {"f": 1})
 
 
@@ -119,19 +108,19 @@ def test_a_failure_names_its_problem() -> None:
         score([by_problem(lengths, 2)], (("a",), ("bad",), ("c",)))
 
 
-def test_tracks_run_beside_each_other() -> None:
+def test_assignments_run_beside_each_other() -> None:
     meeting = threading.Barrier(3, timeout=TOGETHER_S)
 
     def meets(completions: list[str], **kwargs: Any) -> list[float]:
         meeting.wait()
         return [1.0] * len(completions)
 
-    one = Track(names=["one"], hosts=[InThisProcess(one=meets)])
+    one = Assignment(names=["one"], hosts=[InThisProcess(one=meets)])
     scores = score([by_problem(meets, 2), one], (("a",), ("b",)))
     assert scores.rewards == [[{"f": 1.0, "one": 1.0}]] * 2
 
 
-def test_an_error_of_one_track_ends_the_shard_once_the_other_has_answered() -> None:
+def test_an_error_of_one_assignment_ends_the_shard_once_the_other_has_answered() -> None:
     begun, failed = threading.Event(), threading.Event()
 
     def fails(completions: list[str], **kwargs: Any) -> list[float]:
@@ -144,9 +133,9 @@ def test_an_error_of_one_track_ends_the_shard_once_the_other_has_answered() -> N
         assert failed.wait(TOGETHER_S)
         return [1.0] * len(completions)
 
-    tracks = [Track(names=["slow"], hosts=[InThisProcess(slow=slow)]), by_problem(fails, 1)]
+    alone = Assignment(names=["slow"], hosts=[InThisProcess(slow=slow)])
     with pytest.raises(TransientError, match="an outage"):
-        score(tracks, (("a",), ("b",)))
+        score([alone, by_problem(fails, 1)], (("a",), ("b",)))
 
 
 def test_once_a_job_has_failed_no_call_of_another_begins() -> None:
@@ -157,8 +146,8 @@ def test_once_a_job_has_failed_no_call_of_another_begins() -> None:
         return [1.0] * len(completions)
 
     work = Work(shard=make_shard(*GROUPS), trainer_state=STATE, config=RewardsConfig())
-    tracks = [Track(names=["f"], hosts=[InThisProcess(f=notes)]), by_problem(notes, 2)]
-    jobs = [job for track in tracks for job in jobs_of(track, work)]
+    assignments = [Assignment(names=["f"], hosts=[InThisProcess(f=notes)]), by_problem(notes, 2)]
+    jobs = [job for each in assignments for job in jobs_of(each, work)]
     assert len(jobs) == 3
     work.stopped.set()
     for job in jobs:

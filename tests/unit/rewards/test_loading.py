@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mortal.rewards.functions import exact_match
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.calling.dispatch import is_async
-from mortal_steps.rewards.functions import exact_match
-from mortal_steps.rewards.kinds.function import FunctionTerm
+from mortal_steps.rewards.kinds.users_code import FunctionTerm
 from mortal_steps.rewards.users_code.loading import load_reward, load_term
 
 SOURCE = """
@@ -150,5 +149,4 @@ def test_a_function_may_be_given_plain_strings_in_place_of_messages(working_fold
     )
     assert right(**CHATS) == [1.0]
     assert right(**{**CHATS, "prompts": ["ab="], "completions": ["b"]}) == [0.0]
-    assert (is_async(right), is_async(later)) == (False, True)
     assert asyncio.run(later(**CHATS)) == [2.0]

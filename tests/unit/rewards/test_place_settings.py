@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, SandboxError
-from mortal_steps.rewards.scoring.program_place import place_settings
+from mortal_steps.rewards.scoring.assignments import sandbox_settings
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
 from mortal_steps.sandbox.places import PLACES, PlaceSettings, place_of
@@ -22,7 +22,7 @@ def settings_of(
     config: RunConfig, environment: dict[str, str], *, sharing: int = 1
 ) -> PlaceSettings:
     modal = config.compute.modal
-    return place_settings(config.rewards, modal.app, environment, sharing=sharing)
+    return sandbox_settings(config.rewards, modal.app, environment, sharing=sharing)
 
 
 def test_programs_run_on_modal_where_this_is_a_container_of_its_own_or_that_is_asked_for() -> None:

@@ -223,7 +223,7 @@ def test_kinds_are_written_by_their_type_and_short_names_work_too() -> None:
         {"type": "exact", "ignore": ["case"]},
     ]
     config = RewardsConfig(terms=terms)
-    assert [term.called for term in config.all_terms] == ["overlong", "regex", "exact"]
+    assert [term.full_name for term in config.all_terms] == ["overlong", "regex", "exact"]
     assert config.all_terms[0] == Overlong(max_length=512, buffer=128, weight=0.5)
     assert config.code == (), "nothing of the user's"
     for name in functions.__all__:

@@ -10,7 +10,7 @@ from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.errors import ComputeError, RunNotFoundError
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.runs.manifest import RunManifest
-from mortal_steps.runs.retention import survey, what_may_go
+from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.system.rounding import decides_rounding
 from tests.support.begun_runs import make_run
@@ -34,8 +34,8 @@ def test_of_many_runs_an_error_names_the_last_ones(tmp_path):
 def test_a_run_that_ended_while_the_clock_was_wrong_is_not_old(tmp_path):
     store = make_run(tmp_path, "run")
     store.write_record("manifest.json", RunManifest(status="stopped", updated_at=0.0), RunManifest)
-    (known,) = survey(list_runs(tmp_path), keep_days=30)
-    assert what_may_go([known], now=time.time()).remove == ()
+    runs = list_runs(tmp_path)
+    assert what_may_go(runs, now=time.time(), keep_days=30, protected=()).remove == ()
 
 
 def workers_of(run):
@@ -66,8 +66,8 @@ def test_workers_round_as_in_the_environment_that_the_run_began_in(
     environment = worker_environment(workers_of(find_run(tmp_path, "run"))[role], {})
     assert environment["ATEN_CPU_CAPABILITY"] == "avx2"
     assert "MKL_CBWR" not in environment
-    assert "ATEN_CPU_CAPABILITY was 'avx2', now not set" in caplog.text
-    assert "MKL_CBWR was not set, now 'COMPATIBLE'" in caplog.text
+    assert "ATEN_CPU_CAPABILITY was avx2, now not there" in caplog.text
+    assert "MKL_CBWR was not there, now COMPATIBLE" in caplog.text
 
 
 @pytest.mark.parametrize(

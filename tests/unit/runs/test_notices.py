@@ -9,9 +9,9 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, RunStoppedError, WeightsMismatchError
 from mortal_steps.orchestration import driver
+from mortal_steps.report.alerts import Alerts
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.report_files import write_report
-from mortal_steps.report.watch import Watch
 from mortal_steps.runs.notices import (
     NOTICES,
     mark_told,
@@ -32,20 +32,19 @@ def run(tmp_path):
 
 
 def opened(folder, **info):
-    config = RunConfig.model_validate({"alerts": {"reward_window": 2, "reward_drop_steps": 1}})
     (folder / "run").mkdir(exist_ok=True)
-    return Run(RunStore(folder / "run"), config, replace(run_info(folder), **info))
+    return Run(RunStore(folder / "run"), RunConfig(), replace(run_info(folder), **info))
 
 
 def some_notice(run, which=""):
-    return new_notice(run, "mortal.step.slow", "warning", "slow", step=3, value=1.0, which=which)
+    return new_notice(run, "mortal.reward.flat", "warning", "flat", step=3, value=1.0, which=which)
 
 
 def test_a_fact_is_noted_once(run):
     assert note(run, some_notice(run))
     assert not note(run, some_notice(run))
     assert note(run, some_notice(run, which=4))
-    assert [notice.title for notice in read_notices(run.store)] == ["step slow"] * 2
+    assert [notice.title for notice in read_notices(run.store)] == ["reward flat"] * 2
 
 
 def test_another_run_of_the_same_id_has_notices_of_its_own(run, tmp_path):
@@ -85,33 +84,23 @@ def test_a_run_that_goes_on_is_watched_from_where_it_stood(run, tmp_path):
     run.update(status="running")
     run.append("metrics.jsonl", *metrics(*[0.6] * 40))
     run.update(step=40)
-    collapsed = metrics(0.0, 0.0, start=41)
-    first = Recorder(run).watch
+    collapsed = metrics(*[0.0] * 12, start=41)
+    first = Recorder(run).alerts
     for row in collapsed:
-        first.step(row, 1.0)
+        first.step(row)
     [notice] = first.take()
     assert first.take() == []
-    assert (notice.event, notice.step) == ("mortal.reward.collapsed", 42)
-    assert f"`mortal fork {run.store.root} --at-step N`" in notice.advice
+    assert (notice.event, notice.step) == ("mortal.reward.collapsed", 50)
 
-    again = Recorder(opened(tmp_path)).watch
+    again = Recorder(opened(tmp_path)).alerts
     for row in collapsed:
-        again.step(row, 1.0)
+        again.step(row)
     assert again.take() == []
     run.store.path(NOTICES).unlink()  # killed just before it was noted
-    late = Watch(opened(tmp_path))
+    late = Alerts(opened(tmp_path))
     for row in collapsed:
-        late.step(row, 1.0)
+        late.step(row)
     assert [found.id for found in late.take()] == [notice.id]
-
-
-def test_the_budget_is_told_once_in_whatever_step(run, tmp_path):
-    modal = {"compute": {"modal": {"max_cost": 1.0}}}
-    limited = Run(run.store, RunConfig.model_validate(modal), run.info)
-    for step, expected in ((3, ["mortal.budget.80"]), (5, [])):
-        watch = Watch(limited)
-        watch.spent(0.9, step)
-        assert [notice.event for notice in watch.take()] == expected
 
 
 def test_the_report_lists_what_is_wrong(run):
@@ -120,7 +109,7 @@ def test_the_report_lists_what_is_wrong(run):
     note(run, new_notice(run, "mortal.run.resumed", "news", "again", step=3))
     write_report(run)
     report = run.store.path("report.md").read_text()
-    assert "- step 3, step slow: `slow`" in report
+    assert "- step 3, reward flat: `flat`" in report
     assert "run resumed" not in report
 
 

@@ -11,73 +11,17 @@ from mortal.cli import app
 from mortal.maintenance.gc import carry_out, plan
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
-from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.registry.registry import Registry
 from mortal_steps.runs import lease, removal
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
-from mortal_steps.runs.retention import DAY_S, KnownRun, what_may_go
+from mortal_steps.runs.retention import DAY_S
 from mortal_steps.runs.run import find_run, list_runs
-from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
 from mortal_steps.types.identity import Parent, RunInfo
 from tests.support.registry import model_files
-
-NOW = 1_000 * DAY_S
-
-
-def known(run_id, days, *goes_back_to, **facts):
-    values = {"keep_days": 30, "complete": True, **facts}
-    return KnownRun(
-        run_id=run_id,
-        updated_at=NOW - days * DAY_S,
-        goes_back_to=frozenset(goes_back_to),
-        **values,
-    )
-
-
-def removed(*runs, protected=()):
-    return what_may_go(runs, now=NOW, protected=protected).remove
-
-
-def test_a_run_goes_once_it_is_older_than_it_is_kept_for():
-    runs = [known("new", 29), known("old", 31), known("begun", 31, complete=False)]
-    assert removed(*runs, known("for ever", 999, keep_days=None)) == ("old", "begun")
-
-
-def test_a_run_that_is_in_use_or_protected_stays_and_says_why():
-    decided = what_may_go(
-        [known("used", 99, untouchable="it is going"), known("champion", 99)],
-        now=NOW,
-        protected={"champion"},
-    )
-    assert decided.remove == ()
-    assert decided.kept == {"used": "it is going", "champion": "it is protected"}
-
-
-def test_what_a_remaining_run_goes_back_to_stays_over_any_number_of_forks():
-    runs = [known("first", 99), known("second", 99, "first"), known("third", 99, "second")]
-    assert removed(*runs, known("new", 1, "third")) == ()
-    assert removed(*runs, protected={"second"}) == ("third",)
-
-
-def test_forks_go_before_what_they_go_back_to():
-    runs = [known("first", 99), known("b", 99, "first"), known("c", 99, "b"), known("d", 99)]
-    assert removed(*runs) == ("c", "b", "first", "d")
-
-
-def test_rollouts_go_of_completed_runs_that_stay():
-    runs = [
-        known("done", 1, keep_rollouts=5),
-        known("begun", 1, keep_rollouts=5, complete=False),
-        known("used", 1, keep_rollouts=5, untouchable="it is going"),
-        known("champion", 1, keep_rollouts=5),
-        known("old", 99, keep_rollouts=5),
-    ]
-    assert what_may_go(runs, now=NOW, protected={"champion"}).prune == {"done": 5}
-
 
 STEPS = 8
 TIMING = StageTiming(stage="checkpoint", step=0)
@@ -158,14 +102,29 @@ def test_a_fork_and_a_run_on_its_model_keep_what_they_go_back_to(runs, tmp_path)
     assert base.info.run_id in planned.kept[0] + planned.kept[1]
 
 
-def test_a_file_that_two_runs_share_counts_with_the_last_of_them(runs, tmp_path):
+def test_what_a_remaining_run_goes_back_to_stays_over_any_number_of_forks(runs, tmp_path):
+    first = begun(tmp_path, "first", 99)
+    second = begun(tmp_path, "second", 98, first)
+    third = begun(tmp_path, "third", 97, second)
+
+    def going(**options):
+        return [item.what.split()[1] for item in plan(runs, keep_days=30, **options).items]
+
+    assert going() == ["third:", "second:", "first:"], "forks go first"
+    assert going(protected={"second"}) == ["third:"]
+    begun(tmp_path, "new", 1, third)
+    assert going() == []
+
+
+def test_a_file_that_another_run_has_too_frees_nothing(runs, tmp_path):
     one, other = begun(tmp_path, "one", 99), begun(tmp_path, "other", 99)
     shared = one.store.path("big")
     shared.write_bytes(os.urandom(1_000_000))
+    (item,) = plan(runs, keep_days=30, protected=["other"]).items
+    assert item.num_bytes > 1e6
     os.link(shared, other.store.path("big"))
-    assert sum(item.num_bytes for item in plan(runs, keep_days=30, protected=["one"]).items) < 1e6
-    planned = plan(runs, keep_days=30).items
-    assert planned[0].num_bytes < 1e6 < planned[1].num_bytes
+    (item,) = plan(runs, keep_days=30, protected=["other"]).items
+    assert item.num_bytes < 1e6
 
 
 def test_a_run_that_is_going_is_not_touched(runs, tmp_path):
@@ -222,27 +181,6 @@ def test_a_resume_that_waited_for_the_removal_makes_no_new_run(runs, tmp_path):
     assert not run.store.root.exists()
 
 
-def test_rollouts_go_and_verify_knows_that_they_did(runs, tmp_path):
-    run = begun(tmp_path, "done", retention={"keep_rollouts": 3})
-    planned = plan(runs)
-    assert planned.items[0].what == "rollouts of run done before step 5"
-    assert carry_out(planned, runs, lambda line: None)
-    there = sorted(int(path.parent.name) for path in runs.glob("done/steps/*/batch.json"))
-    assert there == [5, 6, 7]
-    assert len(list(runs.glob("done/steps/*/journal.json"))) == STEPS
-    assert pruned_before(run.store) == 5
-    missing = [f for f in check_run(runs, "done").files if f.damage == "is missing"]
-    assert not [f for f in missing if f.path.name == "batch.json"]
-    assert plan(runs).items == ()
-
-
-def test_no_rollouts_go_that_the_newest_checkpoint_needs(runs, tmp_path):
-    run = begun(tmp_path, "done", retention={"keep_rollouts": 1})
-    one = dataclasses.replace(run.manifest, checkpoints=run.manifest.checkpoints[:1])
-    run.store.write_record(MANIFEST_FILE, one, RunManifest)
-    assert plan(runs).items[0].what == "rollouts of run done before step 4"
-
-
 def test_what_another_gc_is_removing_is_left_to_it(runs, tmp_path):
     begun(tmp_path, "old", 99)
     planned = plan(runs, keep_days=30)
@@ -259,7 +197,7 @@ def test_the_run_of_a_model_in_production_stays_and_so_do_those_it_comes_from(ru
     begun(tmp_path, "champion", 99, parent)
     begun(tmp_path, "old", 99)
     registry = Registry(tmp_path / "models", "letters")
-    version = registry.add(model_files(tmp_path / "model", "champion"))
+    version = registry.add(**model_files(tmp_path / "model", "champion"))
     registry.decide("promoted", version, before=None, by="a test", why="because")
     done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
     assert done.exit_code == 0, done.output
@@ -275,7 +213,7 @@ def test_a_model_that_was_in_production_is_there_for_a_rollback_when_its_run_is_
     for run_id in ("first", "second", "third"):
         run = begun(tmp_path, run_id, 99)
         files = model_files(run.store.path("final"), run_id, content=run_id)
-        version = registry.add(files)
+        version = registry.add(**files)
         registry.decide("promoted", version, before=before, by="a test", why="because")
         before = version.id
     done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])

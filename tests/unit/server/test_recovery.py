@@ -3,13 +3,11 @@
 from datetime import UTC, datetime
 from uuid import uuid4
 
-import pytest
 from prefect.server.events.schemas.automations import Automation
 from prefect.server.events.schemas.events import ReceivedEvent
 
 from mortal.server.process import SERVER_SETTINGS
 from mortal.server.recovery import (
-    CANCELLED,
     MEMORY,
     SILENT,
     Deployed,
@@ -20,11 +18,6 @@ from mortal.server.recovery import (
 
 RECOVERY = Recovery(silence_s=90, pause_s=20, attempts=5)
 NIGHTLY = Deployed(name="grpo-train/nightly", id=uuid4(), heartbeat_s=30)
-LIMIT = "Deployment concurrency limit reached."
-LOST = (
-    "Deployment concurrency slot lost during provisioning - no slots available to continue "
-    "execution"
-)
 
 
 def automation(name):
@@ -59,33 +52,11 @@ def event(state, *, run_count, message):
     )
 
 
-@pytest.mark.parametrize(
-    ("run_count", "message", "comes_back"),
-    [(1, LIMIT, True), (1, LOST, True), (0, LOST, True), (0, LIMIT, False), (1, "by me", False)],
-)
-def test_a_run_on_its_way_is_told_from_one_that_was_to_begin(run_count, message, comes_back):
-    at_once, after = [], []
-    for trigger in automation(CANCELLED).trigger.triggers:
-        (after if trigger.after else at_once).append(trigger)
-    cancelled = event("Cancelled", run_count=run_count, message=message)
-    assert any(trigger.covers(cancelled) for trigger in at_once) is comes_back
-
-
-def test_a_run_that_died_before_it_ran_is_held_up_too():
-    (trigger,) = (each for each in automation(CANCELLED).trigger.triggers if each.after)
-    again = event("AwaitingRetry", run_count=0, message="Crashed; started 5 times at most.")
-    assert trigger.covers(again) and trigger.starts_after(again.event)
-    cancelled = event("Cancelled", run_count=0, message=LIMIT)
-    assert trigger.covers(cancelled) and trigger.expects(cancelled.event)
-    assert not trigger.covers(event("AwaitingRetry", run_count=0, message="by hand"))
-
-
 def test_nothing_on_the_way_back_ends_the_watch_for_silence_alone():
     """A trigger that only expects an event loses it while the database is busy."""
     trigger = automation(SILENT).trigger
-    for state in ("Crashed", "Recovering", "Cancelled", "HeldUp", "AwaitingRetry"):
+    for state in ("Crashed", "Recovering", "AwaitingRetry"):
         assert not trigger.covers(event(state, run_count=1, message=""))
-    assert RECOVERY.held_up_s > RECOVERY.silence_s, "a try is never taken for silence"
 
 
 def test_the_deployments_that_are_watched_are_known_from_the_automation():

@@ -7,8 +7,6 @@ import pytest
 
 import mortal
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
-from mortal.trainer.parameters import Changes
-from mortal.trainer.settings import KEYS, changed_keys
 from mortal_steps import errors
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
@@ -62,16 +60,6 @@ METHODS = {
     "train": {"resume": None, "detach": False, "resume_from_checkpoint": None},
     "result": {},
     "evaluate": {"eval_dataset": None},
-    "generate": {
-        "prompts": inspect.Parameter.empty,
-        "num_generations": 1,
-        "max_tokens": None,
-        "temperature": None,
-        "top_p": None,
-        "top_k": None,
-        "min_p": None,
-        "stop": None,
-    },
     "save_model": {"path": inspect.Parameter.empty},
     "push_to_hub": {
         "repo_id": None,
@@ -82,7 +70,6 @@ METHODS = {
     },
     "status": {},
     "stop": {"timeout_s": 600.0},
-    "fork": {"step": None, "run_id": None, "changes": inspect.Parameter.empty},
 }
 OF_A_RESULT = {
     "cost",
@@ -149,17 +136,6 @@ def test_the_trainer_has_these_methods(method):
 def test_the_docstring_explains_every_parameter():
     explained = re.findall(r"^ {8}(\**\w+): ", MortalTrainer.__doc__, re.MULTILINE)
     assert explained == [*list(PARAMETERS)[:-1], "**others"]
-
-
-def test_a_fork_may_change_what_it_declares():
-    assert set(Changes.__annotations__) - {"mode"} <= set(PARAMETERS)
-    values = dict.fromkeys(Changes.__annotations__) | {
-        "reward_funcs": "sandbox",
-        "train_dataset": "a.jsonl",
-        "eval_dataset": "b.jsonl",
-        "config": {},
-    }
-    assert {*KEYS.values()} - {"run_id"} <= changed_keys(values, "runs").keys()
 
 
 def test_a_result_has_these_properties():

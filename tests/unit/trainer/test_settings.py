@@ -16,8 +16,6 @@ from transformers import AutoTokenizer
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards.functions import exact_match
 from mortal.trainer.objects import datasets
-from mortal.trainer.settings import changed_keys, overrides
-from mortal_steps.config.loader import dump_toml, load_config
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -310,40 +308,11 @@ def test_a_tokenizer_is_the_models_own_after_it_was_used(folder):
 def test_a_trainer_without_a_run_says_so():
     trainer = MortalTrainer(reward_funcs=scaled(1.0), train_dataset=ROWS)
     with pytest.raises(RunNotFoundError, match=r"call train\(\)"):
-        trainer.generate("1 + 1 =")
+        trainer.evaluate()
     with pytest.raises(ConfigError, match="resume=7"):
         trainer.train(resume=7)
     with pytest.raises(RunNotFoundError, match="no run named 'grpo'"):
         trainer.train(resume=True)
-
-
-def test_changes_of_a_fork_are_read_as_the_command_lines(folder):
-    keys = changed_keys(
-        {"reward_funcs": [scaled(3.0)], "max_steps": 9, "config": {"rollout.stop": ['"', "\n"]}},
-        "runs",
-    )
-    (folder / "c.toml").touch()
-    config = load_config(folder / "c.toml", overrides(keys))
-    assert (config.training.max_steps, config.rollout.stop) == (9, ('"', "\n"))
-    assert config.rewards.terms == config_of(scaled(3.0)).rewards.terms
-    with pytest.raises(ConfigError, match=r"fork\(model=...\)"):
-        changed_keys({"model": "other"}, "runs")
-    with pytest.raises(ConfigError, match="mode = 'apart'"):
-        changed_keys({"mode": "apart"}, "runs")
-
-
-def test_a_fork_in_another_mode_has_none_of_the_first_ones_keys(folder):
-    first = config_of(mode=SingleNode(gpu="H100"), backend="modal")
-    (folder / "c.toml").write_text(dump_toml(first))
-    keys = changed_keys({"mode": Distributed(actor="L4", num_rollout_workers=3)}, "runs")
-    forked = load_config(folder / "c.toml", overrides(keys))
-    forked.compute.check_mode()
-    assert (forked.compute.modal.actor, forked.num_rollout_workers) == ("L4", 3)
-    assert forked.rollout.weight_sync is None
-    (folder / "c.toml").write_text(dump_toml(forked))
-    again = load_config(folder / "c.toml", overrides(changed_keys({"mode": SingleNode()}, "runs")))
-    again.compute.check_mode()
-    assert again.num_rollout_workers == 1
 
 
 def test_options_in_a_table_are_left_as_they_were_given():

@@ -1,0 +1,207 @@
+"""`status`, `samples`, `logs`, `track`: look into runs, including those in progress."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
+from mortal.terminal.output import say
+
+if TYPE_CHECKING:  # help needs no run
+    from mortal_steps.runs.run import Run
+
+OfStep = Annotated[
+    int | None,
+    typer.Option(
+        "--step", min=1, metavar="STEP", help="Train step, counted from 1. Default: the last."
+    ),
+]
+
+
+def status(
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print once and exit, as in a pipe.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch how the runs stand: step, reward, ETA, and what each waits for.
+
+    The reward is the mean over a run's last 20 steps; held-out is the reward of
+    its last evaluation. If no process drives a run, the command that continues it
+    is shown. For runs on a Modal Volume, ETA and stages are known only on the
+    machine where the flow runs.
+    """
+    from mortal.terminal import listing
+    from mortal_steps.report.status import RunStatus, statuses
+    from mortal_steps.runs.run import list_runs
+
+    def look() -> list[RunStatus]:
+        if volume is None:
+            found = statuses(list_runs(runs_dir))
+        else:
+            from mortal.remote.runs import statuses_there
+
+            found = statuses_there(volume)
+        return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
+
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
+    elif once or not sys.stdout.isatty():
+        listing.print_statuses(look())
+    else:
+        listing.watch(look, listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S)
+
+
+def samples(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    step: OfStep = None,
+    count: Annotated[
+        int, typer.Option("--number", "-n", min=1, metavar="N", help="How many of each kind.")
+    ] = 3,
+    best: Annotated[bool, typer.Option("--best", help="Those with the highest reward.")] = False,
+    worst: Annotated[bool, typer.Option("--worst", help="Those with the lowest reward.")] = False,
+    masked: Annotated[
+        bool, typer.Option("--masked", help="Those without a reward, because a function failed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show completions of a step with their prompts and scores.
+
+    Without --best, --worst or --masked: some of each.
+    """
+    from mortal.terminal.samples import show_samples
+    from mortal_steps.report.samples import KINDS, samples_of
+    from mortal_steps.runs.run import find_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    asked = zip(KINDS, (best, worst, masked), strict=True)
+    wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)
+    chosen = samples_of(find_run(runs_dir, run_id), count, step=step, kinds=wanted)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(sample) for sample in chosen], indent=1))
+    elif chosen:
+        show_samples(chosen)
+    else:
+        typer.echo(f"none of the step's completions is {' or '.join(wanted)}", err=True)
+
+
+def logs(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="actor, rollout or reward: the logs of these workers. Default: that of the flow.",
+        ),
+    ] = None,
+    worker: Annotated[
+        int | None,
+        typer.Option("--worker", min=0, metavar="N", help="Only the worker with this number."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing until the run ends, or Ctrl-C.")
+    ] = False,
+    count: Annotated[
+        int,
+        typer.Option(
+            "--lines", "-n", min=0, metavar="N", help="Begin with the last N lines of each log."
+        ),
+    ] = 40,
+) -> None:
+    """Print the log of a run's flow, or those of its workers."""
+    from mortal_steps.runs.lease import is_driven, read_lease
+    from mortal_steps.runs.run import find_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    _check_role(role, worker)
+    run = find_run(runs_dir, run_id)
+    tail = ["tail", "-n", str(count)]
+    if follow and is_driven(run.store) and (lease := read_lease(run.store)) is not None:
+        tail += ["-F", *([f"--pid={lease.pid}"] if lease.is_here() else [])]
+    with contextlib.suppress(KeyboardInterrupt):
+        subprocess.run([*tail, *map(str, _find_logs(run, role, worker))], check=False)
+
+
+def _find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
+    """Return the log files of a role's workers, or the flow's own.
+
+    Raises `DataError` where there is none.
+    """
+    from mortal_steps.errors import DataError
+    from mortal_steps.runs.logs import FLOW_LOG
+
+    folder = run.store.path("logs")
+    pattern = FLOW_LOG if role is None else f"{role}-{'*' if worker is None else worker}.log"
+    found = sorted(folder.glob(pattern))
+    if not found:
+        names = ", ".join(sorted(path.stem for path in folder.glob("*.log"))) or "none"
+        on_modal = run.settings()["compute"]["backend"] == "modal"
+        elsewhere = "; workers on Modal log there: `modal app logs`" if on_modal else ""
+        raise DataError(f"there is no {pattern} in {folder} (logs there: {names}){elsewhere}")
+    return found
+
+
+def track(
+    run_id: RunId,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="TRACKER",
+            help="wandb, tensorboard, trackio, or one of your own as module:Class. May be "
+            "repeated. Default: as the run's logging.report_to says.",
+        ),
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Project there. Default: as logging.project says."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run ends or stops.")
+    ] = False,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Send a run's steps to a tracker, such as W&B, except those that it already has.
+
+    Each step is sent once, however often you call this. It also works for a run that had no
+    tracker, and for one in progress.
+    """
+    import asyncio
+
+    from mortal_steps.errors import ConfigError, StoreError
+    from mortal_steps.orchestration.tracking import catch_up, check_trackers, with_logging
+    from mortal_steps.runs.run import find_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    run = find_run(runs_dir, run_id)
+    names = tuple(to or run.config.logging.report_to)
+    if not names:
+        raise ConfigError(f"run {run_id} has no logging.report_to; name a tracker with --to")
+    chosen = with_logging(run, report_to=names, **({"project": project} if project else {}))
+    check_trackers(names, "--to" if to else "logging.report_to")
+    for reached in asyncio.run(catch_up(chosen, follows=follow)):
+        if reached.error:
+            raise StoreError(f"{reached.name}: {reached.error}")
+        say(f"{reached.name} has the run up to step {max(0, reached.step)}")
+
+
+def _check_role(role: str | None, worker: int | None) -> None:
+    from mortal_steps.compute.base import ROLES
+
+    if role is not None and role not in ROLES:
+        raise typer.BadParameter(f"--role {role!r}: the roles are {', '.join(ROLES)}")
+    if worker is not None and role is None:
+        raise typer.BadParameter(f"--worker {worker} needs --role: {', '.join(ROLES)}")

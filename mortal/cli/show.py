@@ -1,0 +1,128 @@
+"""`runs`, `show`, `verify`, `fetch`: the commands that look at runs, here or on a Modal Volume."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
+from mortal_steps.report.printable import printable
+
+if TYPE_CHECKING:  # help needs no runs
+    from mortal_steps.report.status import RunStatus
+
+
+def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
+    """List the runs, oldest first.
+
+    `age` is the time since a run began, and `took` the time from then to its last change. The
+    reward is the mean over its last 20 steps; held-out is the reward of its last evaluation.
+    """
+    from mortal.terminal.listing import print_runs
+
+    found = _statuses(None, runs_dir, volume)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(run) for run in found], indent=1))
+    elif found:
+        print_runs(found)
+    else:
+        typer.echo(f"no runs in {printable(str(volume or runs_dir))}", err=True)
+
+
+def show(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a run is, what it has reached and where its time went."""
+    from mortal.terminal.display import show_run
+    from mortal_steps.report.summary import summarize
+    from mortal_steps.runs.run import find_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    if volume is not None:
+        from mortal.remote.runs import summary_there
+
+        summary = summary_there(volume, run_id)
+    else:
+        summary = summarize(find_run(runs_dir, run_id))
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
+    else:
+        show_run(summary)
+
+
+def list_checkpoints(
+    run_id: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Id of a run, or its folder. Default: all runs."),
+    ] = None,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the checkpoints that `mortal resume` and `mortal fork` can go on from.
+
+    A run keeps the newest ones and the best, as its section [checkpoints] says.
+    """
+    from mortal.terminal.listing import print_checkpoints
+
+    print_checkpoints(_statuses(run_id, runs_dir, volume), as_json=as_json)
+
+
+def _statuses(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunStatus]:
+    """Return the status of one run, or of all."""
+    from mortal_steps.report.status import status_of, statuses
+    from mortal_steps.runs.run import find_run, list_runs
+
+    if run_id is not None:
+        runs_dir, run_id = find_place(run_id, runs_dir)
+    if volume is not None:
+        from mortal.remote.runs import status_there, statuses_there
+
+        return statuses_there(volume) if run_id is None else [status_there(volume, run_id)]
+    if run_id is None:
+        return statuses(list_runs(runs_dir))
+    return [status_of(find_run(runs_dir, run_id))]
+
+
+def verify(
+    run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
+) -> None:
+    """Check every file of a run against its digest, and the chain of its steps."""
+    from mortal.terminal.display import CheckProgress, show_check
+    from mortal_steps.runs.verify import check_here
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    with CheckProgress(quiet=as_json) as progress:
+        if volume is None:
+            check = check_here(runs_dir, run_id, progress.note)
+        else:
+            from mortal.remote.runs import check_there
+
+            check = check_there(volume, run_id)
+            for file in check.files:
+                progress.note(file)
+    raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
+
+
+def fetch(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Annotated[
+        str, typer.Option(help="Modal Volume that holds the run.", envvar="MORTAL_VOLUME")
+    ] = "mortal-runs",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also download checkpoints, weights and all steps.")
+    ] = False,
+) -> None:
+    """Download the final model of a run on Modal."""
+    from mortal.remote.runs import fetch_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    typer.echo(fetch_run(volume, run_id, runs_dir, everything=everything))

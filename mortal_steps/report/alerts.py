@@ -1,0 +1,261 @@
+"""Reports what goes wrong with a run as notices, each once in a run. The run goes on all the same.
+
+What is reported is a pure function of the run's logs. So a process that continues a run first goes
+through them, after which it is in the same state as the process before it.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.policy.library_warnings import gist
+from mortal_steps.report.units import number
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.notices import Notice, new_notice, note, read_notices
+from mortal_steps.runs.run import Run
+from mortal_steps.scores import reward_names
+
+WINDOW = 10
+"""Steps of the moving mean of the training reward, and of a flat reward."""
+COLLAPSED_SHARE, COLLAPSED_STEPS = 0.5, 5
+"""A reward has collapsed when its moving mean is below its best by more than this part of the best
+and more than chance for so many steps in a row."""
+STANDARD_ERRORS = 6.0
+"""By which chance alone never moves a mean away from the best of thousands."""
+REGRESSED_SHARE = 0.1
+"""The part of the best evaluation by which a later one is worse."""
+MASKED_SHARE = 0.1
+"""The share of a step's completions that one reward function fails on."""
+MISSING_STEPS = 3
+"""Steps in a row in which no completion has a reward."""
+SPENT_SHARE = 0.8
+"""The part of `compute.modal.max_cost`."""
+EQUAL = "frac_reward_zero_std"
+"""TRL's name for the share of groups whose rewards are all equal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alert:
+    """A fact that holds after a step."""
+
+    event: str
+    """Such as `mortal.reward.collapsed`."""
+    step: int
+    value: float
+    text: str
+    """What happened, in a sentence without a full stop."""
+    advice: str
+    """What to do about it; `{run}` is replaced by the run as commands accept it."""
+
+
+class Alerts:
+    """Goes through a run's lines of metrics and evaluations, and notes what is wrong."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._functions = reward_names(run.config.rewards)
+        self._num_completions = run.config.training.rows
+        self._max_cost = run.config.compute.modal.max_cost
+        self._trend = _RewardTrend()
+        self._best: tuple[float, int] | None = None
+        """The best evaluation's reward, and after which step that was."""
+        self._flat: deque[float] = deque(maxlen=WINDOW)
+        """Rewards of the last steps, as long as those of each group are equal."""
+        self._missing = 0
+        """Steps in a row without a reward."""
+        self._noted = {notice.event for notice in read_notices(run.store)}
+        self._news: list[Notice] = []
+        for row in run.metrics():
+            list(self._of_step(row))
+        for row in run.logs.read(EVALUATIONS):
+            list(self._of_evaluation(row))
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        """Look at a step's line of metrics.jsonl."""
+        self._note(self._of_step(metrics))
+
+    def evaluation(self, row: Mapping[str, Any]) -> None:
+        """Look at a line of evaluations.jsonl."""
+        self._note(self._of_evaluation(row))
+
+    def spent(self, share: float, step: int) -> None:
+        """Look at the part of its cost limit that the run has spent after this step."""
+        if share >= SPENT_SHARE and self._max_cost is not None:
+            alert = Alert(
+                event="mortal.budget.80",
+                step=step,
+                value=share,
+                text=f"{100 * share:.0f} % of compute.modal.max_cost = {self._max_cost:g} dollars "
+                f"is spent, {step} steps are done",
+                advice="at 100 % the run saves its state and stops; `mortal train` with its "
+                "configuration, its run id and a higher limit goes on from there",
+            )
+            self._note([alert])
+
+    def warned(self, warnings: Iterable[str], step: int) -> None:
+        """Note what the actor warns of, unless the run knows it already."""
+        self._news += note_warnings(self._run, warnings, step=step)
+
+    def take(self) -> list[Notice]:
+        """Return the notices recorded since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def _note(self, alerts: Iterable[Alert]) -> None:
+        for alert in alerts:
+            if alert.event in self._noted:
+                continue
+            self._noted.add(alert.event)
+            notice = new_notice(
+                self._run,
+                alert.event,
+                "warning",
+                alert.text,
+                step=alert.step,
+                value=alert.value,
+                advice=alert.advice.replace("{run}", as_argument(self._run)),
+            )
+            if note(self._run, notice):
+                self._news.append(notice)
+
+    def _of_step(self, metrics: Mapping[str, Any]) -> Iterator[Alert]:
+        reward, step = metrics["reward"], metrics["step"]
+        if "num_rows" in metrics:  # rows of the dataset have no rewards
+            return
+        self._missing = self._missing + 1 if reward is None else 0
+        if self._missing == MISSING_STEPS:
+            yield _missing(step)
+        if reward is not None and metrics.get(EQUAL) == 1.0:
+            self._flat.append(reward)
+        else:
+            self._flat.clear()
+        if len(self._flat) == WINDOW:
+            yield _flat(step, self._flat)
+        if reward is not None and self._trend.collapses(step, reward):
+            yield self._trend.alert(step)
+        yield from self._masked(metrics)
+
+    def _masked(self, metrics: Mapping[str, Any]) -> Iterator[Alert]:
+        masked = {name: metrics.get(f"rewards/{name}/masked", 0) for name in self._functions}
+        worst = max(masked, key=lambda name: masked[name], default=None)
+        if worst is None or masked[worst] <= MASKED_SHARE * self._num_completions:
+            return
+        share = masked[worst] / self._num_completions
+        yield Alert(
+            event="mortal.reward.masked",
+            step=metrics["step"],
+            value=share,
+            text=f"{100 * share:.0f} % of the completions of step {metrics['step']} are left out, "
+            f"as {worst} failed on them",
+            advice="`mortal show {run}` names the problems and the errors; if a service that the "
+            "function needs is down, `mortal stop {run}` until it is back",
+        )
+
+    def _of_evaluation(self, row: Mapping[str, Any]) -> Iterator[Alert]:
+        if "reward" not in row:  # nothing was scored
+            return
+        reward: float = row["reward"]
+        if self._best is None or reward >= self._best[0]:
+            self._best = (reward, row["step"])
+        best, best_step = self._best
+        if best - reward <= REGRESSED_SHARE * abs(best):
+            return
+        yield Alert(
+            event="mortal.evaluation.regressed",
+            step=row["step"],
+            value=reward,
+            text=f"the evaluation after step {row['step']} has reward {reward:.3f}; the best one, "
+            f"after step {best_step}, had {best:.3f}",
+            advice="compare it with the training reward (`mortal show {run}`): if that still "
+            "rises, the policy learns what the held-out problems do not ask for",
+        )
+
+
+class _RewardTrend:
+    """The moving mean of the training reward, beside its best."""
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=WINDOW)
+        self._squares = 0.0
+        """Of the differences between neighbouring steps, to which a trend hardly adds."""
+        self._count = 0
+        self._best, self._best_step = -math.inf, 0
+        self._low_steps = 0
+
+    def collapses(self, step: int, reward: float) -> bool:
+        """Add a step's reward; returns whether the mean has been low for some steps."""
+        if self._recent:
+            self._squares += (reward - self._recent[-1]) ** 2
+            self._count += 1
+        self._recent.append(reward)
+        if len(self._recent) < WINDOW:
+            return False
+        if self._mean >= self._best:
+            self._best, self._best_step = self._mean, step
+        deviation = math.sqrt(self._squares / (2 * self._count))
+        by_chance = STANDARD_ERRORS * deviation / math.sqrt(WINDOW)
+        low = self._best - self._mean > max(COLLAPSED_SHARE * abs(self._best), by_chance)
+        self._low_steps = self._low_steps + 1 if low else 0
+        return self._low_steps >= COLLAPSED_STEPS
+
+    @property
+    def _mean(self) -> float:
+        return math.fsum(self._recent) / WINDOW
+
+    def alert(self, step: int) -> Alert:
+        return Alert(
+            event="mortal.reward.collapsed",
+            step=step,
+            value=self._mean,
+            text=f"the mean training reward of the last {WINDOW} steps is {self._mean:.3f}; it was "
+            f"{self._best:.3f} after step {self._best_step}",
+            advice="read what the policy writes now (`mortal samples {run}`); to go on from "
+            f"before, `mortal fork {{run}} --at-step N` with a checkpoint up to step "
+            f"{self._best_step}",
+        )
+
+
+def _flat(step: int, rewards: Iterable[float]) -> Alert:
+    found = sorted({number(reward) for reward in rewards})
+    between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
+    return Alert(
+        event="mortal.reward.flat",
+        step=step,
+        value=0.0,
+        text=f"nothing to learn from: the rewards of every group of steps {step - WINDOW + 1} to "
+        f"{step} are equal (reward {between}), so all advantages are 0",
+        advice="if every completion fails, take easier problems or a reward that tells bad from "
+        "worse; if every one succeeds, take harder problems; else raise rollout.temperature or "
+        "training.num_generations",
+    )
+
+
+def _missing(step: int) -> Alert:
+    return Alert(
+        event="mortal.reward.missing",
+        step=step,
+        value=0.0,
+        text=f"nothing to learn from: no completion of steps {step - MISSING_STEPS + 1} to {step} "
+        "has a reward. Every reward function returned None for it, or failed and was masked",
+        advice="read the completions (`mortal samples {run}`) and call the functions with them "
+        "(`mortal test-reward`)",
+    )
+
+
+def note_warnings(run: Run, warnings: Iterable[str], *, step: int) -> list[Notice]:
+    """Note each warning of the actor or its libraries once in a run; returns those that are new."""
+    notices = [
+        new_notice(run, "mortal.training.warned", "warning", text, step=step, which=gist(text))
+        for text in warnings
+    ]
+    return [notice for notice in notices if note(run, notice)]
+
+
+def as_argument(run: Run) -> str:
+    """Return the run as commands anywhere on this machine accept it: its folder."""
+    return shlex.quote(str(run.store.root.absolute()))

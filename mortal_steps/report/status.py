@@ -1,0 +1,109 @@
+"""The status of a run, read from little: for lists that are looked at again and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mortal_steps.runs.lease import read_lease
+from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.run import Run
+
+logger = logging.getLogger(__name__)
+
+REWARD_WINDOW = 20
+"""Steps over which training rewards are averaged."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStatus:
+    """What is known of a run without reading its logs as a whole."""
+
+    run_id: str
+    status: str
+    """created, running, completed, failed, stopped; interrupted: running, but by no process."""
+    step: int
+    """Train steps done."""
+    max_steps: int
+    """Train steps of the whole run."""
+    reward: float | None
+    """Mean training reward of the last 20 steps."""
+    held_out: float | None
+    """Reward of the last evaluation."""
+    pace_s: float | None
+    """Seconds per step, where a process trains it."""
+    eta_s: float | None
+    """Seconds to the last step at that pace."""
+    waits_for: str
+    """The command that it needs to go on; empty where it needs none."""
+    created_at: float
+    """Seconds since the epoch; a fork's own."""
+    updated_at: float
+    """When it last noted how far it is."""
+    pid: int | None
+    """The process on this machine that drives it."""
+    checkpoints: list[int]
+    best_step: int | None
+    error: str | None
+    """Why it ended early."""
+
+
+def status_of(run: Run, volume: str | None = None) -> RunStatus:
+    """Read the end of the run's log, its manifest, and what its driver says of itself.
+
+    `volume`: the Modal Volume that `run` is a copy from; the pace is known where the driver is.
+    """
+    manifest, status = run.manifest, run.status()
+    rows = run.metrics()[-REWARD_WINDOW:]
+    pace_s = manifest.pace_s if status == "running" else None
+    begun = run.store.path(MANIFEST_FILE).exists()
+    return RunStatus(
+        run_id=run.info.run_id,
+        status=status,
+        step=manifest.step,
+        max_steps=run.info.num_steps,
+        reward=mean_reward([row["reward"] for row in rows]),
+        held_out=manifest.evaluation.metrics.get("reward") if manifest.evaluation else None,
+        pace_s=pace_s,
+        eta_s=None if pace_s is None else pace_s * (run.info.num_steps - manifest.step),
+        waits_for=waits_for(run, status, volume),
+        created_at=run.info.created_at,
+        updated_at=manifest.updated_at if begun else run.info.created_at,
+        pid=_driver(run) if status == "running" else None,
+        checkpoints=[checkpoint.step for checkpoint in manifest.checkpoints],
+        best_step=manifest.best_step,
+        error=manifest.error,
+    )
+
+
+def mean_reward(values: list[float | None]) -> float | None:
+    """Return the mean over the steps that have a reward."""
+    scored = [value for value in values if value is not None]
+    return sum(scored) / len(scored) if scored else None
+
+
+def _driver(run: Run) -> int | None:
+    lease = read_lease(run.store)
+    return lease.pid if lease and lease.is_here() and lease.holds() else None
+
+
+def statuses(runs: Iterable[Run]) -> list[RunStatus]:
+    """Return the status of each run that can be read; one that cannot is only warned of."""
+    found = []
+    for run in runs:
+        try:
+            found.append(status_of(run))
+        except OSError as error:
+            logger.warning("run %s cannot be read: %s", run.info.run_id, error)
+    return found
+
+
+def waits_for(run: Run, status: str, volume: str | None = None) -> str:
+    """Return the command that a run of this status needs to go on; empty where it needs none.
+
+    `volume`: the Modal Volume that `run` is a copy from.
+    """
+    if status in ("interrupted", "stopped", "failed"):
+        return f"mortal resume {run.info.run_id}" + (f" --volume {volume}" if volume else "")
+    return ""

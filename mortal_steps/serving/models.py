@@ -1,0 +1,269 @@
+"""Find the models that a run directory holds, by step, and make whole ones of them.
+
+                     full training         LoRA
+final/               model                 adapter
+final-merged/        -                     model (with `merge_final`)
+weights/v12/         model                 adapter, or model (`training.lora.publish`)
+checkpoints/step-12/ parameters            adapter
+
+A *model* is a folder that every engine can load. An *adapter* belongs to the model that the run
+began with. *Parameters* have the names of the trainer's modules, which no engine knows. Either is
+exported to `exported/step-12-<digest>/`, which may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mortal_steps.errors import CorruptFileError, ModelError, StoreError
+from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
+from mortal_steps.models.local_folder import OTHERS, check_model
+from mortal_steps.policy.model_files.exporting import Export, export_in_process
+from mortal_steps.policy.on_disk import checkpoints, weights
+from mortal_steps.policy.starting_model.base_model import first_model, model_cache
+from mortal_steps.rollout.engines.model_files import is_adapter
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
+from mortal_steps.runs.run import Run
+
+logger = logging.getLogger(__name__)
+
+EXPORTED = "exported"
+KINDS = ("model", "adapter", "parameters")
+"""The kind that takes the least work to load comes first."""
+
+NO_TOKENIZER = ("config.json", "generation_config.json", "manifest.json", "adapter_config.json")
+"""Files of a model folder that do not belong to its tokenizer, although their names look like
+it."""
+
+Kind = Literal["model", "adapter", "parameters"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedModel:
+    """A committed folder of the run directory."""
+
+    step: int
+    """Train steps done."""
+    kind: Kind
+    path: str
+    """Path relative to the run directory."""
+    sha256: str | None
+    """Digest of the folder's manifest, if another record of the run has it."""
+
+
+def trained_model(run: Run) -> SavedModel:
+    """Return the final model; raises `StoreError` for a run that is not complete."""
+    if run.manifest.final is None or not run.is_complete():
+        raise StoreError(
+            f"run {run.info.run_id} in {run.store.root.parent} has no finished model: it is "
+            f"{run.status()}, step {run.manifest.step} of {run.info.num_steps}; finish it with "
+            f"`mortal resume {run.info.run_id}`"
+        )
+    return _final_models(run)[0]
+
+
+def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
+    """Return where each file of the final model is, whole and with its tokenizer, and the digest
+    that is listed there, by name.
+
+    Raises `StoreError` for a run that is not complete, and `ModelError` where an adapter's base is
+    not available.
+    """
+    path = whole_model(run, trained_model(run))
+    listed = run.store.folder_files(path).items()
+    return {name: (run.store.path(path) / name, sha) for name, sha in listed if name != PROBE_FILE}
+
+
+def saved_models(run: Run) -> list[SavedModel]:
+    """Return all models on disk, damaged ones included. Of one step, the model that was saved last
+    comes first."""
+    found = _final_models(run) if run.manifest.status == "completed" else []
+    for version in weights.published_versions(run.store):
+        path = weights.path_of(version)
+        published: Kind = "adapter" if is_adapter(run.store.path(path)) else "model"
+        found.append(_saved(version, published, path, None))
+    known = {checkpoint.step: checkpoint.sha256 for checkpoint in run.manifest.checkpoints}
+    kind: Kind = "adapter" if run.config.training.use_lora else "parameters"
+    for step in checkpoints.saved_steps(run.store):
+        found.append(_saved(step, kind, checkpoints.path_of(step), known.get(step)))
+    return found
+
+
+def _final_models(run: Run) -> list[SavedModel]:
+    final, end = run.manifest.final, run.info.num_steps
+    if final is None:
+        return []
+    kind: Kind = "adapter" if is_adapter(run.store.path(final.path)) else "model"
+    found = [_saved(end, kind, final.path, final.sha256)]
+    if final.merged_path is not None:
+        found.insert(0, _saved(end, "model", final.merged_path, final.merged_sha256))
+    return found
+
+
+def choose(run: Run, step: int | None) -> SavedModel:
+    """Return the model after `step` train steps; None: after the newest step that has a model.
+
+    Weights that were cast for sampling come last. Every file is checked against its digest. Raises
+    `StoreError` if nothing of the step is left, and `CorruptFileError` if everything is damaged.
+    """
+    found = saved_models(run)
+    steps = sorted({saved.step for saved in found})
+    if not steps:
+        raise StoreError(
+            f"run {run.info.run_id} has saved no model yet: it is {run.status()}, step "
+            f"{run.manifest.step} of {run.info.num_steps}"
+        )
+    wanted = steps[-1] if step is None else step
+    if wanted not in steps:
+        raise StoreError(_not_there(run, wanted, steps))
+    best_first = sorted(
+        (saved for saved in found if saved.step == wanted),
+        key=lambda saved: (
+            run.config.sampling_type is not None and saved.path.startswith(weights.FOLDER),
+            KINDS.index(saved.kind),
+        ),
+    )
+    return _first_whole(run, best_first)
+
+
+def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
+    """Return the first candidate that is undamaged. A damaged one is worth only a warning, because
+    all candidates hold the weights of the same step."""
+    damage: list[str] = []
+    for saved in candidates:
+        try:
+            run.store.verify_folder(saved.path, _digest(run, saved))
+        except CorruptFileError as error:
+            logger.warning("%s", error)
+            damage.append(str(error))
+        else:
+            return saved
+    raise CorruptFileError(
+        f"the model after step {candidates[0].step} is damaged: {'; '.join(damage)}. `mortal "
+        f"verify {run.info.run_id}` lists all damage and says what `mortal resume` does about it"
+    )
+
+
+def whole_model(run: Run, saved: SavedModel) -> str:
+    """Return the folder of the whole model, relative to the run directory. Where `saved` is no
+    model, one is exported unless that is there already.
+
+    Raises `ModelError` if it cannot be exported, such as for lack of the adapter's base.
+    """
+    if saved.kind == "model":
+        return saved.path
+    name = f"step-{saved.step}-{_digest(run, saved)[:12]}"
+    path = f"{EXPORTED}/{name}"
+    try:
+        run.store.verify_folder(path, run.store.folder_digest(path))
+    except CorruptFileError:
+        run.store.remove_leftovers(EXPORTED, of=name)
+        with run.store.committing_folder(path) as folder:
+            _export(run, saved, folder)
+            for file in tokenizer_files(run):
+                if not (folder / file.name).exists():
+                    shutil.copyfile(file, folder / file.name)
+    return path
+
+
+def _export(run: Run, saved: SavedModel, folder: Path) -> None:
+    adapter, model = saved.kind == "adapter", run.config.model
+    export = Export(
+        base=str(base_folder(run)) if adapter else None,
+        dtype=model.dtype,
+        trust_remote_code=model.trust_remote_code,
+        quantization=model.quantization if adapter else {},
+    )
+    export_in_process(run.store.path(saved.path), folder, export)
+
+
+def _digest(run: Run, saved: SavedModel) -> str:
+    return saved.sha256 or run.store.folder_digest(saved.path)
+
+
+def _saved(step: int, kind: Kind, path: str, sha256: str | None) -> SavedModel:
+    return SavedModel(step=step, kind=kind, path=path, sha256=sha256)
+
+
+def _not_there(run: Run, step: int, steps: Sequence[int]) -> str:
+    run_id, end = run.info.run_id, run.info.num_steps
+    there = ", ".join(map(str, steps))
+    if not 0 <= step <= end:
+        return f"--step {step}: run {run_id} has {end} steps; it holds models of the steps {there}"
+    return (
+        f"run {run_id} holds no model of step {step}; it holds models of the steps {there}. To "
+        "keep more, change checkpoints.save_steps or checkpoints.keep_last when you train. If the "
+        f"run is on Modal, `mortal fetch {run_id} --all` downloads everything that it has"
+    )
+
+
+# the model that the run began with: its adapters belong to it, and its tokenizer is used again
+
+
+def base_folder(run: Run) -> Path:
+    """Return the folder of the model that the run's adapter belongs to; a model from the hub is
+    downloaded.
+
+    Raises `ModelError` if the model is not available, or is not the one that the run began with.
+    """
+    made = _made_folder(run)
+    if made is not None:
+        return made
+    model = run.config.model
+    with contextlib.chdir(run.working_dir()):
+        check_model(model, run.info.model_files)
+        return Path(model_folder(model.name_or_path, model)).absolute()
+
+
+def tokenizer_files(run: Run) -> list[Path]:
+    """Return the tokenizer files of the final model if there is one, else of the model that the run
+    began with.
+
+    Raises `ModelError` if the model that the run began with is not available.
+    """
+    return [
+        path
+        for path in sorted(tokenizer_of(run).iterdir())
+        if path.suffix in OTHERS
+        and path.name not in NO_TOKENIZER
+        and not path.name.endswith(".index.json")
+    ]
+
+
+def tokenizer_of(run: Run) -> Path:
+    """Return the folder that `tokenizer_files` are in."""
+    final = run.manifest.final
+    if final is not None and run.store.path(final.path).is_dir():
+        return run.store.path(final.path)
+    return _made_folder(run) or _tokenizer_folder(run)
+
+
+def _made_folder(run: Run) -> Path | None:
+    """Return the folder of the model that was built for the run, beside the runs."""
+    model = run.config.model
+    if model.new is None and model.warm_start is None:
+        return None
+    name = Path(first_model(run.store, run.config, run.info.dataset_fingerprint)).name
+    folder = model_cache(run.store.root.parent) / name
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder} is gone: the model that run {run.info.run_id} began with; "
+            f"`mortal resume {run.info.run_id}` makes it again, and of a run on Modal "
+            f"`mortal fetch {run.info.run_id} --all` brings it"
+        )
+    return folder
+
+
+def _tokenizer_folder(run: Run) -> Path:
+    with contextlib.chdir(run.working_dir()):
+        model = run.config.model
+        folder = Path(tokenizer_folder(model)).absolute()
+        if not is_hub_model(model) and not folder.is_dir():
+            raise ModelError(f"the model {folder} is gone, and its tokenizer with it")
+        return folder

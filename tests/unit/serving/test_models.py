@@ -1,0 +1,124 @@
+"""Which steps of a run have a model, and in which folder."""
+
+import logging
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.runs.run import Run
+from mortal_steps.serving.models import choose, whole_model
+from mortal_steps.store import RunStore
+from mortal_steps.types import FinalModel
+from tests.support.damage import flip_a_byte
+from tests.support.run_info import run_info
+
+
+def commit(run, path, *, adapter=False):
+    with run.store.committing_folder(path) as folder:
+        if adapter:
+            (folder / "adapter_config.json").write_text("{}")
+        (folder / "model.safetensors").write_text(path)
+    return run.store.folder_digest(path)
+
+
+def begun(folder, *, lora=False):
+    config = RunConfig(training={"use_lora": lora})
+    return Run(RunStore(folder / "r"), config, run_info(folder))
+
+
+def ended(run, merged=False, adapter=False):
+    final = FinalModel(
+        path="final",
+        sha256=commit(run, "final", adapter=adapter),
+        weights_sha256="0" * 64,
+        merged_path="final-merged" if merged else None,
+        merged_sha256=commit(run, "final-merged") if merged else None,
+    )
+    run.update(status="completed", step=9, final=final)
+
+
+def test_a_run_that_has_ended_serves_its_final_model(tmp_path):
+    run = begun(tmp_path)
+    commit(run, "weights/v9")
+    commit(run, "checkpoints/step-9")
+    ended(run)
+    saved = choose(run, None)
+    assert (saved.step, saved.kind, saved.path) == (9, "model", "final")
+
+
+def test_a_run_that_goes_on_serves_its_newest_step(tmp_path):
+    run = begun(tmp_path)
+    commit(run, "checkpoints/step-4")
+    commit(run, "weights/v4")
+    commit(run, "weights/v5")
+    assert choose(run, None).path == "weights/v5"
+    # Published weights need no export.
+    assert choose(run, 4).path == "weights/v4"
+
+
+def test_a_checkpoint_without_published_weights_is_exported(tmp_path):
+    run = begun(tmp_path)
+    commit(run, "checkpoints/step-4")
+    saved = choose(run, 4)
+    assert (saved.kind, saved.path) == ("parameters", "checkpoints/step-4")
+
+
+def test_another_step_is_refused_with_those_that_there_are(tmp_path):
+    run = begun(tmp_path)
+    commit(run, "checkpoints/step-4")
+    commit(run, "weights/v5")
+    with pytest.raises(
+        StoreError, match=r"no model of step 3; it holds models of the steps 4, 5\."
+    ):
+        choose(run, 3)
+    with pytest.raises(StoreError, match=r"--step 12: run r has 9 steps"):
+        choose(run, 12)
+
+
+def test_a_run_that_has_saved_nothing_says_where_it_stands(tmp_path):
+    with pytest.raises(StoreError, match=r"has saved no model yet: it is created, step 0 of 9"):
+        choose(begun(tmp_path), None)
+
+
+@pytest.mark.parametrize(
+    ("merged", "step", "path"),
+    [(True, None, "final-merged"), (False, None, "weights/v9"), (True, 4, "weights/v4")],
+)
+def test_a_whole_model_is_preferred_to_an_adapter(tmp_path, merged, step, path):
+    run = begun(tmp_path, lora=True)
+    for folder in ("checkpoints/step-4", "weights/v4", "weights/v9"):
+        commit(run, folder)
+    ended(run, merged=merged, adapter=True)
+    assert choose(run, step).path == path
+    assert whole_model(run, choose(run, step)) == path
+
+
+def test_an_adapter_that_was_published_alone_is_served_as_one(tmp_path):
+    run = begun(tmp_path, lora=True)
+    with run.store.committing_folder("weights/v5") as folder:
+        (folder / "adapter_config.json").write_text("{}")
+    saved = choose(run, 5)
+    assert (saved.kind, saved.path) == ("adapter", "weights/v5")
+
+
+def test_damaged_weights_are_not_served(tmp_path, caplog):
+    run = begun(tmp_path)
+    commit(run, "weights/v5")
+    flip_a_byte(run.store.path("weights/v5/model.safetensors"))
+    with pytest.raises(CorruptFileError, match=r"after step 5 is damaged: .*v5/model\.safetensors"):
+        choose(run, None)
+    # The checkpoint holds the same weights.
+    commit(run, "checkpoints/step-5")
+    with caplog.at_level(logging.WARNING):
+        assert choose(run, None).path == "checkpoints/step-5"
+    assert "v5/model.safetensors is damaged" in caplog.text
+
+
+def test_a_final_model_that_was_replaced_is_not_served(tmp_path):
+    run = begun(tmp_path)
+    ended(run)
+    with run.store.committing_folder("final") as folder:
+        (folder / "model.safetensors").write_text("another")
+    with pytest.raises(CorruptFileError, match="is not the one expected"):
+        choose(run, None)

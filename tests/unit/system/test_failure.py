@@ -1,0 +1,48 @@
+"""An error of a worker's becomes one that its caller can raise."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.field_metadata import shapes_state
+from mortal_steps.errors import ConfigError, WorkerError
+from mortal_steps.system.faults import NO_MEMORY, as_mortal_error
+
+
+def test_a_full_gpu_is_told_with_what_helps() -> None:
+    told = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.68 GiB"
+    error = as_mortal_error(torch.OutOfMemoryError(told))
+    assert isinstance(error, WorkerError)
+    assert str(error).startswith(f"OutOfMemoryError: {told}\n{NO_MEMORY}\n")
+
+
+def is_in(identity: Mapping[str, Any], key: str) -> bool:
+    value: Any = identity
+    for part in key.split("."):
+        if value == {}:
+            return True  # options for a library
+        if part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def test_what_helps_without_a_fork_is_named_first() -> None:
+    keys = re.findall(r"[a-z]+(?:\.[a-z_]+)+", NO_MEMORY)
+    free, forked = keys[:3], keys[3:]
+    assert len(forked) == 3
+    identity = RunConfig().identity()
+    assert not any(is_in(identity, key) for key in free)
+    assert all(is_in(identity, key) for key in forked)
+    assert not any(shapes_state(RunConfig, key) for key in forked)
+
+
+def test_other_errors_are_told_as_they_are() -> None:
+    own = ConfigError("a key")
+    assert as_mortal_error(own) is own
+    assert (
+        str(as_mortal_error(ValueError("a value"))) == "ValueError: a value\nValueError: a value\n"
+    )
