@@ -42,7 +42,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    from mortal_steps.policy.model_files.adapter_base import AdapterBase
+    from mortal_steps.policy.algorithms.base import AdapterBase
     from mortal_steps.policy.model_files.writing import save_adapter
     from mortal_steps.store import RunStore
 

@@ -58,7 +58,7 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     """The first version is one more: whatever is slow for the first time is left out."""
     import torch
 
-    from mortal_steps.policy.model_files.adapter_base import AdapterBase
+    from mortal_steps.policy.algorithms.base import AdapterBase
     from mortal_steps.policy.model_files.writing import adapter_tensors, save_adapter
     from mortal_steps.policy.on_disk import weights
     from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests

@@ -121,23 +121,21 @@ class Actor:
                     f"{supplied.__name__}; choose an algorithm and a source that fit together"
                 )
             idle = algorithm.check(self._config)
-            lengths = prompt_lengths.measure(self._config, prompts, sampled)
+            lengths = prompt_lengths.measure(
+                self._config.model, self._config.training.template_options, prompts, sampled
+            )
             idle += self._check_fit()
         return idle, self._warned.take(), lengths
 
     def _check_fit(self) -> tuple[str, ...]:
-        """Check what has to fit the model's layers."""
-        if self._config.training.trl:
-            # Imported where used: imports torch.
-            from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
-
-            check_model_options(self._config)
-        if not self._config.training.use_lora:
+        """Check that the adapter fits the model's layers."""
+        training = self._config.training
+        if not training.use_lora:
             return ()
         # Imported where used: imports peft.
         from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
 
-        return check_targets(self._config)
+        return check_targets(training, self._config.model, engine=self._config.rollout.engine)
 
     def _check_model(self, path: str) -> None:
         # Imported where used: imports torch.

@@ -9,8 +9,7 @@ Also: the batch those shards make, and the chain of state ids
     id(t+1) = sha256(id(t), digest of batch t, fingerprint, digest of the weights after step t)
 
 Beside it runs the history id, the same chain without the weights: where two states differ, it says
-whether they had other batches or, on other hardware as a rule, gave other weights. Records of
-versions that noted no weights have the latter as their state id.
+whether they had other batches or, on other hardware as a rule, gave other weights.
 
 A fork with a configuration of its own begins at sha256(the parent's id, fingerprint).
 """

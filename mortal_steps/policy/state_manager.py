@@ -130,8 +130,6 @@ class StateManager:
         if recorded is None:
             return result
         journal.check_replay(recorded, result)
-        if recorded.weights_digest is None:
-            state.state_id = recorded.state_id  # its chain knows nothing of weights
         return recorded
 
     def _committed(self, state: ActorState, entry: JournalEntry, result: StepResult) -> StepResult:
@@ -161,7 +159,7 @@ class StateManager:
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
             autocast=None if recorded is None else recorded.autocast,
-            base=base_of(self._store, self._config, self._model_path),
+            base=base_of(self._store, self._config.model, self._model_path),
         )
         if folder is None or recorded is None:
             stepper.begin()

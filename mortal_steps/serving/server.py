@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
 from mortal_steps.models.local_folder import read_context
+from mortal_steps.models.shape import cache_bytes_per_token, is_recurrent
 from mortal_steps.orchestration.resolve_defaults import rollout_interpreter
 from mortal_steps.runs.run import Run
 from mortal_steps.serving.models import choose, tokenizer_of, whole_model

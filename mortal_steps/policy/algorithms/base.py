@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -12,8 +13,17 @@ from mortal_steps.config import AlgorithmConfig, RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.types import Rows, ScoredRollouts, TrainingPlace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdapterBase:
+    """The model that a LoRA adapter belongs to, as the adapter's files name it."""
+
+    name: str
+    """Its name on the hub, or the absolute path of a local folder."""
+    revision: str | None = None
+    """Commit, branch or tag of a hub model."""
 
 
 class Snapshot(Protocol):

@@ -8,9 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.policy.algorithms.base import Stepper
+from mortal_steps.policy.algorithms.base import AdapterBase, Stepper
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
-from mortal_steps.policy.model_files.adapter_base import AdapterBase
 
 
 class TrlAlgorithm(TrlHooks):

@@ -23,7 +23,7 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import CONFIG_NAME as CONFIG_FILE
 from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
 
-from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.model_files.merging import merged_state_dict
 
 MODEL_CARD = "README.md"

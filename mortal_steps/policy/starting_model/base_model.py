@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps import __version__
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
 from mortal_steps.models.hub import is_hub_model, model_folder
-from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, locked
@@ -43,18 +43,18 @@ class StartingModel:
     """Digest of the folder's manifest."""
     weights_sha256: str
     """sha256 of its safetensors, as in `FinalModel`."""
-    path: str | None = None
-    """Where the model was when the run began; None in old records."""
+    path: str
+    """Where the model was when the run began."""
 
 
-def named_base(config: RunConfig, model_path: str) -> AdapterBase:
+def named_base(model: ModelConfig, model_path: str) -> AdapterBase:
     """The base at `model_path`; a model from the hub goes by its name there."""
-    if is_hub_model(config.model):
-        return AdapterBase(name=config.model.name_or_path, revision=config.model.revision)
+    if is_hub_model(model):
+        return AdapterBase(name=model.name_or_path, revision=model.revision)
     return AdapterBase(name=os.path.abspath(model_path))
 
 
-def base_of(store: RunStore, config: RunConfig, model_path: str) -> AdapterBase:
+def base_of(store: RunStore, model: ModelConfig, model_path: str) -> AdapterBase:
     """The base model of a run's adapter.
 
     A base that was made for the run is named by its path when the run began, so the adapter is the
@@ -64,9 +64,9 @@ def base_of(store: RunStore, config: RunConfig, model_path: str) -> AdapterBase:
         found = store.find_record(RECORD_FILE, StartingModel)
     except CorruptFileError:
         found = None  # said, and written again, by `keep_base_model`
-    if found is not None and found[1].path is not None:
+    if found is not None:
         return AdapterBase(name=found[1].path)
-    return named_base(config, model_path)
+    return named_base(model, model_path)
 
 
 def model_cache(runs_dir: Path) -> Path:
@@ -143,7 +143,7 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
             f"{begun.weights_sha256[:12]} of {begun.key[:12]}; continue with the versions of "
             "MORTAL and its libraries that it began with, or train again under another --run-id"
         )
-    if begun is not None and begun.path is not None:
+    if begun is not None:
         made = replace(made, path=begun.path)
     if begun != made:
         store.write_record(RECORD_FILE, made, StartingModel)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length
@@ -18,13 +18,14 @@ from mortal_steps.types import Prompt
 THREADS = "TOKENIZERS_PARALLELISM"
 
 
-def measure(config: RunConfig, prompts: Iterable[Prompt], sampled: int) -> PromptLengths:
-    """Measure all prompts, rendered as the rollout workers render them; those fit that leave room
-    for `sampled` tokens.
+def measure(
+    model: ModelConfig, options: Mapping[str, Any], prompts: Iterable[Prompt], sampled: int
+) -> PromptLengths:
+    """Measure all prompts, rendered with the template's `options` as the rollout workers render
+    them; those fit that leave room for `sampled` tokens.
 
     Raises `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
     """
-    model = config.model
     if model.new is not None:
         from mortal_steps.policy.starting_model.new_model import build_tokenizer
 
@@ -32,7 +33,6 @@ def measure(config: RunConfig, prompts: Iterable[Prompt], sampled: int) -> Promp
         tokenizer = build_tokenizer(model.new)
     else:
         context, tokenizer = _read(tokenizer_folder(model), model)
-    options = config.training.template_options
     fits = context - sampled
     with _many_threads():
         return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)

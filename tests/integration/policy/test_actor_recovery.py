@@ -180,19 +180,5 @@ def test_a_replay_with_other_weights_is_named_and_the_chain_parts_there(run, act
     assert "other weights" not in caplog.text
 
 
-def test_a_run_whose_records_name_no_weights_goes_on(run, actor):
-    run.train(actor, range(3))
-    for step in range(3):
-        result = journal.find_result(run.store, step)
-        old = dataclasses.replace(
-            result, state_id=result.history_id, history_id=None, weights_digest=None
-        )
-        journal.write_result(run.store, old)
-    second = run.actor()
-    assert second.prepare(step=3).state_id == journal.find_result(run.store, 2).state_id
-    results = run.train(second, [3, 4])
-    assert all(result.state_id != result.history_id for result in results)
-
-
 def raise_store_error(*args, **kwargs):
     raise StoreError("disk full")

@@ -174,13 +174,13 @@ def test_whether_the_adapter_travels_alone_does_not_change_what_is_trained(model
 def test_an_adapter_names_the_place_where_the_run_began_with_its_base(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     local = make_config(model={"name_or_path": "./tiny"})
-    assert base_of(run.store, local, "./tiny").name == str(tmp_path / "tiny")
+    assert base_of(run.store, local.model, "./tiny").name == str(tmp_path / "tiny")
     made = tmp_path / "runs" / ".models" / "made"
     for place in (made, tmp_path / "moved" / "made"):
         build_model(place, NewModelConfig(hidden_size=32, num_layers=1), seed=0)
         (place / "manifest.json").write_text("{}")
         keep_base_model(run.store, place)
-        assert base_of(run.store, run.config, str(place)).name == str(made)
+        assert base_of(run.store, run.config.model, str(place)).name == str(made)
 
 
 def test_an_actor_that_another_one_overtook_saves_the_same_model(run, actor):

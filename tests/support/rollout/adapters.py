@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.model_files.writing import adapter_tensors, save_adapter
 from mortal_steps.rollout.engines.model_files import ADAPTER_WEIGHTS
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests

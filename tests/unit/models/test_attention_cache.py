@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoConfig
 
-from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
+from mortal_steps.models.shape import cache_bytes_per_token, is_recurrent
 
 SHAPES = {
     "llama": {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2},

@@ -8,6 +8,11 @@ from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
 from tests.support.policy.rollouts import make_config
 from tests.support.smallest import SMALLEST
 
+
+def check(config):
+    return check_targets(config.training, config.model, engine=config.rollout.engine)
+
+
 LAYERS = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
 
 
@@ -21,7 +26,7 @@ def targeting(targets, model=None):
     ["all-linear", ["q_proj", "embed_tokens"], ["layers.0.self_attn.q_proj"], r".*\.[qv]_proj"],
 )
 def test_what_the_model_has_is_taken(targets):
-    assert check_targets(targeting(targets)) == ()
+    assert check(targeting(targets)) == ()
 
 
 @pytest.mark.parametrize(
@@ -37,14 +42,14 @@ def test_what_the_model_has_is_taken(targets):
 )
 def test_what_cannot_be_adapted_is_named_with_what_can(targets, said):
     with pytest.raises(ConfigError) as caught:
-        check_targets(targeting(targets))
+        check(targeting(targets))
     told = str(caught.value)
     assert told.startswith(f"training.lora.target_modules = {targets!r}")
     assert said in told and LAYERS in told
 
 
 def test_a_name_that_only_others_make_up_for_is_told_of():
-    [told] = check_targets(targeting(["q_proj", "query"]))
+    [told] = check(targeting(["q_proj", "query"]))
     assert "no layer 'query'" in told and LAYERS in told
 
 
@@ -65,26 +70,26 @@ def test_a_name_that_only_others_make_up_for_is_told_of():
 )
 def test_what_peft_or_a_run_cannot_have_is_named(options, said):
     with pytest.raises(ConfigError) as caught:
-        check_targets(make_config(model={"new": {}}, use_lora=True, lora={"peft": options}))
+        check(make_config(model={"new": {}}, use_lora=True, lora={"peft": options}))
     assert "training.lora.peft" in str(caught.value) and said in str(caught.value)
 
 
 def test_peft_is_asked_for_the_usual_layers():
-    assert check_targets(targeting("peft-default")) == ()
+    assert check(targeting("peft-default")) == ()
 
 
 def test_the_options_of_a_configuration_stay_as_they_are():
     """PEFT adds to lists that it is given."""
     lora = {"peft": {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}}
     config = make_config(model={"new": {}}, use_lora=True, lora=lora)
-    assert check_targets(config) == ()
+    assert check(config) == ()
     assert config.training.lora.peft["modules_to_save"] == ["embed_tokens"]
 
 
 def test_the_model_may_be_a_folder(model_path):
-    assert check_targets(targeting(["q_proj"], {"name_or_path": str(model_path)})) == ()
+    assert check(targeting(["q_proj"], {"name_or_path": str(model_path)})) == ()
     with pytest.raises(ConfigError, match="not found"):
-        check_targets(targeting(["c_attn"], {"name_or_path": str(model_path)}))
+        check(targeting(["c_attn"], {"name_or_path": str(model_path)}))
 
 
 def test_names_that_stand_for_experts_are_taken(tmp_path):
@@ -93,10 +98,10 @@ def test_names_that_stand_for_experts_are_taken(tmp_path):
     Qwen3MoeConfig(**small, architectures=["Qwen3MoeForCausalLM"]).save_pretrained(tmp_path)
     config = targeting(["q_proj", "gate_proj", "up_proj"], {"name_or_path": str(tmp_path)})
     with pytest.raises(ConfigError, match=r"training\.lora\.dropout = 0\.05 .*dropout"):
-        check_targets(config)
+        check(config)
     lora = config.training.lora.model_copy(update={"dropout": 0.0})
     training = config.training.model_copy(update={"lora": lora})
-    assert check_targets(config.model_copy(update={"training": training})) == ()
+    assert check(config.model_copy(update={"training": training})) == ()
 
 
 @pytest.mark.parametrize(
@@ -116,15 +121,15 @@ def test_an_adapter_of_a_mixture_that_vllm_does_not_compute_is_refused(
     options = {"model": {"name_or_path": str(tmp_path)}, "rollout": {"engine": engine}}
     adapter = make_config(**options, use_lora=True, lora=lora)
     if said is None:
-        assert check_targets(adapter) == ()
+        assert check(adapter) == ()
     else:
         with pytest.raises(ConfigError) as caught:
-            check_targets(adapter)
+            check(adapter)
         assert str(caught.value).startswith(said)
         assert 'set training.lora.publish = "merged"' in str(caught.value)
     merged = make_config(**options, use_lora=True, lora=lora | {"publish": "merged"})
-    assert check_targets(merged) == ()
+    assert check(merged) == ()
 
 
 def test_whole_models_are_not_looked_at():
-    assert check_targets(make_config(model={"name_or_path": "not/there"})) == ()
+    assert check(make_config(model={"name_or_path": "not/there"})) == ()

@@ -22,10 +22,10 @@ CAST = {"cast_lm_head_to_fp32": True}
 def test_what_the_model_does_not_take_is_named(training, said):
     config = make_config(model={"new": {}}, **training)
     if said is None:
-        check_model_options(config)
+        check_model_options(config.training, config.model, here=True)
         return
     with pytest.raises(ConfigError, match=said):
-        check_model_options(config)
+        check_model_options(config.training, config.model, here=True)
 
 
 def test_embeddings_that_trl_does_not_find_are_named(tmp_path):
@@ -34,14 +34,15 @@ def test_embeddings_that_trl_does_not_find_are_named(tmp_path):
     shape.save_pretrained(tmp_path)
     config = make_config(model={"name_or_path": str(tmp_path)}, trl=CAST)
     with pytest.raises(ConfigError, match=r"cast_lm_head_to_fp32 = true: .*model\.embed_tokens"):
-        check_model_options(config)
+        check_model_options(config.training, config.model, here=True)
 
 
 @pytest.mark.parametrize("loading", [{"attn_implementation": "fast"}, {"layers": 3}])
 def test_arguments_that_the_model_is_not_loaded_with_are_named(model_path, loading):
     def check(options):
         model = {"name_or_path": str(model_path)}
-        check_model_options(make_config(model=model, trl={"model_init_kwargs": options}))
+        config = make_config(model=model, trl={"model_init_kwargs": options})
+        check_model_options(config.training, config.model, here=True)
 
     check({"attn_implementation": "eager"})
     with pytest.raises(ConfigError, match=r"trl\.model_init_kwargs = .*does not load"):

@@ -187,7 +187,7 @@ def test_a_quantization_is_held_against_transformers_own(monkeypatch, quantizati
     config = make_config(use_lora=True, model={"quantization": quantization})
     monkeypatch.setattr(lora, "is_bitsandbytes_available", lambda: True)
     if said is None:
-        assert lora.quantization_config(config).load_in_4bit
+        assert lora.quantization_config(config.model).load_in_4bit
     else:
         with pytest.raises(ConfigError, match=said):
             check(config)

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import BitsAndBytesConfig
 from transformers.utils.import_utils import BITSANDBYTES_MIN_VERSION, is_bitsandbytes_available
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.config.training import USUAL_LAYERS
 from mortal_steps.errors import ConfigError
@@ -57,12 +57,12 @@ REFUSED_STARTS = {
 """The same of values of `init_lora_weights`, by what they begin with."""
 
 
-def lora_config(config: RunConfig) -> LoraConfig | None:
+def lora_config(training: TrainingConfig) -> LoraConfig | None:
     """None where whole models are trained. Raises `ConfigError` for what PEFT does not take, or a
     run cannot have."""
-    if not config.training.use_lora:
+    if not training.use_lora:
         return None
-    lora = config.training.lora
+    lora = training.lora
     _check_names(lora.peft)
     given = lora.target_modules
     targets = given if isinstance(given, str) else list(given)
@@ -103,10 +103,10 @@ def _check_names(chosen: Mapping[str, Any]) -> None:
             raise ConfigError(f"{key} = {value!r}: {reason}") from None
 
 
-def quantization_config(config: RunConfig) -> BitsAndBytesConfig | None:
+def quantization_config(model: ModelConfig) -> BitsAndBytesConfig | None:
     """None where the model is trained in the type of its weights. Raises `ConfigError` for what
     transformers does not take."""
-    chosen = config.model.quantization
+    chosen = model.quantization
     if not chosen:
         return None
     if not is_bitsandbytes_available():

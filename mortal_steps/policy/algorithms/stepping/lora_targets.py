@@ -14,7 +14,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import ModulesToSaveWrapper, TrainableTokensWrapper
 from transformers import PreTrainedModel
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
@@ -23,17 +23,19 @@ from mortal_steps.policy.algorithms.stepping.model_options import without_weight
 KEY = "training.lora.target_modules"
 
 
-def check_targets(config: RunConfig) -> tuple[str, ...]:
+def check_targets(
+    training: TrainingConfig, started: ModelConfig, *, engine: str | None
+) -> tuple[str, ...]:
     """Return a warning for each name in `training.lora.target_modules` that no layer of the model
     has: PEFT skips it silently if at least one other name fits.
 
     Raises `ConfigError` for what PEFT refuses, TRL cannot train, or the rollout workers' engine
     cannot compute with, and `ModelError` if the model's configuration cannot be read.
     """
-    adapter = lora_config(config)
+    adapter = lora_config(training)
     if adapter is None:
         return ()
-    lora, model = config.training.lora, without_weights(config.model)
+    lora, model = training.lora, without_weights(started)
     layers = _linear_layers(model)
     saved = list(adapter.modules_to_save or ())  # PEFT may add to it
     try:
@@ -54,7 +56,7 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
             f"of {layers}"
         )
     _check_saved(saved, model, ensured=adapter.ensure_weight_tying)
-    _check_experts(config, model)
+    _check_experts(training, model, engine or ALWAYS_THERE)
     names = lora.target_modules if isinstance(lora.target_modules, tuple) else ()
     left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
     paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
@@ -84,15 +86,14 @@ def _check_saved(names: list[str], model: PreTrainedModel, *, ensured: bool) -> 
         )
 
 
-def _check_experts(config: RunConfig, adapted: PreTrainedModel) -> None:
+def _check_experts(training: TrainingConfig, adapted: PreTrainedModel, engine: str) -> None:
     """Raise `ConfigError` if the engine takes no adapter of experts, and gets one."""
-    name = config.rollout.engine or ALWAYS_THERE
-    adapters = ENGINES.entry(name).adapters
-    if adapters is None or adapters.experts or not config.training.publishes_adapter:
+    adapters = ENGINES.entry(engine).adapters
+    if adapters is None or adapters.experts or not training.publishes_adapter:
         return
     if any(isinstance(each, ParamWrapper) for each in adapted.modules()):
         raise ConfigError(
-            f"{KEY} = {_plain(config.training.lora.target_modules)!r} adapts experts: {name} takes "
+            f"{KEY} = {_plain(training.lora.target_modules)!r} adapts experts: {engine} takes "
             'no adapters of them as PEFT writes them; set training.lora.publish = "merged", with '
             f"which rollout workers receive whole models, or rollout.engine = {ALWAYS_THERE!r}"
         )

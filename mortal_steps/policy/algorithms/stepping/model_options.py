@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.config.trl_options import loading_options
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
@@ -19,16 +20,18 @@ KERNELS = "use_kernels"
 """Of `model_init_kwargs`: it may download kernels, which only the actor is to do."""
 
 
-def check_model_options(config: RunConfig) -> None:
+def check_model_options(training: TrainingConfig, started: ModelConfig, *, here: bool) -> None:
     """Raise `ConfigError` for an option that TRL cannot apply to the model, and `ModelError` if the
-    model's configuration cannot be read."""
-    chosen = config.training.trl
-    _check_loading(config)
+    model's configuration cannot be read. Arguments for loading are tried on a model that is
+    `here`."""
+    chosen = training.trl
+    if here:
+        _check_loading(chosen, started)
     if not chosen.get(CAST) and not chosen.get(ROUTER):
         return
-    model = without_weights(config.model)
+    model = without_weights(started)
     kind = type(model).__name__
-    if chosen.get(CAST) and (reason := _why_no_cast(model, config.training.use_lora)):
+    if chosen.get(CAST) and (reason := _why_no_cast(model, training.use_lora)):
         raise ConfigError(f"training.trl.{CAST} = true: {reason} ({kind}); leave it out")
     coefficient = chosen.get(ROUTER)
     if coefficient and not hasattr(model.config.get_text_config(), "output_router_logits"):
@@ -38,13 +41,12 @@ def check_model_options(config: RunConfig) -> None:
         )
 
 
-def _check_loading(config: RunConfig) -> None:
+def _check_loading(trl: Mapping[str, Any], model: ModelConfig) -> None:
     """Raise `ConfigError` for arguments with which transformers does not load the model; those of a
-    model that lies elsewhere, or is trained elsewhere, are not tried."""
-    chosen = loading_options(config.training.trl)
+    model that lies elsewhere are not tried."""
+    chosen = loading_options(trl)
     options = {name: value for name, value in chosen.items() if name != KERNELS}
-    model = config.model
-    if not options or config.compute.backend != "local" or model.new or is_hub_model(model):
+    if not options or model.new or is_hub_model(model):
         return
     remote = model.trust_remote_code
     shape = AutoConfig.from_pretrained(model.name_or_path, trust_remote_code=remote)

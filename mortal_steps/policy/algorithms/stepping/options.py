@@ -46,16 +46,16 @@ def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
     built = build_options(
         config, algorithm, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere
     )
-    lora_config(config)
+    lora_config(config.training)
     if away and config.model.quantization:
         raise ConfigError(
             "model.quantization: the image of containers on Modal has no bitsandbytes; train on a "
             "machine of your own (compute.backend = 'local'), or leave it out"
         )
     if not away:
-        quantization_config(config)
+        quantization_config(config.model)
         _check_packages(built)
-    check_model_options(config)
+    check_model_options(config.training, config.model, here=not away)
     chosen = config.training.trl
     unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
     return _idle_options(chosen) + unrepeatable + _idle_lora(config)

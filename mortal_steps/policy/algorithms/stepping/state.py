@@ -24,9 +24,9 @@ import torch
 from peft import PeftModel
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
+from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
-from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.restore import load_model
 from mortal_steps.policy.model_files.writing import (
     published_tensors,

@@ -27,6 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, DivergedError, ModelError
+from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
@@ -45,7 +46,6 @@ from mortal_steps.policy.algorithms.stepping.trainers import (
 )
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import training_place
-from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
     adapter_tensors,
@@ -86,7 +86,7 @@ class TrlStepper:
             prefer_reproducible_kernels()
         self._config = config
         self._model_path = model_path
-        self._base = base or named_base(config, model_path)
+        self._base = base or named_base(config.model, model_path)
         self._observer = Observer()
         self._published_in = getattr(torch, config.sampling_type or "", None)
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
@@ -111,8 +111,8 @@ class TrlStepper:
                 # no epochs to run out of, so that even a finished run can be resumed.
                 train_dataset=Dataset.from_list(NO_ROWS).to_iterable_dataset(),
                 processing_class=self.tokenizer,
-                peft_config=lora_config(config),
-                quantization_config=quantization_config(config),
+                peft_config=lora_config(config.training),
+                quantization_config=quantization_config(config.model),
                 callbacks=[self._observer],
             )
         except OSError as error:
@@ -235,7 +235,7 @@ class TrlStepper:
 
     def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
-        base = named_base(self._config, self._model_path)  # where it is now: others load it
+        base = named_base(self._config.model, self._model_path)  # where it is now: others load it
         save_trained(self._trainer.model, folder, base, method=self._trainer._name)
         save_tokenizer(self.tokenizer, folder)
 

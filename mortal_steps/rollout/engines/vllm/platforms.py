@@ -16,7 +16,7 @@ from typing import Any
 
 from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import EngineError
-from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
+from mortal_steps.models.shape import cache_bytes_per_token, is_recurrent
 
 MIN_KV_CACHE_BYTES = 64 << 20
 KV_CACHE_SEQUENCES = 4
