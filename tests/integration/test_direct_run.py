@@ -32,6 +32,8 @@ class Killing(Session):
     async def generate(self, batch, shard, weights):
         if batch.step == SAVE_KILLED_AT and self.saving is None:
             self.saving = asyncio.create_task(self._kill_in_mid_save(self.store))
+        if batch.step == SAVE_KILLED_AT:  # its train step finds the actor dead, not dying
+            await asyncio.wait([self.saving])
         return await super().generate(batch, shard, weights)
 
     async def _kill_in_mid_save(self, store):
