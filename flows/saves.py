@@ -67,7 +67,6 @@ class Saves:
             await self._advance()
 
     async def _begin(self, done: int, say: Callable[[str], None]) -> None:
-        self._recorder.mend()  # the score may be read from them
         score = self._run.score(done)
         best = score if self._run.is_best(score) else None
         self._pending = Pending(step=done, score=score, best=best)

@@ -28,8 +28,7 @@ from mortal_steps.orchestration.resolve_defaults import (
     with_own_seed,
 )
 from mortal_steps.orchestration.tracking import check_trackers
-from mortal_steps.registry.registry import PRODUCTION
-from mortal_steps.registry.versions import FOLDER
+from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
 from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
@@ -222,7 +221,7 @@ def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
     """The configuration of a run that continues, with the version that the link pointed to when the
     run was `begun`, if that version still exists."""
     link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
-    versions = Path(os.path.normpath(link.parent / FOLDER))
+    versions = Path(os.path.normpath(link.parent / VERSIONS))
     if link.name != PRODUCTION or before.parent != versions:
         return config
     return _with_model(config, before)
