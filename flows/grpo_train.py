@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -56,7 +57,7 @@ from mortal_tasks.reporter import reporting
 from mortal_tasks.results import drop_results, use_result_folder
 from mortal_tasks.segments import in_segments
 from mortal_tasks.server_watch import watch_server
-from mortal_tasks.stages import PrefectStages
+from mortal_tasks.stages import PrefectSession
 
 NAME = "grpo-train"
 """Every flow that drives a run has this name: their deployments stand side by side in the UI, and
@@ -155,13 +156,16 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
         ):
             with stop_on_signals(stop, get_run_logger().warning, deployed=is_deployed()):
                 async with open_session(
-                    run, flow_run_url(), stop.request, on_notice=reporter.tell
+                    run,
+                    flow_run_url(),
+                    stop.request,
+                    on_notice=reporter.tell,
+                    session_type=partial(PrefectSession, segments),
                 ) as session:
                     await segments.begin()
                     reporter.tell()  # also what a killed process did not get to
                     await Training(
                         session,
-                        PrefectStages(segments),
                         batch_source(run.config.rollout.source),
                         reporter,
                         stop,
