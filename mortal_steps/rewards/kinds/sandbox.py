@@ -11,8 +11,6 @@ from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.code_execution.cases import total_limits
 from mortal_steps.sandbox.base import Limits
 
-ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvironment"
-
 
 class SandboxTerm(RewardTerm, extra="forbid"):
     """1 for a program that passes all test cases of its problem, else 0."""
@@ -32,8 +30,8 @@ class SandboxTerm(RewardTerm, extra="forbid"):
     memory_mb: int = Field(1024, gt=0)
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
-        """Enough for completions that all take as long as they may, on one lane: their own limits
-        hold, and no slowness of theirs is a failure of the call.
+        """Return enough for completions that all take as long as they may, on one lane: their own
+        limits hold, and no slowness of theirs is a failure of the call.
 
         Three times that: one that ends itself by a signal runs once more, in each test case.
         """
@@ -43,8 +41,7 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         return max(timeout_s, 3 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:
-        """The environment. Raises `RewardError` where it cannot be made."""
-        from mortal_steps.rewards.users_code.loading import load_environment
+        """Return the environment."""
+        from mortal_steps.rewards.code_execution.environment import CodeExecutionEnvironment
 
-        options = self.model_dump(exclude={"type", "weight", "name"})
-        return load_environment(ENVIRONMENT, options)
+        return CodeExecutionEnvironment(**self.model_dump(exclude={"type", "weight", "name"}))
