@@ -25,5 +25,5 @@ def own_server(folder: Path) -> Iterator[Server]:
         os.environ.setdefault(name, value)
     os.environ.pop("PREFECT_API_URL", None)
     os.environ["MORTAL_STATE_DIR"] = str(folder / "state")
-    with prefect_server(port=0, keep=False, say=print) as server:
+    with prefect_server(print) as server:
         yield server

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import modal
 
+from mortal_steps.compute.modal.compiled import PINS
 from mortal_steps.compute.modal.release import VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
 from mortal_steps.config.engines import VLLM_PYTHON
@@ -36,6 +38,13 @@ ENVIRONMENT = {
 }
 
 
+def _vllm_pins() -> dict[str, str]:
+    """What tells containers with vLLM which versions they have; these know it already."""
+    if not modal.is_local():
+        return {}
+    return {PINS: hashlib.sha256((REQUIREMENTS / VLLM[0]).read_bytes()).hexdigest()[:16]}
+
+
 def _installed(*requirements: str) -> modal.Image:
     files = [str(REQUIREMENTS / name) for name in requirements]
     base = modal.Image.from_registry(CUDA, add_python=PYTHON).entrypoint([])
@@ -57,7 +66,11 @@ orchestrator_image = _project.add_local_python_source(
 )
 """The flow itself."""
 
-vllm_image = _installed(*VLLM).add_local_python_source("mortal_steps", "mortal_deployments")
+vllm_image = (
+    _installed(*VLLM)
+    .env(_vllm_pins())
+    .add_local_python_source("mortal_steps", "mortal_deployments")
+)
 """vLLM rollout workers."""
 
 node_image = (
@@ -67,7 +80,7 @@ node_image = (
         f"{VLLM_ENVIRONMENT}/bin/pip install "
         + " ".join(f"--requirement=/requirements/{name}" for name in VLLM),
     )
-    .env({VLLM_PYTHON: f"{VLLM_ENVIRONMENT}/bin/python"})
+    .env({VLLM_PYTHON: f"{VLLM_ENVIRONMENT}/bin/python", **_vllm_pins()})
     .add_local_python_source("mortal_steps", "mortal_deployments")
 )
 """Single-node mode: the trainer's environment and, beside it, vLLM's."""

@@ -176,6 +176,7 @@ class Worker:
             run_id=self.run_id,
             volume=runs,
             volume_name=VOLUME,
+            hub=hub,
             node=self.node,
         )
 

@@ -37,7 +37,7 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
-from mortal_steps.system.heavy_imports import heavy_imports
+from mortal_steps.system.imports import imports_without_gc
 
 QUIET_PREFECT = {
     # Task runs have the UI and the progress line; two log records each would drown both.
@@ -52,7 +52,7 @@ OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
 """Modules that Prefect and the command import when the flow begins."""
 
 
-def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
+def drive(config: RunConfig) -> None:
     """Run `config` to its end and print the result. Raises the `MortalError` that ended the run
     early.
 
@@ -67,7 +67,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     driven: Run | None = None
     began = time.monotonic()
     try:
-        with PrefectStart(port=port, keep=keep_server) as prefect:
+        with PrefectStart() as prefect:
             run = open_run(config, checking, prefect)
             if run.is_complete():
                 restore_logs_of_complete(run)
@@ -174,9 +174,7 @@ class PrefectStart(Beside):
     Raises `ServerError` at once if the user's own server does not answer.
     """
 
-    def __init__(self, *, port: int, keep: bool) -> None:
-        self._port = port
-        self._keep = keep
+    def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._configured = check_configured_server()
         self._begun: BegunServer | None = None
@@ -195,9 +193,7 @@ class PrefectStart(Beside):
     def begin(self) -> None:
         """Start MORTAL's own server, if it is used and is not running."""
         if self._configured is None and self._begun is None:
-            self._begun = self._stack.enter_context(
-                begun_server(self._port, any_port=False, keep=self._keep, say=say)
-            )
+            self._begun = self._stack.enter_context(begun_server((0,), say))
 
     def go_on(self) -> None:
         """Import the flow, and Prefect with it, which takes about as long as the server takes to
@@ -205,7 +201,7 @@ class PrefectStart(Beside):
         if self._begun is not None:
             self._begun.name()
         try:
-            with heavy_imports():
+            with imports_without_gc():
                 for module in (FLOW, *OF_ITS_START):
                     importlib.import_module(module)
         except ValueError as error:  # what pydantic, in Prefect's settings, makes of Ctrl-C

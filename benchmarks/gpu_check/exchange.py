@@ -92,11 +92,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from benchmarks.weights.shapes import build
-    from mortal_steps.data.kept import keep_problems
+    from mortal_steps.data.problem_files import keep_problems
     from mortal_steps.policy.algorithms.stepping import digests
     from mortal_steps.policy.publishing import Publisher
     from mortal_steps.store import RunStore, shared_memory
-    from mortal_steps.system.background import BackgroundClock
+    from mortal_steps.system.threads import BackgroundClock
     from mortal_steps.types import Problem
 
     folder = Path(job["folder"])

@@ -24,7 +24,7 @@ from mortal_steps.types import (
     TrainRequest,
     WeightsRef,
 )
-from mortal_steps.types.answers import TrainingPlace
+from mortal_steps.types.results import TrainingPlace
 
 NOTHING = "0" * 64
 PLACE = TrainingPlace(device="cpu", precision="float32", threads=1)

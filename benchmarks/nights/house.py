@@ -21,7 +21,7 @@ from benchmarks.nights.machine import Machine, Service
 from benchmarks.nights.project import write_project
 from benchmarks.nights.receiver import Receiver
 from mortal.driver import QUIET_PREFECT
-from mortal.server.database import DATABASE
+from mortal.server.files import DATABASE
 from tests.support.disk import Disk, mounted
 
 BLOCK = "ops"

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import psutil
 
-from mortal.server.database import DATABASE
-from mortal.server.files import server_home
+from mortal.server.files import DATABASE, server_home
 
 
 class ServerStamp(NamedTuple):

@@ -21,7 +21,7 @@ from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.errors import MortalError, TransientError
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     GeneratedShard,
     GenerationRef,

@@ -20,7 +20,7 @@ from shapes import build  # type: ignore[import-not-found]  # beside this script
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.data.kept import keep_problems
+from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -145,7 +145,7 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
 def _publisher(store: RunStore, config: RunConfig) -> Publisher:
     try:
         # Imported where used: earlier code has no such module.
-        from mortal_steps.system.background import BackgroundClock
+        from mortal_steps.system.threads import BackgroundClock
     except ModuleNotFoundError:
         return Publisher(store, config)  # type: ignore[call-arg,arg-type]
     return Publisher(store, config.rollout, config.model, config.training, BackgroundClock())

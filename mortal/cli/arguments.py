@@ -31,17 +31,6 @@ RunsDir = Annotated[
     Path,
     typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
 ]
-Port = Annotated[
-    int,
-    typer.Option(
-        parser=port_number,
-        metavar="PORT",
-        help="Port for MORTAL's own Prefect server; 0 picks a free one.",
-    ),
-]
-KeepServer = Annotated[
-    bool, typer.Option("--keep-server", help="Leave MORTAL's own Prefect server running.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Volume = Annotated[
     str | None,

@@ -53,7 +53,7 @@ def gc(
     and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
     from mortal.maintenance import gc as housekeeping
-    from mortal_steps.registry.lineage import runs_in_use
+    from mortal_steps.registry.registry import runs_in_use
     from mortal_steps.report.units import byte_size
 
     if older_than is not None and not older_than > 0:

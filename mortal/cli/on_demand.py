@@ -14,17 +14,17 @@ from mortal.cli.plain import PlainCommand, PlainGroup
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
-    "Try out": ("trying:test_rollout", "trying:test_reward"),
+    "Try out": ("trial:test_rollout", "trial:test_reward"),
     "Look at runs": (
-        "looking:runs",
-        "watching:status",
-        "looking:show",
-        "watching:samples",
-        "watching:logs",
-        "looking:list_checkpoints",
-        "watching:track",
-        "looking:verify",
-        "looking:fetch",
+        "show:runs",
+        "monitor:status",
+        "show:show",
+        "monitor:samples",
+        "monitor:logs",
+        "show:list_checkpoints",
+        "monitor:track",
+        "show:verify",
+        "show:fetch",
     ),
     "Put a model to use": (
         "serving:serve",

@@ -13,7 +13,8 @@ import typer
 from mortal.cli.arguments import Overrides
 from mortal.terminal.output import say
 
-DEFAULT_PORT = 4200
+PORTS = (4200, 0)
+"""Port 4200, or a free one if that is taken."""
 
 Silence = Annotated[
     float,
@@ -65,24 +66,17 @@ def server(
             help="Port to start the server at. Default: 4200, or a free one if that is taken.",
         ),
     ] = None,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="Stop the server that `--keep-server` left running.")
-    ] = False,
 ) -> None:
     """Run MORTAL's own Prefect server until Ctrl-C, to look at past runs or schedule new ones.
 
     PREFECT_API_URL is ignored. If another command has already started the server, that one is used.
     """
-    from mortal.server.local_server import keep_no_longer, own_server
+    from mortal.server.local_server import begun_server
     from mortal.server.select_server import prepare_client
 
     prepare_client()
-    if stop:
-        keep_no_longer(typer.echo)
-        return
-    with own_server(
-        port or DEFAULT_PORT, any_port=port is None, keep=False, say=typer.echo
-    ) as running:
+    with begun_server((port,) if port else PORTS, typer.echo) as begun:
+        running = begun.answering()
         typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
         while True:
             time.sleep(3600)
@@ -124,7 +118,7 @@ def schedule(
     _refuse_contradictions(settings.run_id, cron, timezone)
     for variable, value in QUIET_PREFECT.items():
         os.environ.setdefault(variable, value)
-    with prefect_server(port=DEFAULT_PORT, any_port=True, keep=False, say=say) as running:
+    with prefect_server(say, PORTS) as running:
         # Prefect reads its settings when it is imported.
         from mortal.server import scheduled
         from mortal.server.cron import cron_schedule, next_time
@@ -177,7 +171,7 @@ def automate(
         raise ConfigError("--no-news is about --notify BLOCK; name the block, too")
     if remove and notify:
         raise ConfigError("--remove removes all notifications; leave out --notify, or --remove")
-    with prefect_server(port=0, keep=False, say=typer.echo):
+    with prefect_server(typer.echo):
         # Prefect reads its settings when it is imported.
         from mortal.server import automations, notifications
         from mortal.server.recovery import Recovery

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mortal.cli.arguments import (
-    KeepServer,
     Overrides,
-    Port,
     RunId,
     RunsDir,
     Trust,
@@ -71,8 +69,6 @@ def train(
             "needs; make no run.",
         ),
     ] = False,
-    port: Port = 0,
-    keep_server: KeepServer = False,
     **flags: Any,
 ) -> None:
     """Train a model as a configuration file and flags describe.
@@ -97,7 +93,7 @@ def train(
 
         rehearse(settings, checking, say)
         return
-    _drive(settings, port=port, keep_server=keep_server, detach=detach)
+    _drive(settings, detach=detach)
 
 
 def resume(
@@ -116,8 +112,6 @@ def resume(
     accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
     trust: Trust = False,
-    port: Port = 0,
-    keep_server: KeepServer = False,
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
     checking(f"looking at run {run_id}")
@@ -127,7 +121,7 @@ def resume(
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
     if accept_changed_rewards:
         settings = _accepted(settings)
-    _drive(settings, port=port, keep_server=keep_server, detach=detach)
+    _drive(settings, detach=detach)
 
 
 def stop(
@@ -183,8 +177,6 @@ def fork(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     trust: Trust = False,
-    port: Port = 0,
-    keep_server: KeepServer = False,
 ) -> None:
     """Train a new run from a checkpoint of another run, with different settings.
 
@@ -209,7 +201,7 @@ def fork(
     os.chdir(parent.working_dir())
     forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
-    _drive(forked.config, port=port, keep_server=keep_server)
+    _drive(forked.config)
 
 
 def _accepted(settings: RunConfig) -> RunConfig:
@@ -218,10 +210,10 @@ def _accepted(settings: RunConfig) -> RunConfig:
     return accept_changed_rewards(settings)
 
 
-def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = False) -> None:
+def _drive(settings: RunConfig, *, detach: bool = False) -> None:
     """Run the flow against a server, then print the result; or have Modal do so."""
     if detach:
-        from mortal_steps.orchestration.detaching import detach as begin_detached
+        from mortal_steps.orchestration.driver import detach as begin_detached
 
         call_id, volume = begin_detached(settings), settings.compute.modal.volume
         say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")
@@ -229,4 +221,4 @@ def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = 
         return
     from mortal.driver import drive
 
-    drive(settings, port=port, keep_server=keep_server)
+    drive(settings)

@@ -38,7 +38,7 @@ def drive_here(config: RunConfig) -> str:
     asyncio.run(fetch_project(RunsVolume(config.compute.modal.volume), run_id))
     asyncio.run(fetch_reward_models(config, Path("runs") / run_id))
     try:
-        drive(config.model_copy(update={"runs_dir": "runs"}), port=0, keep_server=False)
+        drive(config.model_copy(update={"runs_dir": "runs"}))
     except TransientError:
         raise
     except KeyboardInterrupt:

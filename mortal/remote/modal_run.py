@@ -25,7 +25,7 @@ def begin_run(
 ) -> None:
     """Begin a run, and let `orchestrate` drive it to its end."""
     from mortal_steps.compute.modal.detached import for_run
-    from mortal_steps.orchestration.detaching import prepare
+    from mortal_steps.orchestration.driver import prepare
     from mortal_steps.runs.run import new_run_id
 
     with _explained():
@@ -69,7 +69,7 @@ def try_rollout(
 
 def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
     """Score a completion, with programs in Modal Sandboxes."""
-    from mortal.cli.trying import test_reward
+    from mortal.cli.trial import test_reward
 
     with _explained():
         test_reward(
@@ -81,7 +81,7 @@ def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
 
 def list_checkpoints(run: str | None, volume: str) -> None:
     """List the checkpoints on the Volume."""
-    from mortal.cli.looking import list_checkpoints as command
+    from mortal.cli.show import list_checkpoints as command
 
     with _explained():
         command(run, volume=volume)

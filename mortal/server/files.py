@@ -9,6 +9,10 @@
                   another container, that shares the folder and whose process cannot be seen here
 
 Other users of the machine can read none of these files.
+
+The history is in SQLite, or in PostgreSQL if an environment variable names one. Prefect's own
+vacuum removes flow runs that ended long ago. SQLite then reuses the space; its file does not
+shrink.
 """
 
 from __future__ import annotations
@@ -17,17 +21,20 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from mortal.server.database import DATABASE
 from mortal_steps.errors import ServerError, StoreError
 from mortal_steps.store.files import failed_write, is_disk_error, lock_file, write_json, writing
 from mortal_steps.system.processes import ProcessId
 
+DATABASE = "prefect.db"
+VARIABLE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+SQLITE, POSTGRESQL = "sqlite+aiosqlite", "postgresql+asyncpg"
 LOG = "server.log"
 PORT_IN_USE = 98
 FOLDER_IN_USE = 97
@@ -57,8 +64,6 @@ class ServerRecord:
 
     api_url: str
     process: ProcessId
-    keep: bool
-    """Whether it keeps running when nobody needs it."""
     database: str
     """URL of the database with its history, without a password."""
 
@@ -116,7 +121,6 @@ def read_record(home: Path) -> ServerRecord | None:
         return ServerRecord(
             api_url=found["api_url"],
             process=process,
-            keep=found["keep"],
             database=found["database"],
         )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -183,3 +187,37 @@ def try_lock(lock: IO[str], how: int) -> bool:
     `how`: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
     """
     return lock_file(lock, how | fcntl.LOCK_NB, Path(lock.name))
+
+
+def database_url(home: Path) -> str:
+    """The URL of the database of the server whose files are in `home`, in the form that Prefect
+    takes.
+
+    Raises `ServerError` if the environment variable names a database that Prefect cannot use.
+    """
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return own_sqlite(home)
+    if named.partition("://")[0] not in (SQLITE, POSTGRESQL):
+        raise ServerError(
+            f"{VARIABLE} = {without_password(named)}: for PostgreSQL, write "
+            f"{POSTGRESQL}://USER:PASSWORD@HOST/DATABASE; without the variable, the history is "
+            "kept in SQLite"
+        )
+    return named
+
+
+def own_sqlite(home: Path) -> str:
+    """The URL of the database that a server uses by default."""
+    return f"{SQLITE}:///{home / DATABASE}"
+
+
+def without_password(url: str) -> str:
+    """The URL without its password and its query, so that it may be shown and stored."""
+    return re.sub(r"(://[^:@/]*):.*@", r"\1@", url).partition("?")[0]
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of an SQLite database; None for PostgreSQL."""
+    scheme, _, place = url.partition(":///")
+    return Path(place.partition("?")[0]) if scheme == SQLITE else None

@@ -7,7 +7,6 @@ Each command holds a lock while it lives, and the server ends when nobody holds 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import http.client
@@ -16,20 +15,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 import mortal
-from mortal.server.database import VARIABLE, database_url, without_password
 from mortal.server.files import (
     END_S,
     FOLDER_IN_USE,
     LOG,
     PORT_IN_USE,
+    VARIABLE,
     Server,
     ServerRecord,
     client_environment,
+    database_url,
     in_use_elsewhere,
     living_server,
     locked,
@@ -39,7 +39,7 @@ from mortal.server.files import (
     server_home,
     state_dir,
     try_lock,
-    write_record,
+    without_password,
 )
 from mortal_steps.errors import ServerError
 
@@ -55,42 +55,30 @@ LONGEST_PAUSE_S = 60.0
 
 
 @contextlib.contextmanager
-def own_server(
-    port: int, *, any_port: bool, keep: bool, say: Callable[[str], None]
-) -> Iterator[Server]:
-    """The server that another command has started, or a new one on `port` (0: any free port).
+def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[BegunServer]:
+    """The server that another command has started, or a new one on the first of the `ports` that is
+    free (0: any port). It may still be starting.
 
-    Raises `ServerError` if the server does not start. Also raises it if a server already runs on
-    another port, unless `any_port` is set or `port` is 0.
+    Raises `ServerError` if the server does not start, or if one already runs on another port and
+    any port will not do.
     """
-    with begun_server(port, any_port=any_port, keep=keep, say=say) as begun:
-        yield begun.answering()
-
-
-@contextlib.contextmanager
-def begun_server(
-    port: int, *, any_port: bool, keep: bool, say: Callable[[str], None]
-) -> Iterator[BegunServer]:
-    """The same as `own_server`, but the server may still be starting."""
     home = server_home()
     with opened(home / "users.lock") as users:
         with locked(home / "start.lock"):
             _want(users)
             database = without_password(database_url(home))
-            record = living_server(home) or _first_start(home, port, any_port, keep, say)
+            record = living_server(home) or _first_start(home, ports, say)
             _check_database(record, database)
-            if port not in (0, record.port) and not any_port:
+            if record.port not in ports and 0 not in ports:
                 raise ServerError(
-                    f"--port {port}: MORTAL's Prefect server already runs at {record.api_url}; "
+                    f"--port {ports[0]}: MORTAL's Prefect server already runs at {record.api_url}; "
                     "leave out --port to use that one, or end the commands that use it"
                 )
-            if keep:
-                write_record(home, dataclasses.replace(record, keep=True))
         try:
-            with contextlib.ExitStack() as held:
-                yield BegunServer(home, record, held, say)
+            with contextlib.ExitStack() as watched:
+                yield BegunServer(home, record, watched, say)
         finally:
-            _leave(home, users, say)
+            _leave(home, users)
 
 
 class BegunServer:
@@ -100,12 +88,12 @@ class BegunServer:
         self,
         home: Path,
         record: ServerRecord,
-        held: contextlib.ExitStack,
+        watched: contextlib.ExitStack,
         say: Callable[[str], None],
     ) -> None:
         self._home = home
         self._record = record
-        self._held = held
+        self._watched = watched
         self._say = say
         self.server = Server(api_url=record.api_url)
 
@@ -119,7 +107,7 @@ class BegunServer:
         `ServerError` if it does not start."""
         self.name()
         _wait_until_it_answers(self._home, self._record)
-        self._held.enter_context(_kept_running(self._home, self._record, self._say))
+        self._watched.enter_context(_kept_running(self._home, self._record, self._say))
         return self.server
 
 
@@ -136,23 +124,6 @@ def join_server(say: Callable[[str], None]) -> None:
 
 _JOINED = contextlib.ExitStack()
 """What `join_server` holds. It is never closed, for the server has to hear how the flow ends."""
-
-
-def keep_no_longer(say: Callable[[str], None]) -> None:
-    """Let a server that was left running end as soon as nobody uses it. `say` receives a message
-    that says whether it has ended."""
-    home = server_home()
-    with locked(home / "start.lock"), opened(home / "users.lock") as users:
-        _want(users)  # keeps the server from reading the record meanwhile
-        record = living_server(home)
-        if record is None:
-            say("MORTAL's Prefect server is not running")
-            return
-        write_record(home, dataclasses.replace(record, keep=False))
-        _leave_locked(home, users, say)
-        name = f"MORTAL's Prefect server at {Server(api_url=record.api_url).ui_url}"
-        in_use = record.process.lives()
-        say(f"{name} will end with the commands that use it" if in_use else f"{name} has ended")
 
 
 def _want(users: IO[str]) -> None:
@@ -172,32 +143,28 @@ class PortInUseError(ServerError):
     """Another program listens on the port."""
 
 
-def _first_start(
-    home: Path, port: int, any_port: bool, keep: bool, say: Callable[[str], None]
-) -> ServerRecord:
-    """See `_start`. If the port is taken and `any_port` is set, another free port is used. Where
-    any port will do, that of a server which was killed comes first: others may wait for it there.
-    """
+def _first_start(home: Path, ports: Sequence[int], say: Callable[[str], None]) -> ServerRecord:
+    """See `_start`. Where any port will do, that of a server which was killed comes first: others
+    may wait for it there."""
     killed = read_record(home)
-    ports = [port, 0] if any_port else [port]
     if killed is not None and 0 in ports:
-        ports.insert(0, killed.port)
-    for each in ports[:-1]:
+        ports = [killed.port, *ports]
+    for port in ports[:-1]:
         with contextlib.suppress(PortInUseError):
-            return _start(home, each, keep, say)
-    return _start(home, ports[-1], keep, say)
+            return _start(home, port, say)
+    return _start(home, ports[-1], say)
 
 
-def _start(home: Path, port: int, keep: bool, say: Callable[[str], None]) -> ServerRecord:
+def _start(home: Path, port: int, say: Callable[[str], None]) -> ServerRecord:
     """Start a server, and return as soon as its address is known. The caller holds the start lock.
     Raises `ServerError`."""
-    process = _spawn(home, port, keep=keep)
+    process = _spawn(home, port)
     deadline = time.monotonic() + START_TIMEOUT_S
     while (record := living_server(home)) is None or record.process.pid != process.pid:
         if process.poll() == PORT_IN_USE:
             raise PortInUseError(
-                f"port {port} is in use on 127.0.0.1; choose another --port (0: any free one), or "
-                "set PREFECT_API_URL to the Prefect server that runs there"
+                f"port {port} is in use on 127.0.0.1; choose another --port, or set "
+                " PREFECT_API_URL to the Prefect server that runs there"
             )
         if process.returncode == FOLDER_IN_USE:
             raise in_use_elsewhere(home)
@@ -209,14 +176,14 @@ def _start(home: Path, port: int, keep: bool, say: Callable[[str], None]) -> Ser
     return record
 
 
-def _spawn(home: Path, port: int, *, keep: bool) -> subprocess.Popen[bytes]:
+def _spawn(home: Path, port: int) -> subprocess.Popen[bytes]:
     source = str(Path(mortal.__file__).parents[1])
     env = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (source, env.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "mortal.server.process", str(home), str(port)]
     with (home / LOG).open("ab") as log:
         return subprocess.Popen(
-            [*command, *(["--keep"] if keep else [])],
+            command,
             cwd=home,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -291,9 +258,8 @@ def _kept_running(home: Path, record: ServerRecord, say: Callable[[str], None]) 
             with opened(home / "start.lock") as lock:
                 if not try_lock(lock, fcntl.LOCK_EX) or living_server(home) is not None:
                     continue  # another command is restarting it, or has done so
-                keep = (read_record(home) or record).keep
                 try:
-                    _start(home, record.port, keep, say)
+                    _start(home, record.port, say)
                 except ServerError as error:
                     say(str(error))
             pause = min(2 * pause, LONGEST_PAUSE_S)
@@ -307,25 +273,18 @@ def _kept_running(home: Path, record: ServerRecord, say: Callable[[str], None]) 
         watcher.join()
 
 
-def _leave(home: Path, users: IO[str], say: Callable[[str], None]) -> None:
+def _leave(home: Path, users: IO[str]) -> None:
+    """Give up the shared lock. If nobody else needs the server, wait until it has ended."""
     if not home.exists():  # deleted; the server ends when the lock, which it has open, is free
         return
     with locked(home / "start.lock"):
-        _leave_locked(home, users, say)
-
-
-def _leave_locked(home: Path, users: IO[str], say: Callable[[str], None]) -> None:
-    """Give up the shared lock. If nobody else needs the server, wait until it has ended."""
-    record = living_server(home)
-    others = not try_lock(users, fcntl.LOCK_EX) and try_lock(users, fcntl.LOCK_SH)
-    fcntl.flock(users, fcntl.LOCK_UN)
-    if record is None or others:
-        return
-    if record.keep:
-        say(f"Prefect server left running at {Server(api_url=record.api_url).ui_url}")
-        return
-    deadline = time.monotonic() + GONE_TIMEOUT_S
-    while record.process.lives():
-        if time.monotonic() > deadline:
-            record.process.kill()
-        time.sleep(0.05)
+        record = living_server(home)
+        others = not try_lock(users, fcntl.LOCK_EX) and try_lock(users, fcntl.LOCK_SH)
+        fcntl.flock(users, fcntl.LOCK_UN)
+        if record is None or others:
+            return
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while record.process.lives():
+            if time.monotonic() > deadline:
+                record.process.kill()
+            time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The process of our Prefect server: `python -m mortal.server.process HOME PORT [--keep]`.
+"""The process of our Prefect server: `python -m mortal.server.process HOME PORT`.
 
 It listens on loopback, writes its address to server.json, and ends when no process needs it any
 more (mortal/server/files.py), in whatever way those processes have ended.
@@ -14,32 +14,30 @@ import sqlite3
 import sys
 import threading
 import time
+import zlib
+from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import uvicorn
 
 from mortal.server.csrf import OwnPagesOnly
-from mortal.server.database import (
-    EARLIER_VARIABLE,
-    VARIABLE,
-    database_url,
-    sqlite_file,
-    without_password,
-)
 from mortal.server.files import (
     END_S,
     FOLDER_IN_USE,
     PORT_IN_USE,
+    VARIABLE,
     ServerRecord,
+    database_url,
     opened,
-    read_record,
     remove_record,
+    sqlite_file,
     try_lock,
+    without_password,
     write_record,
 )
-from mortal.server.tables import has_all_tables, is_empty, make_tables
-from mortal_steps.system.heavy_imports import heavy_imports
+from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.processes import ProcessId
 
 HOST = "127.0.0.1"
@@ -87,19 +85,19 @@ RETENTION = {
 }
 """Settings that the user may override."""
 
-COMPLETE = {
+NO_MIGRATIONS = {
     "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false",
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
 }
-"""Settings for a database that has all its tables and types of blocks. Without them, Prefect
-imports a hundred migrations to find nothing to do."""
+"""Settings for SQLite, whose tables `make_tables` makes once for each version of Prefect. Without
+them, Prefect imports a hundred migrations at each start to find nothing to do."""
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 
 
 def main() -> None:
     """Serve until nobody needs the server, or until SIGTERM."""
-    home, port, keep = Path(sys.argv[1]), int(sys.argv[2]), "--keep" in sys.argv[3:]
+    home, port = Path(sys.argv[1]), int(sys.argv[2])
     with socket.socket() as listener, opened(home / "server.lock") as only:
         _be_the_only_one(only)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -114,7 +112,6 @@ def main() -> None:
         record = ServerRecord(
             api_url=f"{address}/api",
             process=process,
-            keep=keep,
             database=without_password(database),
         )
         write_record(home, record)
@@ -150,7 +147,9 @@ class Wanted:
         self._server = server
 
     def _watch(self) -> None:
-        while not self._unwanted():
+        # The lock is then held until the end, so that nobody can begin to use a server that is
+        # about to end.
+        while not try_lock(self._users, fcntl.LOCK_EX):
             time.sleep(LOOK_EVERY_S)
         if self._server is not None and self._server.started:
             self._server.should_exit = True
@@ -159,28 +158,15 @@ class Wanted:
         remove_record(self._home, self._process)
         os._exit(0)
 
-    def _unwanted(self) -> bool:
-        """Whether nobody needs the server any more. The lock is then held until the end, so that
-        nobody can begin to use a server that is about to end."""
-        if not try_lock(self._users, fcntl.LOCK_EX):
-            return False
-        record = read_record(self._home)
-        if record is not None and record.keep:
-            fcntl.flock(self._users, fcntl.LOCK_UN)
-            return False
-        return True
-
 
 def _serve(
     listener: socket.socket, home: Path, address: str, database: str, wanted: Wanted
 ) -> None:
     origins = _origins(address)
-    os.environ.pop(EARLIER_VARIABLE, None)
     os.environ.update(SERVER_SETTINGS)
     path = sqlite_file(database)
-    tables = "some" if path is None else _tables(path)
-    if tables != "some":
-        os.environ.update(COMPLETE)
+    if path is not None:
+        os.environ.update(NO_MIGRATIONS)
     os.environ.update(
         {
             "PREFECT_HOME": str(home),
@@ -191,7 +177,7 @@ def _serve(
     )
     for name, value in {**RETENTION, "PREFECT_UI_URL": address}.items():
         os.environ.setdefault(name, value)
-    with heavy_imports():
+    with imports_without_gc():
         # Prefect reads its settings when it is imported.
         from prefect.server.api.server import create_app
         from prefect.settings import get_current_settings
@@ -199,9 +185,9 @@ def _serve(
         from mortal.server.sqlite import use_waiting_sqlite
     if path is not None:
         use_waiting_sqlite(database)
-        if tables == "none":
+        if not has_tables(path):
             asyncio.run(make_tables(path))
-    with heavy_imports():  # create_app collects garbage, which may skip all that was imported
+    with imports_without_gc():  # create_app collects garbage, which may skip all that was imported
         app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(
@@ -217,14 +203,30 @@ def _serve(
     server.run(sockets=[listener])
 
 
-def _tables(path: Path) -> Literal["all", "some", "none"]:
-    """Give an empty SQLite database the tables that were kept. Return which tables of the installed
-    Prefect it has then."""
-    try:
-        return "all" if has_all_tables(path) else "none" if is_empty(path) else "some"
-    except sqlite3.Error as error:  # Prefect's migrations wait longer, and report more
-        sys.stderr.write(f"{path} could not be checked, so Prefect migrates it: {error}\n")
-        return "some"
+def has_tables(path: Path) -> bool:
+    """Return whether an SQLite database has all tables of the installed Prefect."""
+    with closing(sqlite3.connect(path)) as database:
+        return bool(database.execute("pragma user_version").fetchone()[0] == _made_by())
+
+
+async def make_tables(path: Path) -> None:
+    """Let Prefect, whose settings name the SQLite database at `path`, make its tables and types of
+    blocks, or bring them up to date."""
+    from prefect.server.database import provide_database_interface
+    from prefect.server.models.block_registration import run_block_auto_registration
+
+    interface = provide_database_interface()
+    await interface.create_db()
+    async with await interface.session() as session:
+        await run_block_auto_registration(session=session)
+    await (await interface.engine()).dispose()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"pragma user_version = {_made_by()}")
+
+
+def _made_by() -> int:
+    """The installed Prefect's version as SQLite's number of a database."""
+    return zlib.crc32(version("prefect").encode()) & 0x7FFFFFFF
 
 
 def _origins(address: str) -> list[str]:

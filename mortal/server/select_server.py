@@ -9,27 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mortal.server.files import Server
-from mortal.server.local_server import own_server
+from mortal.server.local_server import begun_server
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @contextlib.contextmanager
-def prefect_server(
-    *, port: int, keep: bool, say: Callable[[str], None], any_port: bool = False
-) -> Iterator[Server]:
+def prefect_server(say: Callable[[str], None], ports: Sequence[int] = (0,)) -> Iterator[Server]:
     """A server that is available during the block, where `PREFECT_API_URL` names it.
 
     This is the user's own server if the environment sets `PREFECT_API_URL`; otherwise one that
-    another command started; otherwise a new one on `port` (0: any free port). With `any_port`, a
-    server on another port will do. A server that `mortal` started ends with the last command that
-    uses it, unless one of them asked to `keep` it. `say` receives messages for the user. Raises
-    `ServerError`.
+    another command started; otherwise a new one, which ends with the last command that uses it.
+    See `begun_server` for the `ports`. `say` receives messages for the user. Raises `ServerError`.
     """
     configured = check_configured_server()
     if configured is not None:
@@ -37,8 +33,8 @@ def prefect_server(
         return
     if "PREFECT_API_URL" not in os.environ and (unused := server_of_profile()) is not None:
         say(unused)
-    with own_server(port, any_port=any_port, keep=keep, say=say) as server:
-        yield server
+    with begun_server(ports, say) as server:
+        yield server.answering()
 
 
 def check_configured_server() -> Server | None:

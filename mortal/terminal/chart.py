@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from mortal_steps.report.points import Point, thinned
+from mortal_steps.report.downsampling import Point, downsample
 from mortal_steps.report.units import number
 
 WIDTH = 60
@@ -34,7 +34,7 @@ def chart(
     if len(training) < FEWEST:
         return []
     width = max(FEWEST, min(WIDTH, columns - BESIDE))
-    points = thinned(training, width)
+    points = downsample(training, width)
     values = [value for _, value in [*points, *held_out]]
     low, high = min(values), max(values)
     last = max(step for step, _ in [*points, *held_out])

@@ -4,13 +4,11 @@ trainer     the trainer's parameters
 controls    what can be done with its run
 modes       where a run's workers are
 settings    turns the trainer's parameters into a configuration
-from_trl    turns what TRL's trainers take into the trainer's parameters
-trl_counts  TRL's sizes and steps, in batches of prompts
+from_trl    turns TRL's configuration into the trainer's parameters, with the names in trl_names
 objects/    turns Python objects among the parameters into files
 owner       the trainer's side of the process that drives the run, and their messages
 process     the inside of that process, and what it can do
 elsewhere   a run that a container on Modal drives
-saving      saves the trained model in a folder or on the hub
 result      the result of a run; its table of metrics is in metrics_table
 """
 

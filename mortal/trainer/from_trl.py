@@ -1,7 +1,12 @@
-"""Translates what TRL's trainers take, a `GRPOConfig` above all, into what `MortalTrainer` takes.
+"""Turns TRL's configuration, a `GRPOConfig` or an `RLOOConfig`, into `MortalTrainer`'s parameters.
 
-    MortalTrainer(args=GRPOConfig(...))     all of its options count, TRL's defaults too
-    MortalTrainer(temperature=0.7)          an option of TRL's by name: it alone counts
+All of its options count, TRL's defaults too. TRL counts sizes in completions, and steps in
+optimizer updates. A batch here has `training.batch_size` prompts, and a step is one batch:
+
+    per_device_train_batch_size = 2, steps_per_generation = 8, num_generations = 4
+        16 completions a batch, so 4 prompts
+    gradient_accumulation_steps = 2
+        8 / 2 = 4 optimizer updates a batch, so max_steps = 12 are 3 steps here
 
 TRL is not imported here. Whoever gives a `GRPOConfig` has imported it; the names of options are
 known without it.
@@ -11,78 +16,28 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mortal.trainer.modes import Distributed, Mode, SingleNode
-from mortal.trainer.settings import KEYS, flat
-from mortal.trainer.trl_counts import IN_BATCHES, SIZES, STEPS, named_steps, sizes_of, steps_of
-from mortal_steps.config.field_metadata import trl_option
-from mortal_steps.config.loader import every_key
+from mortal.trainer.settings import KEYS, RUNS_DIR, flat
+from mortal.trainer.trl_names import (
+    IN_ARGS,
+    OTHER,
+    OWN_SERVER,
+    SAME,
+    SPECIAL,
+    key_of,
+    refuse_argument,
+)
 from mortal_steps.config.trl_options import (
     CONFIGS,
-    TRAINER_ARGUMENTS,
     idleness,
     options_of,
     refusal,
 )
 from mortal_steps.errors import ConfigError
-from mortal_steps.extensions import nearest
-
-SAME: Mapping[str, str] = {
-    option: key for key, field in every_key() if (option := trl_option(field))
-} | {
-    "num_train_epochs": "training.num_epochs",
-    "gradient_accumulation_steps": "training.gradient_accumulation_steps",
-}
-"""Option of TRL -> the key with its value, for which TRL's default counts, too."""
-OTHER: Mapping[str, str] = {
-    "top_p": "rollout.top_p",
-    "top_k": "rollout.top_k",
-    "min_p": "rollout.min_p",
-    "shuffle_dataset": "data.shuffle",
-    "trust_remote_code": "model.trust_remote_code",
-    "report_to": "logging.report_to",
-    "run_name": "logging.run_name",
-    "project": "logging.project",
-    "save_total_limit": "checkpoints.keep_last",
-    "eval_on_start": "evaluation.on_start",
-    "normalize_advantages": "algorithm.normalize_advantages",
-    "reward_clip_range": "algorithm.reward_clip_range",
-    "vllm_importance_sampling_correction": "training.importance_sampling_correction",
-    "vllm_max_model_length": "model.max_model_len",
-    "vllm_enable_sleep_mode": "rollout.sleep_while_training",
-    "vllm_gpu_memory_utilization": "rollout.engine_options.gpu_memory_utilization",
-    "vllm_tensor_parallel_size": "rollout.engine_options.tensor_parallel_size",
-    "vllm_model_impl": "rollout.engine_options.model_impl",
-}
-"""Option of TRL -> the key with its value, if the option is set."""
-SPECIAL = frozenset(
-    {*SIZES, *STEPS, *SAME, *OTHER}
-    | {"use_vllm", "vllm_mode", "output_dir", "model_init_kwargs", "reward_weights", "bf16"}
-    | {"resume_from_checkpoint"}
-)
-"""Options that are translated by name; the rest goes to `[training.trl]`."""
-IN_ARGS = (
-    *("num_generations", "batch_size", "learning_rate", "max_steps", "num_epochs", "loss_type"),
-    *("beta", "epsilon", "scale_rewards", "max_completion_length", "gradient_checkpointing"),
-    *("report_to", "reward_weights"),
-)
-"""Parameters that say what `args` says."""
-RUNS_DIR = "runs"
-"""Default of `runs_dir`."""
-OWN_SERVER = "the rollout workers start vLLM themselves"
-GONE: Mapping[str, str] = {
-    "tokenizer": "it is called processing_class",
-    "ref_model": "the reference model is the model that training begins with; see training.beta",
-    "max_prompt_length": "TRL has no such option any more; data.on_long = 'drop' in config leaves "
-    "out rows whose prompt is too long",
-    "data_collator": "completions are put together as GRPOTrainer does it",
-    "compute_metrics": "evaluations score with the reward functions",
-    "trust_remote_code": "write config={'model.trust_remote_code': True}",
-}
-"""Names that are not TRL's, or not any more, and what there is instead."""
 
 
 def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -93,13 +48,12 @@ def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
     """
     found = {name: value for name, value in given.items() if name not in ("args", "others")}
     args = given["args"]
-    if args is None and not given["others"]:
-        return found, ()
-    others = _options_among(given["others"], found)
+    for name, value in given["others"].items():
+        refuse_argument(name, value, found)
     if args is None:
-        return _with_options(found, others, chosen=set(others), is_whole=False)
+        return found, ()
     kind = _kind_of(args)
-    _check_once(found, others, kind)
+    _check_once(found, kind)
     found["algorithm"] = found["algorithm"] or _algorithm_of(kind)
     values = {name: _plain(getattr(args, name), name) for name in options_of(kind)}
     holds_out = any(key.startswith("data.eval_") for key, _ in flat(found["config"] or {}))
@@ -108,38 +62,12 @@ def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
             f"args.eval_strategy = {values['eval_strategy']!r} needs an eval_dataset; give one, or "
             "leave eval_strategy out"
         )
-    return _with_options(found, values, chosen=_chosen(args, kind), is_whole=True)
+    return _with_options(found, values, _chosen(args, kind))
 
 
 def repository(args: Any) -> str | None:
     """Return the repository on the hub that TRL's configuration names."""
     return None if args is None else args.hub_model_id or Path(args.output_dir).name
-
-
-def _options_among(others: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, Any]:
-    """Return the options of TRL's configurations among further keyword arguments. Raises
-    `ConfigError` for arguments of its trainers, and for any other name."""
-    known = {name for kind in CONFIGS.values() for name in options_of(kind)}
-    for name, value in others.items():
-        if instead := TRAINER_ARGUMENTS.get(name):
-            if not _is_empty(value):
-                raise ConfigError(f"MortalTrainer({name}=...): {instead}")
-        elif name not in known:
-            near = nearest(name, [*parameters, *known], cutoff=0.75)
-            hint = f"; did you mean {near}?" if near else ""
-            hint = f": {GONE[name]}" if name in GONE else hint
-            raise ConfigError(
-                f"MortalTrainer({name}=...): neither MortalTrainer nor TRL's GRPOTrainer and "
-                f"GRPOConfig have it{hint}"
-            )
-    options = {name: value for name, value in others.items() if name in known}
-    return {name: _plain(value, name) for name, value in options.items() if value is not None}
-
-
-def _is_empty(value: Any) -> bool:
-    """Return whether an argument of a trainer asks for nothing, such as `optimizers=(None,
-    None)`."""
-    return not any(part is not None for part in value) if isinstance(value, tuple) else not value
 
 
 def _kind_of(args: Any) -> str:
@@ -163,8 +91,8 @@ def _algorithm_of(kind: str) -> str:
     return next(name for name, config in CONFIGS.items() if config == kind)
 
 
-def _check_once(found: Mapping[str, Any], others: Mapping[str, Any], kind: str) -> None:
-    twice = [*others, *(name for name in IN_ARGS if found[name] is not None)]
+def _check_once(found: Mapping[str, Any], kind: str) -> None:
+    twice = [name for name in IN_ARGS if found[name] is not None]
     if twice:
         raise ConfigError(
             f"MortalTrainer(args=..., {twice[0]}=...): write {twice[0]} into the {kind}, which "
@@ -189,35 +117,26 @@ def _chosen(args: Any, kind: str) -> set[str]:
 
 
 def _with_options(
-    found: dict[str, Any], values: dict[str, Any], chosen: set[str], is_whole: bool
+    found: dict[str, Any], values: dict[str, Any], chosen: set[str]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the parameters with options of TRL's. `chosen` are those that a person has set;
-    `is_whole` is whether the others have TRL's defaults."""
+    """Return the parameters with TRL's options. `chosen` are those that a person has set."""
     idle: dict[str, str] = {}
     keys = {SAME[n]: value for n, value in values.items() if n in SAME and value is not None}
     keys |= {OTHER[n]: values[n] for n in OTHER if n in chosen}
-    if is_whole and values["max_completion_length"] is None:
+    if values["max_completion_length"] is None:
         raise ConfigError("args.max_completion_length = None: name a length in tokens")
-    if is_whole and not values["use_vllm"]:
+    if not values["use_vllm"]:
         for name in [n for n in chosen if n.startswith("vllm_") and "sampling" not in n]:
             keys.pop(OTHER.get(name, name), None)
             idle[name] = "use_vllm is off"
-    keys |= sizes_of(values, keys, found)
-    if is_whole:
-        keys |= steps_of(values, chosen, idle)
-    else:
-        keys |= named_steps(values, idle)
-    if "vllm_mode" in values and "use_vllm" not in values:
-        idle["vllm_mode"] = "use_vllm is off"
-    if "use_vllm" in values:
-        found["mode"], engine = _mode(found["mode"], values)
-        keys |= engine
+    keys |= _sizes(values) | _steps(values, chosen, idle)
+    found["mode"], engine = _mode(found["mode"], values)
+    keys |= engine
     if "output_dir" in chosen:
         found["runs_dir"] = _runs_dir(found["runs_dir"], values["output_dir"])
     if "model_init_kwargs" in chosen:
         keys |= _loading(values["model_init_kwargs"], found, idle)
-    if values.get("reward_weights") is not None:
-        found["reward_weights"] = values["reward_weights"]
+    found["reward_weights"] = values["reward_weights"]
     for name in sorted(chosen - (SPECIAL - {"bf16"}) - idle.keys()):
         if name.startswith(("vllm_server_", "vllm_group_")):
             idle[name] = OWN_SERVER
@@ -227,15 +146,67 @@ def _with_options(
             raise ConfigError(f"{name} = {values[name]!r} cannot be set: {reason}")
         else:
             keys[f"training.trl.{name}"] = values[name]
-    said = tuple(f"{name} changes nothing: {reason}" for name, reason in idle.items())
-    asked = {_key(n) for n in chosen if n != "eval_steps" or values.get("eval_strategy") != "no"}
-    return _placed(found, keys, asked), said
+    sentences = tuple(f"{name} changes nothing: {reason}" for name, reason in idle.items())
+    asked = {key_of(n) for n in chosen if n != "eval_steps" or values["eval_strategy"] != "no"}
+    return _placed(found, keys, asked), sentences
+
+
+def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the size of a batch in prompts, from TRL's sizes in completions. Raises `ConfigError`
+    for a batch that is no whole number of prompts."""
+    rows, each = values["generation_batch_size"], values["num_generations"]
+    of = f"num_generations = {each}"
+    sizes = {"training.batch_size": _exactly(rows, each, "generation_batch_size", of)}
+    if values["steps_per_generation"] != values["gradient_accumulation_steps"]:
+        sizes["training.trl.steps_per_generation"] = values["steps_per_generation"]
+    return sizes
+
+
+def _steps(values: Mapping[str, Any], chosen: set[str], idle: dict[str, str]) -> dict[str, Any]:
+    """Return counts of batches, from TRL's counts of optimizer updates. A `save_strategy` that does
+    not follow steps is added to `idle`.
+
+    Raises `ConfigError` for a count that ends within a batch, and for evaluations that do not
+    follow steps.
+    """
+    pieces, accumulated = values["steps_per_generation"], values["gradient_accumulation_steps"]
+    updates = max(1, pieces * values["num_iterations"] // accumulated)
+
+    def batches(name: str, count: Any) -> int:
+        if not isinstance(count, int):
+            raise ConfigError(f"args.{name} = {count!r}: write a whole number of optimizer updates")
+        per = f"the {updates} optimizer updates of a batch (steps_per_generation x num_iterations"
+        return _exactly(count, updates, f"args.{name}", f"{per} / gradient_accumulation_steps)")
+
+    found: dict[str, Any] = {"training.max_steps": -1, "evaluation.eval_steps": 0}
+    if values["max_steps"] > 0:
+        found["training.max_steps"] = batches("max_steps", values["max_steps"])
+    if values["save_strategy"] != "steps":
+        idle["save_strategy"] = "checkpoints are what a run goes on from; see [checkpoints]"
+    elif "save_steps" in chosen:
+        found["checkpoints.save_steps"] = batches("save_steps", values["save_steps"])
+    if values["eval_strategy"] not in ("no", "steps"):
+        raise ConfigError(
+            f"eval_strategy = {values['eval_strategy']!r}: evaluations follow steps; write "
+            "eval_strategy='steps' with eval_steps"
+        )
+    if values["eval_strategy"] == "steps":
+        every = values["eval_steps"] or values["logging_steps"]
+        found["evaluation.eval_steps"] = batches("eval_steps", every)
+        found["evaluation.on_start"] = values["eval_on_start"]
+    return found
+
+
+def _exactly(count: int, part: int, counted: str, parts: str) -> int:
+    if count % part:
+        raise ConfigError(f"{counted} = {count} does not divide by {parts}")
+    return count // part
 
 
 def _mode(mode: Mode | None, values: Mapping[str, Any]) -> tuple[Mode, dict[str, Any]]:
     """Return where it samples, and keys for the engine that the mode leaves open."""
     vllm = values["use_vllm"]
-    apart = vllm and values.get("vllm_mode") == "server"
+    apart = vllm and values["vllm_mode"] == "server"
     mode = mode or (Distributed() if apart else SingleNode(use_vllm=vllm))
     if isinstance(mode, SingleNode):
         if vllm and not mode.use_vllm:
@@ -290,10 +261,6 @@ def _plain(value: Any, name: str) -> Any:
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return str(value).removeprefix("torch.")
     return value
-
-
-def _key(option: str) -> str:
-    return {**IN_BATCHES, **SAME, **OTHER}.get(option, f"training.trl.{option}")
 
 
 def _placed(found: dict[str, Any], keys: Mapping[str, Any], asked: set[str]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from mortal_steps.errors import ModelError
-from mortal_steps.promotion.candidate import candidate_files
 from mortal_steps.runs.run import Run
+from mortal_steps.serving.models import trained_files
 from mortal_steps.store.digests import digest_like
 
 
@@ -19,7 +19,7 @@ def save_model(run: Run, folder: Path) -> Path:
     Raises `StoreError` if the run has no finished model. Raises `ModelError` if the folder contains
     other files or cannot be made, or if a file of the model is damaged.
     """
-    files = candidate_files(run).files
+    files = trained_files(run)
     others = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
     is_beside_runs = folder.resolve() == run.store.root.parent.resolve()
     if not set(others) <= set(files) and not is_beside_runs:

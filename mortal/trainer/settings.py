@@ -50,6 +50,8 @@ ALSO_KEYS: Mapping[str, str] = {
 }
 """Parameter -> a key that it determines in another way."""
 ORIGIN = "MortalTrainer"
+RUNS_DIR = "runs"
+"""Default of `runs_dir`."""
 
 DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in CODE_DATASET.items()}
 """The dataset if none is given: programming problems with test cases."""

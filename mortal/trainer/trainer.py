@@ -12,6 +12,7 @@ from mortal.trainer.controls import RunControls
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.settings import (
+    RUNS_DIR,
     ScaleRewards,
     check_table,
     checked_mode,
@@ -78,7 +79,8 @@ class MortalTrainer(RunControls):
         runs_dir: Folder of all runs. Objects given as parameters are saved below it.
         report_to: Trackers, such as `"wandb"`. [none]
         config: Every other key of docs/configuration.md, such as `{"rollout.staleness": 1}`.
-        **others: Options of TRL's configuration by name, such as `temperature=0.7`.
+        **others: Further arguments of TRL's trainers, such as `callbacks`. What a run cannot have
+            is refused, with what there is instead.
 
     Objects are part of the run's identity: a run cannot be continued with different ones.
 
@@ -119,7 +121,7 @@ class MortalTrainer(RunControls):
         algorithm: Literal["grpo", "rloo"] | str | None = None,
         backend: Literal["local", "modal"] = "local",
         run_id: str | None = None,
-        runs_dir: str | Path = from_trl.RUNS_DIR,
+        runs_dir: str | Path = RUNS_DIR,
         report_to: str | Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
         **others: Any,

@@ -4,7 +4,6 @@ sources         rows of a dataset, wherever it lies
 problems        rows as `Problem`s, the batch of a step
 values          what a row may hold
 problem_files   problems on disk, read one by one; the dataset's fingerprint
-kept            the problems of a run
 """
 
 from mortal_steps.data.problem_files import dataset_fingerprint

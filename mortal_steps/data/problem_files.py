@@ -7,6 +7,9 @@
 Prompt and columns are JSON because rows of one dataset may have values of different types under one
 name, and reward functions receive them as they were. `datasets.Dataset.from_file` opens the file.
 
+A run has its training problems in `data/train.arrow`, of which a step reads its own, and the
+held-out ones, which each evaluation samples whole, in one record, `data/eval.json`.
+
 pyarrow is imported where a file is opened, so that importing this module costs nothing.
 """
 
@@ -22,9 +25,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
-from mortal_steps.errors import CorruptFileError
-from mortal_steps.store.files import hidden_beside, link_file, sync_to_disk, writing
-from mortal_steps.types import Problem, Prompt
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file, hidden_beside, link_file, sync_to_disk, writing
+from mortal_steps.types import FileRef, Problem, Prompt
+
+TRAIN_PROBLEMS = "data/train.arrow"
+EVAL_PROBLEMS = "data/eval.json"
+PROBLEMS = (TRAIN_PROBLEMS, EVAL_PROBLEMS)
+"""Names of what a run may have."""
 
 SUFFIX = ".arrow"
 FIELDS = ("id", "prompt", "columns")
@@ -187,3 +196,51 @@ def write_texts(path: Path, rows: Iterable[Texts]) -> None:
             sync_to_disk(path.parent)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def keep_problems(
+    store: RunStore, train: Sequence[Problem], held_out: Sequence[Problem]
+) -> tuple[FileRef, FileRef]:
+    """Commit the training and the held-out problems. A whole file of training problems is linked if
+    the file system can do that."""
+    path = store.path(TRAIN_PROBLEMS)
+    with writing(path):
+        write_problems(path, train)
+    return (
+        FileRef(path=TRAIN_PROBLEMS, sha256=digest_file(path)),
+        store.write_record(EVAL_PROBLEMS, list(held_out), list[Problem]),
+    )
+
+
+def open_problems(store: RunStore, ref: FileRef) -> Sequence[Problem]:
+    """The problems that `ref` stands for. Raises `CorruptFileError`."""
+    if ref.path.endswith(SUFFIX):
+        return ProblemFile(store.path(ref.path))
+    return store.read_record(ref, list[Problem])
+
+
+def find_train_problems(store: RunStore) -> Sequence[Problem]:
+    """The training problems of a run that may have lost its identity. Raises `StoreError` if it has
+    none."""
+    path = store.path(TRAIN_PROBLEMS)
+    if not path.exists():
+        raise StoreError(f"{path} holds no problems; read the data first")
+    return ProblemFile(path)
+
+
+def check_problem_file(store: RunStore, ref: FileRef) -> None:
+    """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
+    if not ref.path.endswith(SUFFIX):
+        store.check_record(ref)
+        return
+    path = store.path(ref.path)
+    try:
+        found = digest_file(path)
+    except FileNotFoundError:
+        raise CorruptFileError(f"{path} is missing") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    if found != ref.sha256:
+        raise CorruptFileError(
+            f"{path} is damaged: it hashes to {found[:12]}, recorded {ref.sha256[:12]}"
+        )

@@ -10,7 +10,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.batch_source import StepBatch
 from mortal_steps.orchestration.session import Session
 from mortal_steps.scores import reward_weights, total_reward
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     BatchRef,
     FileRef,

@@ -31,7 +31,7 @@ from mortal_steps.rewards.scoring.completions_file import (
 from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     Completion,
     GeneratedGroup,

@@ -22,8 +22,7 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
-from mortal_steps.data.kept import open_problems
-from mortal_steps.data.problem_files import prompts_of
+from mortal_steps.data.problem_files import open_problems, prompts_of
 from mortal_steps.errors import ActorStateError, ConfigError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
@@ -38,7 +37,7 @@ from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.rollout.prompt_lengths import PromptLengths
 from mortal_steps.store import RunStore
-from mortal_steps.system.background import BackgroundClock
+from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import (
     ActorReady,
     Checkpoint,

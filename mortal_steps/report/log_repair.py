@@ -16,7 +16,7 @@ from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import Batch, RewardedShard, RewardRef, Rows, ScoredRollouts, StepResult
 
 logger = logging.getLogger(__name__)

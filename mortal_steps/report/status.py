@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mortal_steps.runs.lease import read_lease
-from mortal_steps.runs.logs import METRICS, last_lines
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import Run
 
@@ -56,7 +55,7 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
     `volume`: the Modal Volume that `run` is a copy from; the pace is known where the driver is.
     """
     manifest, status = run.manifest, run.status()
-    rows = last_lines(run.store.path(METRICS), REWARD_WINDOW, needs=("step", "reward"))
+    rows = run.metrics()[-REWARD_WINDOW:]
     pace_s = manifest.pace_s if status == "running" else None
     begun = run.store.path(MANIFEST_FILE).exists()
     return RunStatus(

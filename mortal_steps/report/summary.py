@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.report.points import Point, thinned
+from mortal_steps.report.downsampling import Point, downsample
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
 from mortal_steps.report.timings import StageRow, stage_totals
@@ -250,4 +250,4 @@ def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
 
 def _points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
     found = [(row["step"], row["reward"]) for row in rows if row.get("reward") is not None]
-    return thinned(found, CURVE_POINTS)
+    return downsample(found, CURVE_POINTS)

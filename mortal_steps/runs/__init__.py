@@ -6,9 +6,7 @@
     notices    what it has told of itself                              notices.jsonl
     lease      the one process that may drive it                       lock, lease.json
     costs      what it has cost                                        costs.jsonl
-    starting_model   the model that it began with, where it lies now
-    view       all of these together, to look at: `find_run`, `Run`
-    run        the same to change: `find_run`, `Run`
+    run        all of these together, to look at and to change: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
     retention  which runs may go: rules over what is known of each
     objects    what scripts gave as objects, and whether runs name it      .objects/

@@ -15,7 +15,7 @@ from pathlib import Path
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.kept import check_problem_file, keep_problems
+from mortal_steps.data.problem_files import check_problem_file, keep_problems
 from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model

@@ -32,8 +32,6 @@ LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE)
 FLOW_LOG = "flow.log"
 FLOW_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 """As the workers' own."""
-BLOCK = 64 * 1024
-"""Bytes of a log's end that are read at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,24 +147,6 @@ def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any
         return []
     *whole, _ = path.read_bytes().split(b"\n")
     return _parsed(path, whole, needs)
-
-
-def last_lines(path: Path, count: int, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Read as `read_lines` does, of the last `count` lines alone: a long log costs no more than a
-    short one.
-
-    Where one is damaged, the number that is warned of counts from the first line that was read.
-    """
-    if not path.exists():
-        return []
-    with path.open("rb") as file:
-        at, content = file.seek(0, os.SEEK_END), b""
-        while at and content.count(b"\n") <= count:
-            length = min(BLOCK, at)
-            at = file.seek(at - length)
-            content = file.read(length) + content
-    *whole, _ = content.split(b"\n")
-    return _parsed(path, whole[-count:], needs)
 
 
 def _parsed(path: Path, lines: Iterable[bytes], needs: Collection[str]) -> list[dict[str, Any]]:

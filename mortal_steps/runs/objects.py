@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Literal
 
 from mortal_steps.errors import StoreError
 from mortal_steps.store.identity import CONFIG_FILE
@@ -28,6 +29,12 @@ BEFORE_A_RUN_S = 86400.0
 """Seconds for which an object is kept although no run names it yet."""
 REMOVABLE = ("reward-*", "dataset-*", ".*")
 """Names of objects that may be removed; the last pattern is of files that a kill has left."""
+
+
+def object_path(runs_dir: str, kind: Literal["dataset", "model", "reward"], digest: str) -> Path:
+    """Return the path of an object, relative to the current folder if it lies below it."""
+    path = (Path(runs_dir).expanduser() / FOLDER / f"{kind}-{digest[:24]}").absolute()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Path]:

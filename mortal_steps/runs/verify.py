@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mortal_steps.data.kept import check_problem_file
+from mortal_steps.data.problem_files import check_problem_file
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy import journal
 from mortal_steps.policy.journal import JournalEntry
@@ -21,15 +21,17 @@ from mortal_steps.policy.on_disk.checkpoints import BestCheckpoint, CheckpointSt
 from mortal_steps.policy.on_disk.rollout_files import Pruned, pruned_before
 from mortal_steps.policy.starting_model import base_model
 from mortal_steps.rewards.sources.history import SOURCES_FILE, SourceHistory
-from mortal_steps.runs import chain
-from mortal_steps.runs.chain import Ids
 from mortal_steps.runs.checked import (
     AGAIN,
     LOST,
     PASSED_OVER,
     Checked,
     FileChecks,
+    Ids,
     Outcome,
+    broken_link,
+    first_ids,
+    other_state,
 )
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
@@ -39,7 +41,7 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
-from mortal_steps.store.shard_files import KINDS, shard_files
+from mortal_steps.store.records import KINDS, shard_files
 from mortal_steps.types import Problem, StepResult
 from mortal_steps.types.identity import RunInfo
 
@@ -135,7 +137,7 @@ class _Checking:
     def _steps(self, info: RunInfo | None, done: int) -> None:
         """Check the steps. Those before the newest whole checkpoint are history; those after it can
         be done again."""
-        before = chain.first_ids(info) if info else None
+        before = first_ids(info) if info else None
         pruned = pruned_before(self._store)
         self._files.record(rollout_files.RECORD_FILE, Pruned, self._again, optional=True)
         for step in range(info.first_step if info else 0, self._last_step(done)):
@@ -177,7 +179,7 @@ class _Checking:
     def _link(
         self, before: Ids, entry: JournalEntry | None, result: StepResult, fingerprint: str
     ) -> None:
-        damage = chain.broken_link(before, entry, result, fingerprint)
+        damage = broken_link(before, entry, result, fingerprint)
         if damage is None:
             self.result.num_linked += 1
         else:
@@ -188,7 +190,7 @@ class _Checking:
         """Check that the checkpoint of a step holds what the step left."""
         saved = self._saved.get(result.step + 1)
         if saved is not None:
-            damage = chain.other_state(saved, result)
+            damage = other_state(saved, result)
             folder = self._store.path(checkpoints.path_of(saved.step))
             self._files.file(folder / checkpoints.STATE_FILE, damage, LOST)
 

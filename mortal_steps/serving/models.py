@@ -13,6 +13,7 @@ exported to `exported/step-12-<digest>/`, which may be removed at any time.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Sequence
@@ -20,18 +21,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.errors import CorruptFileError, ModelError, StoreError
+from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
+from mortal_steps.models.local_folder import OTHERS, check_model
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
 from mortal_steps.policy.on_disk import checkpoints, weights
+from mortal_steps.policy.starting_model.base_model import first_model, model_cache
 from mortal_steps.rollout.engines.model_files import is_adapter
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
-from mortal_steps.runs.starting_model import base_folder, tokenizer_files
 
 logger = logging.getLogger(__name__)
 
 EXPORTED = "exported"
 KINDS = ("model", "adapter", "parameters")
 """The kind that takes the least work to load comes first."""
+
+NO_TOKENIZER = ("config.json", "generation_config.json", "manifest.json", "adapter_config.json")
+"""Files of a model folder that do not belong to its tokenizer, although their names look like
+it."""
 
 Kind = Literal["model", "adapter", "parameters"]
 
@@ -58,6 +66,18 @@ def trained_model(run: Run) -> SavedModel:
             f"`mortal resume {run.info.run_id}`"
         )
     return _final_models(run)[0]
+
+
+def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
+    """Return where each file of the final model is, whole and with its tokenizer, and the digest
+    that is listed there, by name.
+
+    Raises `StoreError` for a run that is not complete, and `ModelError` where an adapter's base is
+    not available.
+    """
+    path = whole_model(run, trained_model(run))
+    listed = run.store.folder_files(path).items()
+    return {name: (run.store.path(path) / name, sha) for name, sha in listed if name != PROBE_FILE}
 
 
 def saved_models(run: Run) -> list[SavedModel]:
@@ -181,3 +201,69 @@ def _not_there(run: Run, step: int, steps: Sequence[int]) -> str:
         "keep more, change checkpoints.save_steps or checkpoints.keep_last when you train. If the "
         f"run is on Modal, `mortal fetch {run_id} --all` downloads everything that it has"
     )
+
+
+# the model that the run began with: its adapters belong to it, and its tokenizer is used again
+
+
+def base_folder(run: Run) -> Path:
+    """Return the folder of the model that the run's adapter belongs to; a model from the hub is
+    downloaded.
+
+    Raises `ModelError` if the model is not available, or is not the one that the run began with.
+    """
+    made = _made_folder(run)
+    if made is not None:
+        return made
+    model = run.config.model
+    with contextlib.chdir(run.working_dir()):
+        check_model(model, run.info.model_files)
+        return Path(model_folder(model.name_or_path, model)).absolute()
+
+
+def tokenizer_files(run: Run) -> list[Path]:
+    """Return the tokenizer files of the final model if there is one, else of the model that the run
+    began with.
+
+    Raises `ModelError` if the model that the run began with is not available.
+    """
+    return [
+        path
+        for path in sorted(tokenizer_of(run).iterdir())
+        if path.suffix in OTHERS
+        and path.name not in NO_TOKENIZER
+        and not path.name.endswith(".index.json")
+    ]
+
+
+def tokenizer_of(run: Run) -> Path:
+    """Return the folder that `tokenizer_files` are in."""
+    final = run.manifest.final
+    if final is not None and run.store.path(final.path).is_dir():
+        return run.store.path(final.path)
+    return _made_folder(run) or _tokenizer_folder(run)
+
+
+def _made_folder(run: Run) -> Path | None:
+    """Return the folder of the model that was built for the run, beside the runs."""
+    model = run.config.model
+    if model.new is None and model.warm_start is None:
+        return None
+    name = Path(first_model(run.store, run.config, run.info.dataset_fingerprint)).name
+    folder = model_cache(run.store.root.parent) / name
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder} is gone: the model that run {run.info.run_id} began with; "
+            f"`mortal resume {run.info.run_id}` makes it again, and of a run on Modal "
+            f"`mortal fetch {run.info.run_id} --all` brings it"
+        )
+    return folder
+
+
+def _tokenizer_folder(run: Run) -> Path:
+    with contextlib.chdir(run.working_dir()):
+        model = run.config.model
+        folder = Path(tokenizer_folder(model)).absolute()
+        if not is_hub_model(model) and not folder.is_dir():
+            raise ModelError(f"the model {folder} is gone, and its tokenizer with it")
+        return folder

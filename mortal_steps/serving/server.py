@@ -16,8 +16,7 @@ from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurr
 from mortal_steps.models.local_folder import read_context
 from mortal_steps.orchestration.resolve_defaults import rollout_interpreter
 from mortal_steps.runs.run import Run
-from mortal_steps.runs.starting_model import tokenizer_of
-from mortal_steps.serving.models import choose, whole_model
+from mortal_steps.serving.models import choose, tokenizer_of, whole_model
 
 MIN_CACHE_BYTES = 64 << 20
 """The smallest key-value cache of vLLM on a CPU."""

@@ -3,13 +3,11 @@
 run_store, records           folders and records, written atomically, verified: `RunStore`
 json_record, shard_columns   the two ways of writing a record
 columns, seal                columns in a Parquet file that proves itself
-shard_files                  where the completions and scores of a step lie
 files                        single files: whole or not at all, digested
-formats                      which format this code writes, and which it refuses
 """
 
 from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
-from mortal_steps.store.formats import FORMAT, check_format
+from mortal_steps.store.json_record import FORMAT, check_format
 from mortal_steps.store.run_store import RunStore
 
 __all__ = ["FOLDER_MANIFEST", "FORMAT", "RunStore", "check_format", "listed_files"]

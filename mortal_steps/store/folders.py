@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store.files import hidden_beside
-from mortal_steps.types.paths import check_below
+from mortal_steps.types.references import check_below
 
 FOLDER_MANIFEST = "manifest.json"
 

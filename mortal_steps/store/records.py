@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import json_record
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.seal import check_seal
-from mortal_steps.types import FileRef
-from mortal_steps.types.paths import check_below
+from mortal_steps.types import FileRef, GeneratedShard, RewardedShard
+from mortal_steps.types.references import check_below
 
 T = TypeVar("T")
 
 COLUMNS = ".parquet"
 """The suffix of records that are stored as columns."""
+
+Content = Literal["generations", "rewards"]
+
+KINDS: dict[Content, type[GeneratedShard] | type[RewardedShard]] = {
+    "generations": GeneratedShard,
+    "rewards": RewardedShard,
+}
 
 
 class RecordStore:
@@ -98,3 +106,15 @@ def _check_digest(path: Path, found: str, expected: str) -> None:
             f"{path} holds {found[:12]}, expected {expected[:12]}; "
             "it was replaced after it was committed"
         )
+
+
+def shard_file(folder: str, content: Content, shard: int) -> str:
+    """Return the path of a shard's file in a folder of steps/ or evaluations/."""
+    return f"{folder}/{content}-{shard}{COLUMNS}"
+
+
+def shard_files(folder: Path) -> Iterator[tuple[Path, Content]]:
+    """Yield every file in a folder that holds a shard, in the order of their names."""
+    for content in KINDS:
+        for path in sorted(folder.glob(f"{content}-*{COLUMNS}")):
+            yield path, content

@@ -32,7 +32,7 @@ from mortal_steps.store.columns import (
     values_of,
     write_columns,
 )
-from mortal_steps.store.formats import FORMAT, check_format
+from mortal_steps.store.json_record import FORMAT, check_format
 from mortal_steps.store.seal import close
 from mortal_steps.types import (
     Completion,

@@ -19,23 +19,12 @@ token was sampled from (temperature, top-k, top-p and min-p included).
 Where each word is explained:
 
     rollouts.py    the words above, and how tokens are drawn
-    episodes.py    how an episode with an environment ended
     shards.py      a step on its way there, as rollout and reward workers commit it
     references.py  `*Ref`: all that travels between tasks; the data itself lies in the run store
-    answers.py     what a stage tells of the policy: a step taken, a state saved, an evaluation
-    batches.py     what a train step is given
-    requests.py    what the flow asks of a worker
+    results.py     what a stage returns of the policy: a step taken, a state saved, an evaluation
+    requests.py    what the flow asks of a worker, and what a train step is given
 """
 
-from mortal_steps.types.answers import (
-    ActorReady,
-    Checkpoint,
-    Evaluation,
-    FinalModel,
-    StepResult,
-    TrainingPlace,
-)
-from mortal_steps.types.batches import Batch, RowBatch, Rows, ScoredRollouts, TrainingBatch
 from mortal_steps.types.references import (
     BatchRef,
     FileRef,
@@ -45,7 +34,24 @@ from mortal_steps.types.references import (
     StageTiming,
     WeightsRef,
 )
-from mortal_steps.types.requests import GenerateRequest, RewardRequest, TrainRequest
+from mortal_steps.types.requests import (
+    Batch,
+    GenerateRequest,
+    RewardRequest,
+    RowBatch,
+    Rows,
+    ScoredRollouts,
+    TrainingBatch,
+    TrainRequest,
+)
+from mortal_steps.types.results import (
+    ActorReady,
+    Checkpoint,
+    Evaluation,
+    FinalModel,
+    StepResult,
+    TrainingPlace,
+)
 from mortal_steps.types.rollouts import (
     Completion,
     FinishReason,

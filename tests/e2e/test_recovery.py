@@ -4,7 +4,7 @@ test_schedule.py; a run that is brought back, until its end: `make scenarios`.""
 import os
 from pathlib import Path
 
-from mortal.server.database import VARIABLE
+from mortal.server.files import VARIABLE
 from tests.support.database import writing_to
 from tests.support.deployments import tiny_config
 from tests.support.recovery import ATTEMPTS, SILENCE_S, automations, mortal

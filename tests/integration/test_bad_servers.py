@@ -23,7 +23,7 @@ def test_a_port_in_use_is_named(tmp_path, monkeypatch):
         port = taken.getsockname()[1]
         with (
             pytest.raises(ServerError, match=f"port {port} is in use"),
-            prefect_server(port=port, keep=False, say=print),
+            prefect_server(print, [port]),
         ):
             pytest.fail("started on a taken port")
 
@@ -33,7 +33,7 @@ def test_a_server_that_is_not_there_is_named_before_anything_is_made(tmp_path, m
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with pytest.raises(ServerError, match="does not answer"):
-        drive(load_config(Path("tiny.toml")), port=0, keep_server=False)
+        drive(load_config(Path("tiny.toml")))
     assert not Path("runs").exists()
 
 
@@ -45,6 +45,6 @@ def test_a_configured_server_must_answer(monkeypatch):
         pytest.raises(
             ServerError, match=r"PREFECT_API_URL = http://127.0.0.1:9/api does not answer"
         ),
-        prefect_server(port=0, keep=False, say=print),
+        prefect_server(print),
     ):
         pytest.fail("accepted a server that is not there")

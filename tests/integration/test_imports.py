@@ -46,7 +46,7 @@ def test_a_trainer_is_checked_without_what_trains(tmp_path):
     probe = (
         "import sys; from mortal import MortalTrainer\n"
         "from mortal_steps.errors import ConfigError\n"
-        "given = {'reward_funcs': 'mortal.rewards.functions:exact_match', 'temperature': 0.5}\n"
+        "given = {'reward_funcs': 'mortal.rewards.functions:exact_match'}\n"
         "given |= {'train_dataset': 'train.jsonl', 'config': {'training.trl.warmup_steps': 3}}\n"
         "MortalTrainer(**given)\n"
         "for wrong in ({'temprature': 1}, {'config': {'training.trl.warmup_step': 3}}):\n"

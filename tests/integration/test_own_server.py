@@ -18,7 +18,7 @@ import websockets
 
 from mortal.driver import PrefectStart
 from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
-from mortal.server.local_server import begun_server, keep_no_longer, own_server
+from mortal.server.local_server import begun_server
 from mortal_steps.errors import ConfigError, ServerError
 from mortal_steps.store.files import delete_folder, write_json
 from mortal_steps.system.processes import ProcessId
@@ -221,11 +221,11 @@ def test_somebody_elses_process_is_not_taken_for_the_server(tmp_path, monkeypatc
             {"pid": now.pid, "started": "1", "boot": now.boot},
             {"pid": now.pid, "started": now.started, "boot": "another"},
         ):
-            record = {"api_url": "http://127.0.0.1:9/api", "process": told, "keep": False}
+            record = {"api_url": "http://127.0.0.1:9/api", "process": told}
             write_json(home / "server.json", record)
             assert living_server(home) is None
             assert not ProcessId(**told).kill()
-        old = {"api_url": "http://127.0.0.1:9/api", "process_id": now.pid, "keep": False}
+        old = {"api_url": "http://127.0.0.1:9/api", "process_id": now.pid}
         write_json(home / "server.json", old)
         assert living_server(home) is None
         assert stranger.poll() is None
@@ -235,7 +235,7 @@ def test_somebody_elses_process_is_not_taken_for_the_server(tmp_path, monkeypatc
 
 
 def test_a_port_that_there_is_not_is_refused():
-    for command in (("server", "--port", "99999"), ("train", "x.toml", "--port", "99999")):
+    for command in (("server", "--port", "99999"), ("serve", "x", "--port", "99999")):
         refused = subprocess.run(
             [sys.executable, "-m", "mortal", *command], capture_output=True, text=True, check=False
         )
@@ -252,16 +252,12 @@ def test_where_any_port_will_do_one_that_is_taken_is_left_alone(tmp_path, monkey
         port, said = taken.getsockname()[1], []
         with (
             pytest.raises(ServerError, match=f"port {port} is in use"),
-            begun_server(port, any_port=False, keep=False, say=said.append),
+            begun_server([port], said.append),
         ):
             pass
-        with begun_server(port, any_port=True, keep=False, say=said.append) as begun:
+        with begun_server([port, 0], said.append) as begun:
             assert str(port) not in begun.server.api_url
             assert said == [f"starting a Prefect server at {begun.server.ui_url} ..."]
-            keep_no_longer(said.append)
-            assert "will end with the commands that use it" in said[-1]
-    keep_no_longer(said.append)
-    assert said[-1] == "MORTAL's Prefect server is not running"
 
 
 def test_a_server_of_another_machine_that_shares_the_folder_is_not_taken_for_dead(
@@ -270,14 +266,14 @@ def test_a_server_of_another_machine_that_shares_the_folder_is_not_taken_for_dea
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
     home = server_home()
     there = {"pid": 1, "started": "1", "boot": "another"}
-    record = {"api_url": "http://127.0.0.1:9/api", "process": there, "keep": False}
+    record = {"api_url": "http://127.0.0.1:9/api", "process": there}
     write_json(home / "server.json", record)
     with (
         opened(home / "server.lock") as held,
         pytest.raises(ServerError, match=f"server of {home} runs on another machine.*STATE_DIR"),
     ):
         assert try_lock(held, fcntl.LOCK_EX)
-        with begun_server(0, any_port=True, keep=False, say=print):
+        with begun_server([0], print):
             pass
     assert json.loads((home / "server.json").read_text()) == record
 
@@ -287,7 +283,7 @@ def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, mon
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with (
         contextlib.suppress(ConfigError),
-        PrefectStart(port=0, keep=False) as prefect,
+        PrefectStart() as prefect,
     ):
         prefect.begin()
         begun = living_server(server_home())
@@ -303,7 +299,7 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
     for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
         monkeypatch.setenv(set_by_answering, "")
-    with begun_server(0, any_port=True, keep=False, say=print) as begun:
+    with begun_server([0], print) as begun:
 
         def killed():
             first = living_server(server_home()).process
@@ -311,7 +307,7 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
             wait_until(lambda: not first.lives(), "it was not killed")
 
         killed()
-        with begun_server(0, any_port=False, keep=False, say=print) as other:
+        with begun_server([0], print) as other:
             assert other.server.api_url == begun.server.api_url
 
 
@@ -320,7 +316,8 @@ def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp
     for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
         monkeypatch.setenv(set_by_answering, "")
     said = []
-    with own_server(0, any_port=True, keep=False, say=said.append):
+    with begun_server([0], said.append) as begun:
+        begun.answering()
         server = living_server(server_home()).process
         delete_folder(server_home())
         wait_until(lambda: any("was deleted" in each for each in said), "nobody was told")

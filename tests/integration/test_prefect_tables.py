@@ -1,77 +1,39 @@
-"""mortal.server.tables: the database of a new Prefect server is made once and copied."""
+"""The tables of our own server's database are made once for each version of Prefect."""
 
 import sqlite3
 from contextlib import closing
 
 import pytest
 
-from mortal.server.tables import has_all_tables, is_empty, kept_database
+from mortal.server.process import has_tables
 from tests.support.prefect_database import make, put_database
 
 
 @pytest.fixture
-def empty(tmp_path):
+def made(tmp_path):
     path = tmp_path / "prefect.db"
-    path.touch()
+    put_database(path)
     return path
 
 
-@pytest.fixture
-def kept(tmp_path):
-    """The copy that earlier tests or this one has made."""
-    put_database(tmp_path / "unused" / "prefect.db")
-
-
 def query(path, statement):
-    with closing(sqlite3.connect(path)) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         return database.execute(statement).fetchall()
 
 
-def test_what_the_first_server_makes_is_kept_and_copied(empty, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    first = tmp_path / "first" / "prefect.db"
-    first.parent.mkdir()
-    assert not has_all_tables(empty) and is_empty(empty)
-    make(first)
-    assert has_all_tables(empty) and not is_empty(empty)
-    for statement in (
-        "select type, name, tbl_name, sql from sqlite_master order by name",
-        "select * from alembic_version",
-        "select slug from block_type order by slug",
-    ):
-        assert query(first, statement) == query(empty, statement) != []
-    assert [each.name for each in (tmp_path / "cache" / "mortal").iterdir()] == [
-        kept_database().name
-    ]
+def test_an_empty_database_needs_tables_and_a_complete_one_does_not(tmp_path, made):
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    assert not has_tables(empty)
+    assert has_tables(made)
+    assert ("grpo-train",) not in query(made, "select name from flow")
+    assert query(made, "select slug from block_type") != []
 
 
-def test_a_cache_that_cannot_be_written_is_reported_and_not_needed(tmp_path, monkeypatch, capfd):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    (tmp_path / "home").mkdir()
-    make(tmp_path / "home" / "prefect.db")
-    assert not is_empty(tmp_path / "home" / "prefect.db")
-    assert "could not be written" in capfd.readouterr().err
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_database_of_an_earlier_prefect_is_left_to_the_migrations(empty):
-    assert has_all_tables(empty)
-    with closing(sqlite3.connect(empty)) as database, database:
-        database.execute("update alembic_version set version_num = 'earlier'")
-    before = empty.read_bytes()
-    assert not has_all_tables(empty)
-    assert empty.read_bytes() == before
-
-
-@pytest.mark.usefixtures("kept")
-def test_tables_of_somebody_else_are_left_alone(empty):
-    with closing(sqlite3.connect(empty)) as database, database:
-        database.execute("create table noise (number int)")
-    assert not has_all_tables(empty) and not is_empty(empty)
-
-
-@pytest.mark.usefixtures("kept")
-def test_no_file_is_made_where_there_is_none(tmp_path):
-    assert not has_all_tables(tmp_path / "prefect.db")
-    assert not (tmp_path / "prefect.db").exists()
+def test_a_database_of_another_version_is_migrated(made):
+    query(made, "pragma user_version = 1")
+    query(made, "insert into flow (id, name) values ('1', 'kept')")
+    assert not has_tables(made)
+    make(made)
+    assert has_tables(made)
+    assert query(made, "select name from flow") == [("kept",)]

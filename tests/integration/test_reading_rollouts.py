@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mortal_steps.store import RunStore
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import GeneratedShard, RewardedShard
 from tests.support.paths import ROOT
 from tests.support.rewards.shards import make_shard

@@ -25,7 +25,7 @@ def test_a_full_state_folder_costs_a_run_nothing_but_its_history(tmp_path, disk,
     write_project(tmp_path)
     monkeypatch.setenv("MORTAL_STATE_DIR", str(disk.folder))
     mortal = Mortal(tmp_path, "")
-    training = mortal.start("train", "tiny.toml", "--run-id", "full", "--port", "0")
+    training = mortal.start("train", "tiny.toml", "--run-id", "full")
     wait_for_step(mortal, "full", 2)
     with ThreadPoolExecutor() as beside:
         reading = beside.submit(training.communicate, timeout=PATIENCE_S)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import asyncpg
 
-from mortal.server.database import DATABASE, POSTGRESQL, VARIABLE
+from mortal.server.files import DATABASE, POSTGRESQL, VARIABLE
 from tests.support.prefect_database import put_database
 
 ASKED_FOR = os.environ.get("MORTAL_TEST_DATABASE", "sqlite")

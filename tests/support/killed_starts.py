@@ -10,10 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from mortal.server.files import try_lock
+from mortal.server.files import DATABASE, try_lock
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.store import RunStore
 from tests.support.database import postgresql_database
+from tests.support.prefect_database import put_database
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GONE_WITHIN_S = 60.0
@@ -31,6 +32,7 @@ class Ground:
         self._state = folder / "state"
         self._temporary = folder / "tmp"
         self._temporary.mkdir()
+        put_database(self.server_home / DATABASE)
         self._mark = f"MORTAL_STATE_DIR={self._state}"
         self.env = {
             **{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"},

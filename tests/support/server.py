@@ -17,5 +17,5 @@ def server_of_its_own(folder):
         patch.delenv("PREFECT_API_URL", raising=False)
         for name, value in new_database(server_home()).items():
             patch.setenv(name, value)
-        with prefect_server(port=0, keep=False, say=print) as running:
+        with prefect_server(print) as running:
             yield running

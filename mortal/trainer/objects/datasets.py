@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mortal.trainer.objects.place import place_of
 from mortal_steps.data.values import as_json
 from mortal_steps.errors import DataError
-from mortal_steps.runs.objects import given_again
+from mortal_steps.runs.objects import given_again, object_path
 from mortal_steps.store.files import write_atomically
 
 if TYPE_CHECKING:  # whoever gives one of these has imported its library
@@ -111,7 +110,7 @@ def _written(rows: Iterable[Any], runs_dir: str, parameter: str) -> Path:
         lines.append(line)
     if not lines:
         raise DataError(f"{parameter} has no rows")
-    path = place_of(runs_dir, "dataset", digest.hexdigest()).with_suffix(".jsonl")
+    path = object_path(runs_dir, "dataset", digest.hexdigest()).with_suffix(".jsonl")
     if path.exists():
         given_again(path)
     else:

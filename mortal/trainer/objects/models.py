@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mortal.trainer.objects.place import place_of
 from mortal_steps.config.training import USUAL_LAYERS
 from mortal_steps.errors import ConfigError, ModelError
-from mortal_steps.runs.objects import given_again
+from mortal_steps.runs.objects import given_again, object_path
 from mortal_steps.store.files import digest_file
 
 OF_METHOD = "quant_method"
@@ -89,7 +88,7 @@ def saved(runs_dir: str, *objects: Any) -> Path:
     with _beside(runs_dir) as folder:
         for one in objects:
             one.save_pretrained(folder)
-        place = place_of(runs_dir, "model", _digest(folder))
+        place = object_path(runs_dir, "model", _digest(folder))
         if place.exists():
             given_again(place)
         else:
@@ -171,7 +170,7 @@ def _plain(value: Any) -> Any:
 @contextmanager
 def _beside(runs_dir: str) -> Iterator[Path]:
     """A new folder beside the other objects. It is removed at the end unless it was renamed."""
-    root = place_of(runs_dir, "model", "").parent
+    root = object_path(runs_dir, "model", "").parent
     root.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".saving-", dir=root))
     try:

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from mortal.rewards import functions
-from mortal.trainer.objects.environments import kind_of
 from mortal.trainer.objects.models import saved, tokenizer_of
-from mortal.trainer.objects.place import place_of
 from mortal_steps.config.rewards import RewardTerm, in_full
 from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.rewards.code_execution.environment import CodeExecutionEnvironment
 from mortal_steps.rewards.environments import RewardEnvironment
+from mortal_steps.rewards.judge.environment import LLMJudgeEnvironment
 from mortal_steps.rewards.kinds.users_code import FunctionTerm, PickledTerm
+from mortal_steps.rewards.pickles.digest import digest_of, is_imported
 from mortal_steps.rewards.pickles.files import write_pickle
-from mortal_steps.rewards.pickles.object_digest import digest_of, is_imported
 from mortal_steps.rewards.users_code.project import find_in, is_protected
+from mortal_steps.runs.objects import object_path
 
 Reward = str | Callable[..., Any] | RewardTerm
 """A name, a function, an environment, or a kind of reward with its settings."""
@@ -96,13 +97,33 @@ def _term(reward: Any, place: str, runs_dir: str, tokenizer: Any) -> dict[str, A
         own = tokenizer or tokenizer_of(reward, "reward_processing_classes")
         called = Path(str(reward.config.name_or_path)).name or type(reward).__name__
         return {"type": "model", "model": str(saved(runs_dir, reward, own)), "name": called}
-    kind = kind_of(reward)
+    kind = _kind_of(reward)
     if kind is not None:
         return kind
     name = spec_of(reward)
     if name is not None:
         return FunctionTerm(function=name).model_dump(exclude_defaults=True) | {"type": "function"}
     return _pickled(reward, place, runs_dir)
+
+
+def _kind_of(reward: Any) -> dict[str, Any] | None:
+    """Return the entry of `[[rewards.terms]]` for an environment that comes with MORTAL.
+
+    Its kind knows how long a call may take, what it costs, and which questions were asked before.
+
+    None for any other reward, and for an environment of a derived class or one whose attributes
+    were changed after it was constructed.
+    """
+    if type(reward) not in (CodeExecutionEnvironment, LLMJudgeEnvironment):
+        return None
+    settings = reward.term.model_dump(exclude_defaults=True)
+    if _public(reward) != _public(type(reward)(**settings)):
+        return None
+    return {"type": reward.term.type, **settings}
+
+
+def _public(reward: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(reward).items() if not name.startswith("_")}
 
 
 def spec_of(reward: Any) -> str | None:
@@ -162,7 +183,7 @@ def _folder_of_script() -> Path | None:
 def _pickled(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
     called = f"{place} ({_name(reward)})"
     digest, modules = digest_of(reward, called)
-    path = place_of(runs_dir, "reward", digest).with_suffix(".pickle")
+    path = object_path(runs_dir, "reward", digest).with_suffix(".pickle")
     write_pickle(path, reward, digest, called)  # an existing file may be from another Python
     return {
         "type": PickledTerm.model_fields["type"].default,

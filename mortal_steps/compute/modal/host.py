@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Protocol
 
 import mortal_steps
-from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
+from mortal_steps.compute.modal.compiled import Compiled, compiled_for
 from mortal_steps.compute.modal.orders import (
     ContainerTimes,
     Order,
@@ -41,7 +41,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import ComputeError, StoreError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
-from mortal_steps.system.faults import ends_process
+from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ class Volume(Protocol):
 
 class WorkerHost:
     """Constructs the workers of a run that this container is asked for, and calls them: a single
-    one, or on a `node` actor and rollout worker. `runs_dir` is where the Volume is."""
+    one, or on a `node` actor and rollout worker. `runs_dir` is where the Volume is, HF_HOME where
+    the one is that all runs share, `hub`."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class WorkerHost:
         run_id: str,
         volume: Volume,
         volume_name: str,
+        hub: Volume | None = None,
         node: bool = False,
     ) -> None:
         logging.basicConfig(
@@ -92,6 +94,8 @@ class WorkerHost:
         self._run_id = run_id
         self._volume = volume
         self._volume_name = volume_name
+        self._hub = hub
+        self._compiled: Compiled | None = None
         self._release = this_release()
         self._free_since = time.time()
         self._startup_s = time.time() - _process_start()
@@ -136,6 +140,8 @@ class WorkerHost:
             write_records(store, order.files)
             crew = self._crew_for(order)
             value = crew.call(order.role, order.method, order.payload, order.label)
+            if order.role == "rollout":
+                self._keep_compiled()
             made = [ref for ref in file_refs(value) if ref not in order.files]
             return Outcome(value=value, files=load_records(store, made))
         except Exception as error:  # the boundary: any error travels to the caller
@@ -152,6 +158,18 @@ class WorkerHost:
             logger.error("nothing is committed", exc_info=error)
             return Outcome(error=no_more_data(error))
         return None
+
+    def _keep_compiled(self) -> None:
+        """Share what the engine has compiled, which has started by now. The run does not need it:
+        where the Volume takes no more, the next container compiles anew."""
+        if self._hub is None or self._compiled is None:
+            return
+        try:
+            if self._compiled.keep():
+                self._hub.commit()
+        except Exception as error:
+            logger.warning("what vLLM compiled is not kept for other containers", exc_info=error)
+        self._compiled = None
 
     def _check_volume(self, asked_for: str) -> None:
         """The app may have got another one since the run began."""
@@ -204,6 +222,14 @@ class WorkerHost:
         if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
+        if self._hub is not None and (self._node or order.role == "rollout"):
+            self._compiled = compiled_for(
+                config.with_room_for_adapters().rollout,
+                config.sampled_model,
+                Path(os.environ["HF_HOME"]),
+            )
+            if self._compiled is not None:
+                self._compiled.unpack()
         specs = worker_specs(
             config,
             run_dir=store.root,

@@ -16,7 +16,6 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.orders import (
     LEASES,
     Outcome,
@@ -26,7 +25,7 @@ from mortal_steps.compute.modal.orders import (
     write_records,
 )
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.data.kept import PROBLEMS
+from mortal_steps.data.problem_files import PROBLEMS
 from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.starting_model.base_model import StartingModel, model_cache
@@ -38,7 +37,8 @@ from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
-from mortal_steps.store.shard_files import shard_files
+from mortal_steps.store.records import shard_files
+from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.types import FileRef, FinalModel
 
 logger = logging.getLogger(__name__)

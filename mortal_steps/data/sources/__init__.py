@@ -1,8 +1,7 @@
 """The rows of a dataset, wherever it lies.
 
 reasoning_gym_tasks   made by reasoning_gym
-files                 in a file
-folders               in a folder, on the hub
+files                 in a file, in a folder, on the hub
 
 A kind of its own is an entry of `DATASET_SOURCES` (config/data.py), or `module:name`.
 """
@@ -22,8 +21,7 @@ from mortal_steps.config.data import (
     made_rows,
 )
 from mortal_steps.data.sources.base import DatasetSource, Row, SourceRequest
-from mortal_steps.data.sources.files import FILE_TYPES, is_file, read_file
-from mortal_steps.data.sources.folders import read_dataset
+from mortal_steps.data.sources.files import FILE_TYPES, is_file, read_dataset, read_file
 from mortal_steps.errors import DataError
 
 __all__ = ["Row", "check_options", "comes_from_gym", "read_rows"]

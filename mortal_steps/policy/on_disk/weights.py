@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mortal_steps.data.kept import find_train_problems
+from mortal_steps.data.problem_files import find_train_problems
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import tokenize_prompts
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, published_in

@@ -26,7 +26,7 @@ from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, locked
 from mortal_steps.types import Problem
-from mortal_steps.types.paths import Below
+from mortal_steps.types.references import Below
 
 logger = logging.getLogger(__name__)
 

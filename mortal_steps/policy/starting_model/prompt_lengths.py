@@ -10,8 +10,7 @@ from itertools import chain
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RunConfig
-from mortal_steps.data.kept import EVAL_PROBLEMS, find_train_problems
-from mortal_steps.data.problem_files import prompts_of
+from mortal_steps.data.problem_files import EVAL_PROBLEMS, find_train_problems, prompts_of
 from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length

@@ -7,6 +7,7 @@ pickle is code. It travels by value, so only to the Python that wrote it.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import pickle
 import sys
@@ -15,28 +16,31 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.rewards.pickles.digest import Pickler
 from mortal_steps.rewards.users_code.project import folders_of, users_modules
 from mortal_steps.store.files import write_atomically
 
-NAME = "reward.pickle"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def write_pickle(path: Path, value: Any, digest: str, called: str) -> None:
     """Write the object; raises `RewardError` for one that cannot travel."""
-    from mortal_steps.rewards.pickles.writing import dumps  # cloudpickle, where objects are given
-
+    content = io.BytesIO()
     try:
-        content = dumps(value)
+        Pickler(content).dump(value)
     except Exception as error:
         raise RewardError(
             f"{called} cannot travel to the process that scores: {type(error).__name__}: {error}; "
             "make what it holds inside the function when it is called, or put the reward into a "
             "module and name it as 'module:function'"
         ) from error
-    head = {"object": digest, "python": PYTHON, "sha256": hashlib.sha256(content).hexdigest()}
+    head = {
+        "object": digest,
+        "python": PYTHON,
+        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(head).encode() + b"\n" + content)
+    write_atomically(path, json.dumps(head).encode() + b"\n" + content.getvalue())
 
 
 def check_pickle(path: Path, digest: str) -> bytes:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mortal_steps import DISTRIBUTION
 from mortal_steps.models.local_folder import files_of
 from mortal_steps.rewards.sources.history import MISSING, RewardSources
 from mortal_steps.rewards.users_code.project import (
@@ -24,7 +25,6 @@ from mortal_steps.rewards.users_code.project import (
     installed_distributions,
 )
 from mortal_steps.store.files import digest_file
-from mortal_steps.system.distributions import DISTRIBUTION
 
 
 def find_sources(

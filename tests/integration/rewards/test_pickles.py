@@ -6,8 +6,8 @@ import sys
 import modal
 
 from mortal.rewards import RewardEnvironment, SandboxConfig
+from mortal_steps.rewards.pickles.digest import digest_of
 from mortal_steps.rewards.pickles.files import read_pickle, write_pickle
-from mortal_steps.rewards.pickles.object_digest import digest_of
 from tests.support.paths import ROOT
 from tests.support.rewards.digest_script import digests_of
 

@@ -28,7 +28,7 @@ from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
-from mortal_steps.store.shard_files import shard_files
+from mortal_steps.store.records import shard_files
 from mortal_steps.types import GeneratedShard, Problem
 from tests.support.bare_flow import go_on
 from tests.support.damage import flip_a_byte

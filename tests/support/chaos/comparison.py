@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.store import RunStore
-from mortal_steps.store.shard_files import KINDS, Content, shard_files
+from mortal_steps.store.records import KINDS, Content, shard_files
 from tests.support.chaos.worker_logs import Event
 
 Digests = Mapping[str, str]

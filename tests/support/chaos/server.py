@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from mortal.server.api import answers
-from mortal.server.database import VARIABLE, own_sqlite
+from mortal.server.files import VARIABLE, own_sqlite
 from mortal.server.process import SERVER_SETTINGS
 from tests.support.database import new_database
 

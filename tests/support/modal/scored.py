@@ -1,7 +1,7 @@
 """One shard, scored by a run's workers wherever they are."""
 
 from mortal_steps.orchestration import driver
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import GeneratedShard, GenerationRef, RewardedShard, StageTiming
 from tests.support.rewards.shards import make_shard
 

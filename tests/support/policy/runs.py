@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from mortal_steps.data.kept import keep_problems
+from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.policy.actor import Actor
 from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import reward_weights

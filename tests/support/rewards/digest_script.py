@@ -1,6 +1,6 @@
 """A script whose rewards refer to all kinds of things, and its digests."""
 
-from mortal_steps.rewards.pickles.object_digest import digest_of
+from mortal_steps.rewards.pickles.digest import digest_of
 
 SCRIPT = """
 import dataclasses, enum, functools, logging, re

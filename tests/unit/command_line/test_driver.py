@@ -28,7 +28,7 @@ def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "_run_flow", lambda *_: told.append("the flow runs"))
     monkeypatch.setattr(driver, "is_driven", lambda store: True)
     config = RunConfig(run_id="run", runs_dir=str(tmp_path))
-    driver.drive(config, port=0, keep_server=False)
+    driver.drive(config)
     placed = [line for line in told if line.startswith("placement: ")]
     assert placed == [
         "placement: actor on GPU 0 (NVIDIA A10G), 2 rollout workers one each on GPU 1, 2 "
@@ -57,4 +57,4 @@ def test_ctrl_c_while_prefect_reads_its_settings_is_no_error(tmp_path, monkeypat
     monkeypatch.setattr(driver, "FLOW", "settings_interrupted")
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with pytest.raises(KeyboardInterrupt):
-        driver.PrefectStart(port=0, keep=False).go_on()
+        driver.PrefectStart().go_on()

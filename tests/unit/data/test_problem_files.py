@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 
 from mortal_steps.config import DataConfig
 from mortal_steps.data import dataset_fingerprint, get_batch
-from mortal_steps.data.kept import (
-    check_problem_file,
-    keep_problems,
-)
 from mortal_steps.data.problem_files import (
     ROWS_PER_BATCH,
     ProblemFile,
     Texts,
+    check_problem_file,
+    keep_problems,
     select,
     write_problems,
     write_texts,

@@ -3,15 +3,16 @@
 import pytest
 
 from mortal.server import local_server as own
-from mortal.server.database import (
-    EARLIER_VARIABLE,
+from mortal.server.files import (
     VARIABLE,
+    ServerRecord,
     database_url,
     own_sqlite,
+    read_record,
     sqlite_file,
     without_password,
+    write_record,
 )
-from mortal.server.files import ServerRecord, read_record, write_record
 from mortal_steps.errors import ServerError
 from mortal_steps.system.processes import ProcessId
 
@@ -21,13 +22,11 @@ POSTGRESQL = "postgresql+asyncpg://me:a%3Ab%2Fc@host:5432/prefect?ssl=require"
 @pytest.fixture(autouse=True)
 def unset(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.delenv(EARLIER_VARIABLE, raising=False)
 
 
-@pytest.mark.parametrize("variable", [VARIABLE, EARLIER_VARIABLE])
-def test_sqlite_is_the_default_and_a_variable_names_postgresql(tmp_path, monkeypatch, variable):
+def test_sqlite_is_the_default_and_a_variable_names_postgresql(tmp_path, monkeypatch):
     assert sqlite_file(database_url(tmp_path)) == tmp_path / "prefect.db"
-    monkeypatch.setenv(variable, POSTGRESQL)
+    monkeypatch.setenv(VARIABLE, POSTGRESQL)
     assert database_url(tmp_path) == POSTGRESQL
     assert sqlite_file(POSTGRESQL) is None
 
@@ -47,7 +46,7 @@ def test_no_password_is_kept_or_shown():
 def test_a_server_on_another_database_is_not_joined(tmp_path):
     process = ProcessId(pid=1, started="", boot="")
     mine = own_sqlite(tmp_path)
-    record = ServerRecord(api_url="http://x:1/api", process=process, keep=False, database=mine)
+    record = ServerRecord(api_url="http://x:1/api", process=process, database=mine)
     own._check_database(record, mine)
     with pytest.raises(ServerError, match=rf"keeps its history in .*, but {VARIABLE} asks for"):
         own._check_database(record, without_password(POSTGRESQL))

@@ -20,7 +20,7 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_here
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     FinalModel,
     GeneratedShard,

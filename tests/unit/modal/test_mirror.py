@@ -10,7 +10,7 @@ from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import CorruptFileError, TransientError, WorkerError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
-from mortal_steps.store.shard_files import shard_file
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     FileRef,
     Problem,

@@ -9,7 +9,7 @@ from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.data.kept import keep_problems
+from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk import weights

@@ -3,8 +3,8 @@
 import pytest
 
 from mortal.terminal.chart import chart
+from mortal_steps.report.downsampling import downsample
 from mortal_steps.report.pace import Pace, Speed, recent_steps
-from mortal_steps.report.points import thinned
 from mortal_steps.report.progress import ProgressLine, StepReport
 
 
@@ -75,8 +75,8 @@ def test_without_a_terminal_there_is_a_line_per_report(line):
 
 def test_a_long_curve_is_told_in_few_points():
     points = [(step, float(step)) for step in range(1, 11)]
-    assert thinned(points, 10) == points
-    assert thinned(points, 3) == [(3, 2.0), (6, 5.0), (10, 8.5)]
+    assert downsample(points, 10) == points
+    assert downsample(points, 3) == [(3, 2.0), (6, 5.0), (10, 8.5)]
 
 
 def test_a_chart_fits_a_narrow_terminal_and_shows_both_ends():

@@ -14,8 +14,8 @@ import cloudpickle
 import pytest
 
 from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.rewards.pickles.digest import digest_of
 from mortal_steps.rewards.pickles.files import read_pickle, write_pickle
-from mortal_steps.rewards.pickles.object_digest import digest_of
 from tests.support.rewards.digest_script import SCRIPT, digests_of
 
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_kept_is_refused_with_its_place_and_the_remedy():
 
 def test_a_pile_of_lists_is_refused_and_no_stack_runs_over():
     pile = functools.reduce(lambda inner, _: [inner], range(400), [])
-    with pytest.raises(RewardError, match="nested more than"):
+    with pytest.raises(RewardError, match="nested too deeply"):
         digest_of(adding(pile), "it")
 
 

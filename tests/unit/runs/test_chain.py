@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.checkpoints import CheckpointState
-from mortal_steps.runs.chain import PARTS, broken_link, other_state
+from mortal_steps.runs.checked import PARTS, broken_link, other_state
 from mortal_steps.types import StageTiming, StepResult
 
 OWN = "f" * 64

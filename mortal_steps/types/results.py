@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mortal_steps.types.paths import Below
-from mortal_steps.types.references import StageTiming, WeightsRef
+from mortal_steps.types.references import Below, StageTiming, WeightsRef
 from mortal_steps.types.shards import RewardFailure
 
 

@@ -8,7 +8,7 @@ Point = tuple[int, float]
 """Train steps done, and a value."""
 
 
-def thinned(points: Sequence[Point], most: int) -> list[Point]:
+def downsample(points: Sequence[Point], most: int) -> list[Point]:
     """At most `most` points: each the mean of as many neighbours, at the step of the last."""
     if len(points) <= most:
         return list(points)
