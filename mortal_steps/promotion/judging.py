@@ -34,7 +34,7 @@ from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.registry.registry import Registry
 from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.rewards.sources.files import find_sources
+from mortal_steps.rewards.sources import find_sources
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
@@ -106,9 +106,7 @@ class Judge:
         """Name of a model's judgement. Other settings lead to another key, and so to another
         judgement."""
         rewards = self._config.eval_rewards
-        sources = find_sources(
-            rewards.code, self._run.working_dir(), folders=rewards.folders, packages=False
-        )
+        sources = find_sources(rewards.code, self._run.working_dir(), folders=rewards.folders)
         parts = [version.sha256, self._problems.sha256, sources.digest(), self._settings()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
