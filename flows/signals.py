@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from mortal_flows.stop import Stop
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
 from mortal_tasks.prefect_patches import sigterm_is_ours, was_cancelled
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -37,7 +37,7 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
-from mortal_steps.system.heavy_imports import heavy_imports
+from mortal_steps.system.imports import imports_without_gc
 
 QUIET_PREFECT = {
     # Task runs have the UI and the progress line; two log records each would drown both.
@@ -201,7 +201,7 @@ class PrefectStart(Beside):
         if self._begun is not None:
             self._begun.name()
         try:
-            with heavy_imports():
+            with imports_without_gc():
                 for module in (FLOW, *OF_ITS_START):
                     importlib.import_module(module)
         except ValueError as error:  # what pydantic, in Prefect's settings, makes of Ctrl-C

@@ -16,4 +16,6 @@ It never imports prefect, flows or tasks. Imports go down this list, or stay on 
     config, flags, types, errors settings, flags, vocabulary, errors: from the top down
 """
 
+DISTRIBUTION = "mortal-rl"
+"""What this project is installed as. On PyPI, `mortal` is a package of somebody else's."""
 __version__ = "0.1.0"

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from prefect.logging import get_run_logger
 
-from mortal_steps.orchestration.reporter import Reporter
+from mortal_steps.orchestration.stages import Reporter
 from mortal_steps.runs.run import Run
 from mortal_tasks.artifacts import ReportArtifact
 from mortal_tasks.notices import NoticeEvents

@@ -9,7 +9,7 @@ import signal
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from mortal_steps.system.heavy_imports import training_imports
+from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.rounding import rounding_environment
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -46,7 +46,7 @@ def pytest_addoption(parser):
 def pytest_collection():
     """Collecting imports millions of objects that stay: no search for garbage among them, neither
     now nor later. TRL collects all garbage whenever a trainer begins."""
-    with training_imports():
+    with imports_without_gc():
         return (yield)
 
 

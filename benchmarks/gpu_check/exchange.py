@@ -96,7 +96,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     from mortal_steps.policy.algorithms.stepping import digests
     from mortal_steps.policy.publishing import Publisher
     from mortal_steps.store import RunStore, shared_memory
-    from mortal_steps.system.background import BackgroundClock
+    from mortal_steps.system.threads import BackgroundClock
     from mortal_steps.types import Problem
 
     folder = Path(job["folder"])

@@ -145,7 +145,7 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
 def _publisher(store: RunStore, config: RunConfig) -> Publisher:
     try:
         # Imported where used: earlier code has no such module.
-        from mortal_steps.system.background import BackgroundClock
+        from mortal_steps.system.threads import BackgroundClock
     except ModuleNotFoundError:
         return Publisher(store, config)  # type: ignore[call-arg,arg-type]
     return Publisher(store, config.rollout, config.model, config.training, BackgroundClock())

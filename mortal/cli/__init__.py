@@ -18,7 +18,7 @@ from mortal.terminal.output import (
 )
 from mortal_steps import __version__
 from mortal_steps.errors import MortalError
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
 
 EXAMPLES = """Examples:
 

@@ -21,10 +21,10 @@ from packaging.requirements import Requirement
 from mortal.maintenance import Finding, ok, problem, warning
 from mortal.server.files import living_server, server_home, state_dir
 from mortal.server.select_server import prepare_client, server_of_profile
+from mortal_steps import DISTRIBUTION
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import byte_size
 from mortal_steps.sandbox.levels import REMEDY, Level, reached_level
-from mortal_steps.system.distributions import DISTRIBUTION
 from mortal_steps.system.gpus import has_gpu
 
 LITTLE, TOO_LITTLE = 10e9, 1e9

@@ -37,7 +37,7 @@ from mortal.server.files import (
     without_password,
     write_record,
 )
-from mortal_steps.system.heavy_imports import heavy_imports
+from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.processes import ProcessId
 
 HOST = "127.0.0.1"
@@ -177,7 +177,7 @@ def _serve(
     )
     for name, value in {**RETENTION, "PREFECT_UI_URL": address}.items():
         os.environ.setdefault(name, value)
-    with heavy_imports():
+    with imports_without_gc():
         # Prefect reads its settings when it is imported.
         from prefect.server.api.server import create_app
         from prefect.settings import get_current_settings
@@ -187,7 +187,7 @@ def _serve(
         use_waiting_sqlite(database)
         if not has_tables(path):
             asyncio.run(make_tables(path))
-    with heavy_imports():  # create_app collects garbage, which may skip all that was imported
+    with imports_without_gc():  # create_app collects garbage, which may skip all that was imported
         app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(

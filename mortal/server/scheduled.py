@@ -34,7 +34,7 @@ from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.store.files import lock_file, writing
-from mortal_steps.system.hangup import let_go_of_terminals
+from mortal_steps.system.streams import let_go_of_terminals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SERVED = "mortal.server.served"

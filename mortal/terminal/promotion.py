@@ -23,7 +23,7 @@ def show_comparison(comparison: Comparison) -> None:
     """A line for each metric."""
     other = "incumbent" if comparison.incumbent else "before training"
     print_columns([("", "candidate", other, "difference"), *metric_rows(comparison)])
-    say(f"{comparison.candidate.num_problems:,} held-out problems")
+    say(f"{comparison.num_problems:,} held-out problems")
 
 
 def ask(name: str) -> bool:

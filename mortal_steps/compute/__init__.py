@@ -8,6 +8,5 @@ container                     the inside of such a process
 forkserver                    workers forked from a process that has imported what they need
 devices, placement            GPUs of this machine, and which worker is on which
 memory                        how much memory training takes
-failure                       a worker's error on its way to the caller
 modal                         containers on Modal
 """

@@ -13,8 +13,7 @@ import socket
 import sys
 from typing import Any
 
-from mortal_steps.compute.failure import as_mortal_error
-from mortal_steps.system.faults import ends_process
+from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Construct, receive_frame, send_frame
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is

@@ -36,7 +36,7 @@ from mortal_steps.compute.container import serve_owner
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.system.child import Child
 from mortal_steps.system.gpus import has_gpu
-from mortal_steps.system.heavy_imports import training_imports
+from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.scratch import Scratch
 
 LARGEST_ORDER = 64 * 1024
@@ -201,7 +201,7 @@ def _is_of_a_worker(name: str) -> bool:
 def main() -> None:
     """Import, then fork on demand, until the owner closes the socket."""
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        with training_imports():
+        with imports_without_gc():
             _preload(sys.argv[2:])
         worker = _serve(control)
     if worker is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import os
 import socket
@@ -18,7 +19,6 @@ from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.store.files import writing
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Construct, Frames, Request, encode_frame
-from mortal_steps.system.limits import remedy
 from mortal_steps.system.processes import ending
 from mortal_steps.system.rounding import decides_rounding
 from mortal_steps.system.scratch import Scratch
@@ -30,8 +30,10 @@ LAST_LINES = 8
 may still print some."""
 EPITAPH_BYTES = 8192
 """Bytes at the end of a lost container's log that are read for its error message."""
-LONGEST_LOG = 64 * 2**20
-"""Bytes. A log that is longer after a call is cut to its end."""
+REMEDIES = {
+    errno.EMFILE: "; raise the limit of open files, `ulimit -n 4096`",
+    errno.EAGAIN: "; raise the limit of processes, `ulimit -u`, or that of the container",
+}
 ENVIRONMENT = {
     # Threads that spin while they wait take the cores from every other process of the machine.
     "OMP_WAIT_POLICY": "PASSIVE",
@@ -191,8 +193,9 @@ class LocalContainer:
             yield
         except OSError as error:
             python = self._spec.python or sys.executable
+            remedy = REMEDIES.get(error.errno or 0, "")
             raise MortalError(
-                f"cannot start {self.name} with {python}: {error.strerror or error}{remedy(error)}"
+                f"cannot start {self.name} with {python}: {error.strerror or error}{remedy}"
             ) from error
 
     def _log(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
@@ -212,18 +215,6 @@ class LocalContainer:
             return await future
         finally:
             self._pending.pop(number, None)
-            self._shorten_log()
-
-    def _shorten_log(self) -> None:
-        """Cut the log after a call; it can only be longer by what the worker prints in between."""
-        if self._log_path is None:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            if self._log_path.stat().st_size > LONGEST_LOG:
-                end = _end_of(self._log_path)
-                os.truncate(self._log_path, 0)  # the worker appends, so it goes on there
-                with self._log_path.open("ab") as log:
-                    log.write(b"(what was here was too long)\n" + end)
 
     def _answered(self, answer: Answer) -> None:
         future = self._pending.get(answer.number)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -87,7 +88,7 @@ def shapes_state(section: type[BaseModel], key: str) -> bool:
     """Return whether a key below a table decides what a checkpoint contains."""
     at: type[BaseModel] | None = section
     options: set[str] = set()
-    for part in key.split("."):
+    for part in re.sub(r"\[.*?\]", "", key).split("."):
         if at is None:  # an option for a library, of which the table's own metadata speaks
             return part in options
         field = at.model_fields.get(part)

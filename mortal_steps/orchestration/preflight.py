@@ -37,7 +37,6 @@ from mortal_steps.orchestration.forecast_lines import report_forecast
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.prompt_lengths import keep_fitting
-from mortal_steps.system.limits import address_space_warning
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
@@ -89,8 +88,6 @@ def check(
     check_model(config.model, sampled)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
-    elif told := address_space_warning():
-        logger.warning(told)
     check_modal(config)
     begin_workers_imports(config)
     beside.begin()

@@ -9,10 +9,9 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.orchestration.open_run import differences
+from mortal_steps.orchestration.open_run import bring_here, changes_between, in_words
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
-from mortal_steps.store import RunStore
 
 
 def resume_config(
@@ -32,8 +31,8 @@ def resume_config(
     Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that would
     change what the run computes, and, unless `trust`, what `check_trusted` raises.
     """
-    if volume is not None:
-        _bring(volume, run_id, runs_dir)
+    if volume is not None and not bring_here(volume, runs_dir / run_id):
+        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
     run = find_run(runs_dir, run_id)
     if not trust:
         check_trusted(run)
@@ -52,23 +51,13 @@ def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
             f"overrides {list(overrides)} name another run than {config.run_id} in "
             f"{config.runs_dir}; leave run_id and runs_dir out of them"
         )
-    if refused := list(differences(config.identity(), changed.identity())):
+    if refused := in_words(changes_between(config, changed)):
         raise ConfigError(
             f"run {config.run_id} would compute something else ({', '.join(refused)}); leave that "
             f"out, or let `mortal fork {config.run_id} --set KEY=VALUE` train a new run from its "
             "checkpoint"
         )
     return changed
-
-
-def _bring(volume: str, run_id: str, runs_dir: Path) -> None:
-    # Imported where used: a local run needs no client of Modal's.
-    from mortal_steps.compute.modal.retry import run_in_thread
-    from mortal_steps.compute.modal.volume import RunsVolume
-    from mortal_steps.compute.modal.volume_runs import bring_here
-
-    if not run_in_thread(bring_here(RunsVolume(volume), RunStore(runs_dir / run_id))):
-        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
 
 
 def _on_volume(config: RunConfig, volume: str) -> RunConfig:

@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
@@ -19,8 +20,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.budget import Budget
-from mortal_steps.orchestration.held_out import HeldOut
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
@@ -34,6 +34,7 @@ from mortal_steps.types import (
     FinalModel,
     GenerateRequest,
     GenerationRef,
+    JudgeCosts,
     Problem,
     RewardRef,
     RewardRequest,
@@ -46,6 +47,32 @@ from mortal_steps.types import (
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
+
+
+class Budget:
+    """The costs of a run's workers and judges, in dollars, and their limit if there is one."""
+
+    def __init__(self, compute: Compute, run_dir: Path, limit: float | None) -> None:
+        self._compute, self._limit = compute, limit
+        self._judges = Spending(run_dir)
+
+    def learn(self, judges: Mapping[str, JudgeCosts]) -> None:
+        """Count what judges have cost; see `Spending.learn`."""
+        self._judges.learn(judges)
+
+    def spent(self) -> float:
+        """What the run has cost so far."""
+        return self._compute.spent() + self._judges.so_far().dollars
+
+    def spent_share(self) -> float | None:
+        """The part of the limit that is spent (1 is all of it); None without a limit."""
+        return None if self._limit is None else self.spent() / self._limit
+
+    def overspent(self) -> str | None:
+        """Why the run has to stop, if it has cost as much as it may."""
+        if self._limit is None or (spent := self.spent()) < self._limit:
+            return None
+        return f"compute.modal.max_cost = {self._limit:g} dollars ({spent:.2f} spent)"
 
 
 class Session:
@@ -123,7 +150,7 @@ class Session:
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )
-        return await self._call(GenerationRef, "rollout", "generate", request)
+        return await self.call(GenerationRef, "rollout", "generate", request)
 
     async def reward(self, generation: GenerationRef) -> RewardRef:
         """Score one shard of a step."""
@@ -132,13 +159,13 @@ class Session:
             generation=generation,
             output=shard_file(f"steps/{generation.step:06d}", "rewards", generation.shard),
         )
-        return await self._call(RewardRef, "reward", "reward", request)
+        return await self.call(RewardRef, "reward", "reward", request)
 
     async def train_step(self, step: int, batch: Batch) -> StepResult:
         """Have the actor take the step. If it is called twice, the actor answers twice and trains
         once."""
         request = TrainRequest(step=step, batch=batch, publish=self.schedule.publishes(step + 1))
-        return await self._call(StepResult, "actor", "train_step", request)
+        return await self.call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
         """Have one rollout worker load and verify a published version.
@@ -181,21 +208,6 @@ class Session:
         )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
-    async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
-        """Sample and score one shard of the held-out problems, one completion each."""
-        config, info = self.config, self.run.info
-        held_out = HeldOut(
-            problems=info.eval_problems,
-            num_problems=info.num_eval_problems,
-            num_shards=config.num_shards,
-            sampling=config.eval_sampling,
-        )
-        folder = f"evaluations/{step:06d}"
-        sampling = held_out.generate_request(step, shard, weights, folder)
-        generation = await self._call(GenerationRef, "rollout", "generate", sampling)
-        scoring = held_out.reward_request(generation, folder)
-        return await self._call(RewardRef, "reward", "reward", scoring)
-
     # the run's beginning and end
 
     async def build_base_model(self, problems: FileRef) -> StageTiming:
@@ -230,7 +242,7 @@ class Session:
         saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
         return saved
 
-    async def _call(
+    async def call(
         self,
         kind: type[Answer],
         role: Role,

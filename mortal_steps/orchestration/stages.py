@@ -1,4 +1,4 @@
-"""The stages of a run, as the training loop calls them.
+"""The stages of a run, as the training loop calls them, and the reporter that it speaks to.
 
 A stage does its work on the run's workers and commits the result to the store; stages exchange
 references. Prefect's tasks (`mortal_tasks.stages`) derive from these plain functions and add
@@ -7,6 +7,7 @@ retries, caching and names.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 from mortal_steps.orchestration.evaluation import evaluate
@@ -26,6 +27,8 @@ from mortal_steps.types import (
     StepResult,
     WeightsRef,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Stages:
@@ -81,3 +84,29 @@ class Stages:
     def forget(self, session: Session, before: int) -> None:
         """Drop what is kept in memory for the steps before this one: they are done and recorded.
         Here nothing is kept."""
+
+
+class Reporter:
+    """Shows a run's progress, and can hold the run back while the place where it is shown is away.
+
+    By default, the methods show nothing and never hold the run back.
+    """
+
+    def say(self, line: str) -> None:
+        """Show one line about the run. By default it is logged."""
+        logger.info("%s", line)
+
+    def tell(self) -> None:
+        """Send the run's new notices to the people responsible for it."""
+
+    @property
+    def away(self) -> bool:
+        """Whether nobody would receive a message now."""
+        return False
+
+    async def ready(self) -> None:
+        """Return when the run may take another step. Raises `ServerError` if the server is gone for
+        good."""
+
+    async def refresh(self) -> None:
+        """Show the report that was just written to the run directory."""

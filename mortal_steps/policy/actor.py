@@ -37,7 +37,7 @@ from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.rollout.prompt_lengths import PromptLengths
 from mortal_steps.store import RunStore
-from mortal_steps.system.background import BackgroundClock
+from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import (
     ActorReady,
     Checkpoint,

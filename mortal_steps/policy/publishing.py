@@ -13,7 +13,7 @@ from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
 from mortal_steps.store.syncing import BackgroundSync
-from mortal_steps.system.background import BackgroundClock
+from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import PolicyVersion, WeightsRef
 
 

@@ -28,8 +28,7 @@ from mortal_steps.policy.publishing import Publisher
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing as in_store
 from mortal_steps.store.syncing import BackgroundSync
-from mortal_steps.system.background import BackgroundClock
-from mortal_steps.system.threads import yield_to_others
+from mortal_steps.system.threads import BackgroundClock, yield_to_others
 from mortal_steps.types import Checkpoint, PolicyVersion
 
 logger = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.schedule import train_seed
 from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
-from mortal_steps.system.background import BackgroundClock
+from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import Checkpoint, StepResult, TrainingBatch
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.store.files import delete_folder
-from mortal_steps.system.background import BackgroundClock
+from mortal_steps.system.threads import BackgroundClock
 
 
 class BackgroundSync:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -19,7 +18,7 @@ def num_cores() -> int:
 
 
 def quota_cores(cgroups: Path, own: str) -> float | None:
-    """The lowest quota, in cores, of the cgroups that a process is in and of those above.
+    """Return the lowest quota, in cores, of the cgroup that a process is in and of those above.
 
     `cgroups`: where they are mounted. `own`: what /proc/PID/cgroup says. In a container the path
     that it says may be the host's; then the cgroup that is mounted is the container's.
@@ -28,24 +27,14 @@ def quota_cores(cgroups: Path, own: str) -> float | None:
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            tops = [cgroups]
-        elif "cpu" in controllers.split(","):
-            tops = [cgroups / controllers, cgroups / "cpu"]
-        else:
-            continue
-        for top in tops:
-            lowest = top / path.strip("/")
-            for folder in (lowest, *lowest.parents):
-                if folder.is_relative_to(top):
-                    found += _quotas(folder)
+            lowest = cgroups / path.strip("/")
+            folders = [each for each in (lowest, *lowest.parents) if each.is_relative_to(cgroups)]
+            found += [quota for each in folders if (quota := _quota(each)) is not None]
     return min(found, default=None)
 
 
-def _quotas(folder: Path) -> Iterator[float]:
-    """Of one cgroup: version 2 has both numbers in one file."""
-    if (both := folder / "cpu.max").exists():
-        quota, period = both.read_text().split()
-        if quota != "max":
-            yield int(quota) / int(period)
-    if (first := folder / "cpu.cfs_quota_us").exists() and int(first.read_text()) > 0:
-        yield int(first.read_text()) / int((folder / "cpu.cfs_period_us").read_text())
+def _quota(folder: Path) -> float | None:
+    if not (folder / "cpu.max").exists():
+        return None
+    quota, period = (folder / "cpu.max").read_text().split()
+    return None if quota == "max" else int(quota) / int(period)

@@ -1,4 +1,4 @@
-"""Errors after which a process can compute no more, so that it has to end.
+"""Errors of a worker: on their way to the caller, and those after which its process has to end.
 
 After an illegal access, an error of its memory or a launch that failed, a GPU fails in every later
 call of the process that used it, and serves a new one. So the call is repeated by a new process.
@@ -6,9 +6,11 @@ call of the process that used it, and serves a new one. So the call is repeated 
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections.abc import Iterable, Iterator
 
-from mortal_steps.errors import UnusableProcessError
+from mortal_steps.errors import MortalError, UnusableProcessError, WorkerError
 
 FAULTS = (
     "CUDA error",
@@ -28,6 +30,18 @@ NO_FAULTS = (
     "unsupported toolchain",
 )
 """What it contains where the GPU itself is well: a new process would fail in the same way."""
+
+
+NO_MEMORY = (
+    "The GPU has no memory left. If rollout workers share it, the run itself can continue with "
+    "less: `mortal resume RUN --set KEY=VALUE` with rollout.sleep_while_training=true, with "
+    "rollout.num_rollout_workers=1, or with a GPU of their own (compute.local.rollout.devices); no "
+    "bit depends on these. Training takes less with more micro-batches, which round otherwise and "
+    "are for a fork: `mortal fork RUN --set KEY=VALUE` with a larger "
+    "training.gradient_accumulation_steps, a lower training.max_completion_length or a lower "
+    "rollout.engine_options.gpu_memory_utilization. `mortal train CONFIG --dry-run` shows what "
+    "each card needs"
+)
 
 
 def ends_process(error: BaseException) -> bool:
@@ -55,3 +69,20 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
         seen.append(following)
         yield following
         following = following.__cause__ or following.__context__
+
+
+def as_mortal_error(error: Exception) -> MortalError:
+    """The error for the caller: MORTAL's own errors stay as they are, others become a
+    `WorkerError`."""
+    if isinstance(error, MortalError) and _survives_pickling(error):
+        return error
+    trace = "".join(traceback.format_exception(error))
+    remedy = f"\n{NO_MEMORY}" if type(error).__name__ == "OutOfMemoryError" else ""  # torch's
+    return WorkerError(f"{type(error).__name__}: {error}{remedy}\n{trace}")
+
+
+def _survives_pickling(error: Exception) -> bool:
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # noqa: BLE001 - whatever fails here would fail on the way to the caller
+        return False

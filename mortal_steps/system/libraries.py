@@ -44,8 +44,8 @@ def library_versions() -> dict[str, str]:
     return {name: version for name in LIBRARIES if (version := _version(name)) is not None}
 
 
-def changed_versions(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """In words, what is otherwise than when a run with `begun` began."""
+def changes(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Say in words what differs from when a run with `begun` began."""
     return [
         f"{name} was {begun.get(name, NOT_THERE)}, now {now.get(name, NOT_THERE)}"
         for name in sorted(begun.keys() | now.keys())

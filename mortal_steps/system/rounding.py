@@ -66,19 +66,5 @@ def decides_rounding(name: str) -> bool:
     return _fits(name, ROUNDING) and not _fits(name, FOLDERS)
 
 
-def changed_since(begun: Mapping[str, str]) -> list[str]:
-    """What this process has otherwise than the run that began with `begun`, in words."""
-    now = rounding_environment()
-    return [
-        f"{name} was {_value(begun, name)}, now {_value(now, name)}"
-        for name in sorted(begun.keys() | now.keys())
-        if begun.get(name) != now.get(name)
-    ]
-
-
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _value(environment: Mapping[str, str], name: str) -> str:
-    return repr(environment[name]) if name in environment else "not set"

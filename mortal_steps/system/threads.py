@@ -7,7 +7,8 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -47,3 +48,28 @@ async def in_thread(work: Callable[[], T]) -> T:
                 await asyncio.wait({working})
         working.exception()  # looked at: the cancellation is what counts
         raise
+
+
+class BackgroundClock:
+    """Adds up seconds by the name of the work, until somebody takes them. For several threads."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """Count the time of the block."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                spent = self._seconds.get(name, 0.0) + time.perf_counter() - began
+                self._seconds[name] = spent
+
+    def take(self) -> dict[str, float]:
+        """What has ended since the last call."""
+        with self._lock:
+            taken, self._seconds = self._seconds, {}
+        return taken

@@ -23,6 +23,7 @@ from mortal_steps.errors import (
 )
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.orchestration.resolve_defaults import resolved
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.report.alerts import note_warnings
 from mortal_steps.runs.identity import write_identity
@@ -244,7 +245,7 @@ def test_settings_with_environment_variables_are_their_owners_alone(tmp_path, mo
     old = os.umask(0o022)
     secret = {"compute": {"local": {"reward": {"env": {"KEY": "secret"}}}}}
     for name, values, mode in (("open", {}, 0o044), ("closed", secret, 0)):
-        config = parse_config({"run_id": name, **values}).resolved(cores=1)
+        config = resolved(parse_config({"run_id": name, **values}), cores=1)
         write_identity(RunStore(tmp_path / name), config, [], [])
         assert (tmp_path / name / "config.toml").stat().st_mode & 0o077 == mode
     os.umask(old)

@@ -11,8 +11,7 @@ from mortal_flows.training import Training
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.reporter import Reporter
-from mortal_steps.orchestration.stages import Stages
+from mortal_steps.orchestration.stages import Reporter, Stages
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
 from tests.support.bare_flow import bare_in, go_on, project_config

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Protocol
 
 import mortal_steps
-from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
 from mortal_steps.compute.modal.compiled import Compiled, compiled_for
 from mortal_steps.compute.modal.orders import (
@@ -42,7 +41,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import ComputeError, StoreError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
-from mortal_steps.system.faults import ends_process
+from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)

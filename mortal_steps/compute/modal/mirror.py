@@ -16,7 +16,6 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.orders import (
     LEASES,
     Outcome,
@@ -39,6 +38,7 @@ from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.store.records import shard_files
+from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.types import FileRef, FinalModel
 
 logger = logging.getLogger(__name__)

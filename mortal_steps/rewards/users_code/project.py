@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from mortal_steps.system.distributions import DISTRIBUTION
+from mortal_steps import DISTRIBUTION
 
 OURS = frozenset({"mortal", "mortal_steps"})
 

@@ -16,7 +16,7 @@ from mortal_steps.config import (
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models import hub
 from mortal_steps.orchestration.open_run import create_run, open_run
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults, resolved
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.policy.starting_model.new_model import build_model
@@ -52,7 +52,7 @@ def model_of(run):
 def test_a_run_stays_with_the_commit_that_it_began_with(cache):
     config = RunConfig(run_id="run", runs_dir="runs", model=ModelConfig(name_or_path=NAME))
     create_run(
-        Path("runs/run"), config.resolved(cores=2, commit=hub.find_commit(config.model)), [], []
+        Path("runs/run"), resolved(config, cores=2, commit=hub.find_commit(config.model)), [], []
     )
     begun = find_run(Path("runs"), "run")
     assert begun.config.model.revision == FIRST

@@ -8,7 +8,7 @@ import pytest
 from mortal_steps.orchestration.driver import _log_changed_versions
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.system import libraries
-from mortal_steps.system.libraries import changed_versions, computing_versions
+from mortal_steps.system.libraries import changes, computing_versions
 from tests.support.begun_runs import make_run
 
 
@@ -43,7 +43,7 @@ def test_a_run_that_noted_none_says_nothing(begun, caplog):
     _log_changed_versions(Run(begun.store, None, dataclasses.replace(begun.info, libraries=None)))
     assert not caplog.records
     now = computing_versions()
-    assert changed_versions({**now, "x": "1"}, now) == ["x was 1, now not there"]
+    assert changes({**now, "x": "1"}, now) == ["x was 1, now not there"]
 
 
 def test_another_gpu_and_another_driver_are_told(begun, caplog, monkeypatch):

@@ -11,7 +11,7 @@ from mortal_steps.system.cores import num_cores, quota_cores
 def put(folder: Path, **files: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (folder / name.replace("cfs_", "cpu.cfs_").replace("max", "cpu.max")).write_text(content)
+        (folder / f"cpu.{name}").write_text(content)
 
 
 @pytest.mark.parametrize("own", ["0::/\n", "0::/service\n", "0::/service/unit\n", "0::/host/s1\n"])
@@ -20,15 +20,6 @@ def test_the_lowest_quota_of_a_cgroup_and_those_above_counts(tmp_path: Path, own
     put(tmp_path / "service", max="max 100000\n")
     put(tmp_path / "service/unit", max="50000 100000\n")
     assert quota_cores(tmp_path, own) == (0.5 if own.endswith("unit\n") else 1.5)
-
-
-def test_version_1_has_its_quota_in_the_hierarchy_of_its_controller(tmp_path: Path) -> None:
-    own = "9:name=systemd:/x\n4:cpu,cpuacct:/x\n0::/\n"
-    assert quota_cores(tmp_path, own) is None
-    put(tmp_path / "cpu,cpuacct", cfs_quota_us="-1\n", cfs_period_us="100000\n")
-    assert quota_cores(tmp_path, own) is None
-    put(tmp_path / "cpu,cpuacct/x", cfs_quota_us="250000\n", cfs_period_us="100000\n")
-    assert quota_cores(tmp_path, own) == 2.5
 
 
 def test_there_is_one_core_at_least_and_no_more_than_the_affinity_allows() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from mortal_steps.compute.failure import NO_MEMORY, as_mortal_error
 from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.errors import ConfigError, WorkerError
+from mortal_steps.system.faults import NO_MEMORY, as_mortal_error
 
 
 def test_a_full_gpu_is_told_with_what_helps() -> None:
