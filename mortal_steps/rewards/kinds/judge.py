@@ -9,8 +9,10 @@ from pydantic import Field, model_validator
 from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import Options, Section
+from mortal_steps.extensions import import_named
 from mortal_steps.rewards.base import RewardFunction
 
+ENVIRONMENT = "mortal_steps.rewards.judge.environment:LLMJudgeEnvironment"
 OPENAI = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 """Environment variable that OpenAI's own client reads."""
@@ -73,6 +75,6 @@ class JudgeTerm(RewardTerm, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """Return the environment; raise `ConfigError` if there is no key."""
-        from mortal_steps.rewards.judge.environment import LLMJudgeEnvironment
-
-        return LLMJudgeEnvironment(**self.model_dump(exclude={"type", "weight", "name"}))
+        environment = import_named(ENVIRONMENT, "rewards.terms")
+        made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
+        return made

@@ -7,9 +7,12 @@ from typing import Literal
 from pydantic import Field
 
 from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.extensions import import_named
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.code_execution.cases import total_limits
 from mortal_steps.sandbox.base import Limits
+
+ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvironment"
 
 
 class SandboxTerm(RewardTerm, extra="forbid"):
@@ -42,6 +45,6 @@ class SandboxTerm(RewardTerm, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """Return the environment."""
-        from mortal_steps.rewards.code_execution.environment import CodeExecutionEnvironment
-
-        return CodeExecutionEnvironment(**self.model_dump(exclude={"type", "weight", "name"}))
+        environment = import_named(ENVIRONMENT, "rewards.terms")
+        made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
+        return made
