@@ -11,7 +11,6 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
 from mortal_steps.types import Batch, BatchRef, Rows, ScoredRollouts, WeightsRef
 
 
@@ -60,9 +59,9 @@ class BatchSource(Protocol):
 class BatchSourceFactory(Protocol):
     """What an entry of `BATCH_SOURCES` names: usually a `BatchSource` class."""
 
-    def __call__(self, *, session: Session, stages: Stages, workers: RolloutWorkers) -> BatchSource:
-        """The source of a run. A source that samples with the run's `workers` does so through its
-        `stages`."""
+    def __call__(self, *, session: Session, workers: RolloutWorkers) -> BatchSource:
+        """Return the source of a run. One that samples with the run's `workers` calls the stages of
+        its `session`."""
         ...
 
 

@@ -212,7 +212,7 @@ def check_training(
     held_out: Sequence[Problem],
     warned: list[str],
     sampled: int,
-) -> tuple[Problems, int | None]:
+) -> tuple[Problems, int]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
     whose prompts fit the model (`data.on_long`) beside `sampled` tokens, and the tokens of the
     longest. Its warnings are added to `warned`."""
@@ -230,13 +230,6 @@ def check_training(
     warned += by_trl
     for warning in (*without_effect, *by_trl):
         logger.warning("%s", warning)
-    if lengths is None:
-        logger.warning(
-            "the tokenizer of %s is on Modal only: whether the prompts fit is checked there, "
-            "before the first step",
-            config.model.name_or_path,
-        )
-        return (train, held_out), None
     fitting = keep_fitting(config.data, train, held_out, lengths)
     return fitting, min(lengths.longest, max(1, lengths.fits))
 
