@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, find_place
+from mortal.terminal.console import print_columns
 from mortal.terminal.output import say
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.report.units import moment
