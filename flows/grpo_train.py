@@ -27,13 +27,21 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.final_states import ended_already, is_deployed, state_for, stay_suspended
+from mortal_flows.deployed import (
+    check_begun_here,
+    ended_already,
+    flow_run_url,
+    is_deployed,
+    is_first_try,
+    state_for,
+    stay_suspended,
+    too_late,
+    wait_for_driver,
+)
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import has_begun, is_named_after, run_name, settings
 from mortal_flows.signals import is_taken_away, stop_on_signals
-from mortal_flows.skip_late_runs import is_first_try, too_late
 from mortal_flows.stop import Stop
-from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import stand_alone
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
@@ -99,8 +107,7 @@ async def grpo_train(
         own_id, config, config_file, overrides or ()
     ):
         return skipped
-    say = get_run_logger().warning
-    chosen = settings(own_id, config, config_file, overrides or (), backend, say)
+    chosen = settings(own_id, config, config_file, overrides or (), backend)
     context = FlowRunContext.get()
     if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
         if chosen.compute.backend == "local":

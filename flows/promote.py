@@ -23,7 +23,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field, ValidationError
 
-from mortal_flows.final_states import state_for
+from mortal_flows.deployed import state_for
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import RunId
 from mortal_flows.terminal import stand_alone
@@ -39,9 +39,9 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
-from mortal_tasks.artifacts import PageArtifact
 from mortal_tasks.best_effort import best_effort
 from mortal_tasks.promote import bring_in, decide, judge
+from mortal_tasks.reporter import PageArtifact
 
 HOW_TO_APPROVE = (
     "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "

@@ -30,7 +30,7 @@ from mortal_steps.orchestration.resolve_defaults import (
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
-from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
+from mortal_steps.rewards.sources import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, check_never_begun, find_run
