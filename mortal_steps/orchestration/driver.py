@@ -26,7 +26,7 @@ from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.events import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
-from mortal_steps.rewards.sources.record import note_sources
+from mortal_steps.rewards.sources import note_sources
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.logs import flow_log
@@ -123,7 +123,7 @@ async def _workers(
     on_stop: Callable[[str], None] | None,
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
-    """The run's workers, where the configuration places them; they end with the block."""
+    """Yield the run's workers, where the configuration places them; they end with the block."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),
