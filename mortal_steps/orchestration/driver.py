@@ -26,7 +26,7 @@ from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.events import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
-from mortal_steps.rewards.sources.record import note_sources
+from mortal_steps.rewards.sources import note_sources
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.logs import flow_log
@@ -73,12 +73,14 @@ async def open_session(
     on_stop: Callable[[str], None] | None = None,
     local: Callable[..., Compute] = LocalCompute,
     on_notice: Callable[[], None] = lambda: None,
+    session_type: Callable[..., Session] = Session,
 ) -> AsyncIterator[Session]:
     """Take the run's lease, start its workers, and drive the run for the time of the block.
 
     Workers on this machine are made by `local`, which takes the arguments of `LocalCompute`.
     `on_stop` is called with the name of whoever asks a run on Modal to stop; other runs get SIGINT
-    from `mortal stop`. `on_notice` is called when a tracker has something to report. At the end,
+    from `mortal stop`. `on_notice` is called when a tracker has something to report. `session_type`
+    takes the arguments of `Session`, which carries out the stages. At the end,
     the manifest's status and the report say how the run ended.
 
     Raises `StoreError` if another process drives the run, and `ComputeError` if its workers cannot
@@ -96,7 +98,7 @@ async def open_session(
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
             samples = declared(run.config.rollout.source, "samples")
-            session = Session(run, compute, needed_roles(run.config), samples=samples)
+            session = session_type(run, compute, needed_roles(run.config), samples=samples)
             yield session
             note_finished(run)
             run.update(status="completed")
@@ -121,7 +123,7 @@ async def _workers(
     on_stop: Callable[[str], None] | None,
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
-    """The run's workers, where the configuration places them; they end with the block."""
+    """Yield the run's workers, where the configuration places them; they end with the block."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),

@@ -22,7 +22,7 @@ def resume_config(
     volume: str | None = None,
     trust: bool = False,
 ) -> RunConfig:
-    """The configuration with which an existing run continues; pass it to `open_run`.
+    """Return the configuration with which an existing run continues; pass it to `open_run`.
 
     The folder in which the run began becomes the working directory of this process, because
     relative paths of the configuration start there. A run on a Modal `volume` is first downloaded
@@ -43,8 +43,8 @@ def resume_config(
 
 
 def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """The configuration with the overrides. Raises `ConfigError` for overrides that make it another
-    run."""
+    """Return the configuration with the overrides. Raises `ConfigError` for overrides that make it
+    another run."""
     changed = override_config(config, overrides)
     if (changed.run_id, changed.runs_dir) != (config.run_id, config.runs_dir):
         raise ConfigError(
@@ -61,8 +61,8 @@ def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
 
 
 def _on_volume(config: RunConfig, volume: str) -> RunConfig:
-    """The configuration with the Volume on which the run's files are. A run that began locally
-    continues there."""
+    """Return the configuration with the Volume on which the run's files are. A run that began
+    locally continues there."""
     modal = config.compute.modal.model_copy(update={"volume": volume})
     compute = config.compute.model_copy(update={"backend": "modal", "modal": modal})
     return config.model_copy(update={"compute": compute})

@@ -14,7 +14,7 @@ from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, st
 from mortal_steps.report.timings import StageRow, stage_rows
 from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.rewards.sources.history import find_history
+from mortal_steps.rewards.sources import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.run import Run
