@@ -62,8 +62,8 @@ def fork_run(
     root = Path(config.runs_dir) / str(config.run_id)
     if (root / IDENTITY_FILE).exists():
         raise StoreError(
-            f"run {config.run_id} exists in {config.runs_dir}; choose another --run-id, or continue "
-            f"it with `mortal resume {config.run_id}`"
+            f"run {config.run_id} exists in {config.runs_dir}; choose another --run-id, or "
+            f"continue it with `mortal resume {config.run_id}`"
         )
     check_never_begun(root)
     changes = changes_between(parent.config, config)
