@@ -142,9 +142,9 @@ def _bring_here(config: RunConfig, root: Path) -> None:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
-    from mortal_steps.compute.modal.volume_runs import bring_here
+    from mortal_steps.compute.modal.volume_runs import download_run
 
-    run_in_thread(bring_here(RunsVolume(config.compute.modal.volume), RunStore(root)))
+    run_in_thread(download_run(RunsVolume(config.compute.modal.volume), RunStore(root)))
 
 
 def create_run(

@@ -65,9 +65,9 @@ def _bring(volume: str, run_id: str, runs_dir: Path) -> None:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
-    from mortal_steps.compute.modal.volume_runs import bring_here
+    from mortal_steps.compute.modal.volume_runs import download_run
 
-    if not run_in_thread(bring_here(RunsVolume(volume), RunStore(runs_dir / run_id))):
+    if not run_in_thread(download_run(RunsVolume(volume), RunStore(runs_dir / run_id))):
         raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
 
 
