@@ -10,6 +10,5 @@ saves                         checkpoints, written beside training
 stop                          requests to stop in order
 
 settings, project_folder      a flow run's configuration and folder
-final_states, takeover, skip_late_runs, terminal
-                              flow runs of deployments: how they end, wait and are skipped
+deployed, terminal            flow runs of deployments: how they end, wait and are skipped
 """

@@ -15,7 +15,7 @@ from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import settings
 from mortal_flows.terminal import stand_alone
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration.detaching import detach
+from mortal_steps.orchestration.driver import detach
 
 
 @flow(name=NAME, flow_run_name=flow_run_name, persist_result=False)

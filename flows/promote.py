@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field, ValidationError
 
-from mortal_flows.final_states import state_for
+from mortal_flows.deployed import state_for
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import RunId
 from mortal_flows.terminal import stand_alone
@@ -35,13 +36,12 @@ from mortal_steps.promotion.comparison import (
     comparison_table,
 )
 from mortal_steps.promotion.gate import Gate
-from mortal_steps.registry.registry import Decision, Registry
-from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
-from mortal_tasks.artifacts import PageArtifact
 from mortal_tasks.best_effort import best_effort
 from mortal_tasks.promote import bring_in, decide, judge
+from mortal_tasks.reporter import PageArtifact
 
 HOW_TO_APPROVE = (
     "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "
@@ -119,7 +119,7 @@ async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) 
 
     Raises `ProductionMovedError` if another model came into use meanwhile.
     """
-    comparison, registry = await _compare(gate, candidate), gate.registry
+    comparison, registry = await gate.compare(candidate, partial(judge, gate)), gate.registry
     page = PageArtifact(f"promotion-{registry.name}")
     if min_gain is not None:
         verdict, by = by_threshold(comparison, min_gain), f"threshold min_gain = {min_gain:g}"
@@ -132,16 +132,10 @@ async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) 
     return _ended(decision, registry)
 
 
-async def _compare(gate: Gate, candidate: ModelVersion) -> Comparison:
-    judged = await judge(gate, candidate)
-    incumbent = gate.registry.production()
-    return gate.compared(judged, await judge(gate, incumbent) if incumbent else None)
-
-
 async def _show(
     page: PageArtifact, comparison: Comparison, registry: Registry, outcome: str
 ) -> None:
-    run_id = comparison.candidate.version.run_id
+    run_id = comparison.candidate.run_id
     text = comparison_page(comparison, registry.name, outcome)
     showing = page.put(text, f"{run_id} for {registry.name}")
     await best_effort(showing, "the comparison is not shown")
@@ -153,12 +147,12 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
     The question is about this comparison. If the flow run is resumed without an answer, or after
     another model has come into use, the question is asked anew.
     """
-    before = comparison.before.id if comparison.before else "nothing"
+    before = comparison.incumbent.id if comparison.incumbent else "nothing"
     asking = Approval.with_initial_data(
         description=f"Put this model in production as {name}?\n\n{comparison_table(comparison)}"
     )
     for turn in itertools.count(1):
-        key = f"{comparison.candidate.version.id}-against-{before}-{turn}"
+        key = f"{comparison.candidate.id}-against-{before}-{turn}"
         try:
             said = await asuspend_flow_run(wait_for_input=asking, key=key)
         except ValidationError:

@@ -17,8 +17,7 @@ from benchmarks.nights.house import House
 from benchmarks.nights.night import Night
 from benchmarks.nights.project import NAME, settings, write_project
 from benchmarks.nights.receiver import Received
-from mortal_steps.registry.registry import Registry
-from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.registry.registry import ModelVersion, Registry
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file

@@ -72,8 +72,8 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     class Adapted:
         score_s = score_cpu_s = 0.0
 
-        def export_weights(self, into: Path) -> dict[str, str]:
-            return save_adapter(model, into, AdapterBase(name="base"))
+        def export_weights(self, folder: Path) -> None:
+            save_adapter(model, folder, AdapterBase(name="base"))
 
         def published_digests(self) -> dict[str, str]:
             return tensor_digests(adapter_tensors(model).items())

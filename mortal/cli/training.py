@@ -213,7 +213,7 @@ def _accepted(settings: RunConfig) -> RunConfig:
 def _drive(settings: RunConfig, *, detach: bool = False) -> None:
     """Run the flow against a server, then print the result; or have Modal do so."""
     if detach:
-        from mortal_steps.orchestration.detaching import detach as begin_detached
+        from mortal_steps.orchestration.driver import detach as begin_detached
 
         call_id, volume = begin_detached(settings), settings.compute.modal.volume
         say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")

@@ -25,7 +25,7 @@ def begin_run(
 ) -> None:
     """Begin a run, and let `orchestrate` drive it to its end."""
     from mortal_steps.compute.modal.detached import for_run
-    from mortal_steps.orchestration.detaching import prepare
+    from mortal_steps.orchestration.driver import prepare
     from mortal_steps.runs.run import new_run_id
 
     with _explained():

@@ -33,12 +33,6 @@ def client_of(api_url: str) -> Iterator[SyncPrefectClient]:
         yield client
 
 
-def answers(api_url: str) -> bool:
-    """Whether a Prefect server is healthy."""
-    with client_of(api_url) as client:
-        return client.api_healthcheck() is None
-
-
 def check_serves(api_url: str) -> None:
     """Raise `ServerError`, with the remedy, if a server does not answer or refuses this user."""
     with client_of(api_url) as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from mortal_steps.report.downsampling import Point, downsample
+from mortal_steps.report.summary import Point, downsample
 from mortal_steps.report.units import number
 
 WIDTH = 60

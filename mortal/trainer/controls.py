@@ -15,9 +15,9 @@ from mortal.trainer.owner import Request, perform
 from mortal.trainer.result import TrainingResult
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
-from mortal_steps.promotion.candidate import candidate_files
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
+from mortal_steps.serving.models import trained_files
 from mortal_steps.store.digests import digest_like
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _save_model(run: Run, folder: Path) -> Path:
     Raises `StoreError` if the run has no finished model. Raises `ModelError` if the folder contains
     other files or cannot be made, or if a file of the model is damaged.
     """
-    files = candidate_files(run).files
+    files = trained_files(run)
     others = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
     is_beside_runs = folder.resolve() == run.store.root.parent.resolve()
     if not set(others) <= set(files) and not is_beside_runs:

@@ -33,7 +33,7 @@ def train(config: RunConfig) -> None:
 def detach(config: RunConfig) -> str:
     """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
     the call on Modal."""
-    from mortal_steps.orchestration.detaching import detach as begin_detached
+    from mortal_steps.orchestration.driver import detach as begin_detached
 
     return begin_detached(config)
 
@@ -44,23 +44,20 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     import asyncio
 
     from mortal_steps.data.problems import read_held_out
-    from mortal_steps.promotion.gate import Gate
-    from mortal_steps.registry.registry import Registry
-    from mortal_steps.runs.objects import FOLDER
+    from mortal_steps.promotion.judging import Judge
     from mortal_steps.runs.run import find_run
+    from mortal_steps.serving.models import trained_model, whole_model
 
     run = find_run(Path(config.runs_dir).absolute(), str(config.run_id))
-    # The model is kept beside the other objects of trainers while it is sampled.
-    folder = run.store.root.absolute().parent / FOLDER / "asked"
-    folder.mkdir(parents=True, exist_ok=True)
     problems = None
     if data:
         own = {"config": None, "eval_source": None, "eval_split": None, "eval_samples": 0}
         others = {**own, "eval_sets": dict[str, str](), **data}
         problems = read_held_out(run.config.data.model_copy(update=others), run.config.seed)
-    gate = Gate(run, Registry(folder, run.info.run_id), problems=problems)
+    judge = Judge(run.store, run, run.config, problems=problems)
+    model = whole_model(run, trained_model(run))
     os.chdir(run.working_dir())
-    return dict(asyncio.run(gate.judge(gate.bring_in())).metrics)
+    return dict(asyncio.run(judge.judge(model, run.store.folder_digest(model))).metrics)
 
 
 ACTIONS: dict[str, Callable[..., Any]] = {"train": train, "detach": detach, "evaluate": evaluate}

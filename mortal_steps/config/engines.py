@@ -27,15 +27,13 @@ class Adapters:
     """Whether it takes adapters of the input and output embeddings."""
     experts: bool = True
     """Whether it takes adapters of the experts of a mixture."""
-    mixtures_on_cpu: bool = True
-    """Whether it computes adapters of other layers of a mixture of experts on a CPU."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The `rollout.engine_options` with which it is built."""
     rank_option: str | None = None
     """The option among them that sets the rank."""
 
     def room_for(self, rank: int) -> int | None:
-        """The smallest of the ranks that is large enough; None if none is."""
+        """Return the smallest of the ranks that is large enough; None if none is."""
         return next((room for room in self.ranks if room >= rank), None) if self.ranks else rank
 
     def options_for(self, rank: int) -> dict[str, Any]:
@@ -75,7 +73,6 @@ class EngineKind(Extension):
 
 
 TRAINING_MODULES = (
-    "mortal_steps.policy.transformers_models",  # before all that imports transformers
     "mortal_steps.policy.algorithms.stepping.stepper",
     "mortal_steps.policy.starting_model.base_model",
     "mortal_steps.policy.starting_model.prompt_lengths",
@@ -89,7 +86,6 @@ VLLM_ADAPTERS = Adapters(
     ranks=(1, 8, 16, 32, 64, 128, 256, 320, 512),
     embeddings=False,
     experts=False,
-    mixtures_on_cpu=False,
     # One is computed with; the one before it may still be in memory while the next is read.
     options={"enable_lora": True, "max_loras": 1, "max_cpu_loras": 2},
     rank_option="max_lora_rank",

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-import operator
-from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -15,7 +12,6 @@ from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
     NO_NUMBERS,
@@ -29,36 +25,18 @@ from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import (
     GENERATE,
-    RELOAD,
     RolloutConfig,
     SamplingType,
     check_direct,
     check_sleep,
 )
 from mortal_steps.config.section import LocalPath, Section
-from mortal_steps.config.training import Published, TrainingConfig
+from mortal_steps.config.training import TrainingConfig
 from mortal_steps.types import SamplingParams
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
 ROLLOUT_WORKERS = 2
-MOST_THREADS = 4
-"""What an actor takes of a machine's cores by default, at most."""
-
-RESOLVED = (
-    "model.revision",
-    "rollout.num_shards",
-    "rollout.engine",
-    "rollout.dtype",
-    "rollout.max_tokens",
-    "rollout.weight_sync",
-    "training.gradient_accumulation_steps",
-    "training.lora.publish",
-    "compute.local.actor.threads",
-    "compute.local.rollout.threads",
-    "compute.local.reward.threads",
-)
-"""Keys whose defaults depend on the machine and the model; they have values once a run begins."""
 
 
 class RunConfig(Section):
@@ -173,7 +151,7 @@ class RunConfig(Section):
         )
 
     def for_evaluation(self) -> RunConfig:
-        """The same with the rewards that score evaluations in the place of training's."""
+        """Return the same with the rewards that score evaluations in the place of training's."""
         return self.model_copy(update={"rewards": self.eval_rewards})
 
     @property
@@ -192,7 +170,7 @@ class RunConfig(Section):
         return f"training.lora.peft.{option}" if option else None
 
     def with_room_for_adapters(self) -> RunConfig:
-        """The same with the engine options that a LoRA adapter beside its base asks for."""
+        """Return the same with the engine options that a LoRA adapter beside its base asks for."""
         adapters = self.rollout.engine_kind.adapters
         if adapters is None or not self.training.publishes_adapter:
             return self
@@ -243,80 +221,13 @@ class RunConfig(Section):
         differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs
 
-    def resolved(
-        self,
-        *,
-        cores: int,
-        commit: str | None = None,
-        engine: str = ALWAYS_THERE,
-        dtype: SamplingType | None = None,
-        context: int | None = None,
-        weight_sync: str = RELOAD,
-        reward_commits: RewardCommits = RewardCommits(),  # noqa: B008 - immutable
-        num_rollout_workers: int | None = None,
-        on_gpu: bool = False,
-    ) -> RunConfig:
-        """The same with values for what defaults to the machine and the model.
-
-        The machine has `cores` CPU cores and, for rollout workers, this `engine` and `dtype`; the
-        model is of that `commit` of the hub, and takes `context` tokens. Weights reach the workers
-        by `weight_sync`, and reward models are of `reward_commits`. None: unknown or, as a `dtype`,
-        the model's. The run has so many rollout workers where it begins, and its actor is `on_gpu`
-        or not.
-        """
-        workers = num_rollout_workers or self.num_rollout_workers
-        actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
-        room = min(self.model.max_model_len, context or self.model.max_model_len)
-        defaults = {
-            "model.revision": commit,
-            "rollout.num_shards": min(workers, self.training.batch_size),
-            "rollout.engine": engine,
-            "rollout.dtype": dtype,
-            "rollout.max_tokens": min(self.max_tokens, room // 2),
-            "rollout.weight_sync": weight_sync,
-            "training.gradient_accumulation_steps": (
-                self.training.accumulation_on_gpu() if on_gpu else 1
-            ),
-            "training.lora.publish": self._published_by_default(engine),
-            "compute.local.actor.threads": actor,
-            "compute.local.rollout.threads": 1,
-            "compute.local.reward.threads": 1,
-        }
-        return self._resolve(defaults, reward_commits)
-
-    def resolved_like(self, begun: RunConfig) -> RunConfig:
-        """The same with what a settled configuration has for all that."""
-        values = begun.model_dump()
-        commits = RewardCommits(
-            training=begun.rewards.commits_for(self.rewards),
-            evaluation=begun.eval_rewards.commits_for(self.eval_rewards),
-        )
-        return self._resolve({key: _table_of(values, key)[_name(key)] for key in RESOLVED}, commits)
-
     def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
-        """The same with commits for reward models of the hub."""
+        """Return the same with commits for reward models of the hub."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
         if self.evaluation.functions is not None:
             functions = self.eval_rewards.pinned(commits.evaluation).functions
             changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
         return self.model_copy(update=changed)
-
-    def _published_by_default(self, engine: str) -> Published | None:
-        """What a LoRA run publishes; None for another, in which nobody asks."""
-        if not self.training.use_lora:
-            return None
-        takes_adapters = ENGINES.entry(self.rollout.engine or engine).adapters is not None
-        return "adapter" if takes_adapters and self.only_merged is None else "merged"
-
-    def _resolve(self, defaults: Mapping[str, Any], commits: RewardCommits) -> RunConfig:
-        """The same with these values for keys that have none; a commit goes before a branch."""
-        values = self.with_reward_commits(commits).model_dump()
-        for key, value in defaults.items():
-            table, name = _table_of(values, key), _name(key)
-            moves = key == "model.revision" and value and not self.model.is_pinned
-            if moves or table[name] in (None, "auto"):
-                table[name] = value
-        return RunConfig.model_validate(values)
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return what decides the run's numbers: the keys that affect anything; without
@@ -337,12 +248,3 @@ class RunConfig(Section):
         """
         chosen = self.identity(defaults=False)
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
-
-
-def _table_of(values: Mapping[str, Any], key: str) -> Any:
-    """The table that a key is in, among nested values."""
-    return functools.reduce(operator.getitem, key.split(".")[:-1], values)
-
-
-def _name(key: str) -> str:
-    return key.rpartition(".")[2]

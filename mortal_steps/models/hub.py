@@ -7,6 +7,7 @@ loads the model, wherever and whenever it starts, loads the files of that commit
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.config import ModelConfig
@@ -42,53 +43,29 @@ def find_commit(
         return None
     if model.is_pinned:
         return model.revision
-    # Imported where used: takes a moment, and most commands need no hub.
-    from huggingface_hub import HfApi, errors
-
     try:
-        return str(HfApi().model_info(model.name_or_path, revision=model.revision).sha)
-    except (
-        errors.RepositoryNotFoundError,
-        errors.RevisionNotFoundError,
-        errors.HFValidationError,
-    ) as error:
+        # The folder of a commit in the hub's cache has its name.
+        return Path(_download(model, ["config.json"])).name
+    except ModelError as error:
         raise ModelError(
             f"{called} = {model.name_or_path!r}{_of(model)}: there is no such folder in "
-            f"{Path.cwd()}, and the hub does not give it: {error}"
+            f"{Path.cwd()}, and neither the hub nor its cache here gives it: {error}"
         ) from error
-    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
-        commit = _cached_commit(model)
-        if commit is None:
-            raise ModelError(
-                f"{called} = {model.name_or_path!r}{_of(model)}: there is no such folder in "
-                f"{Path.cwd()}, the hub cannot be asked, and its cache here does not have it: "
-                f"{error}"
-            ) from error
-        logger.warning("the hub cannot be asked; %s is %s here", model.name_or_path, commit[:12])
-        return commit
 
 
 def model_folder(path: str, model: ModelConfig) -> str:
-    """The folder at `path`, or the files of the hub model that it names, at the run's commit.
+    """Return the folder at `path`, or the files of the hub model that it names, at the run's
+    commit.
 
     Downloads what is not in the hub's cache of this machine; raises `ModelError`.
     """
     if path != model.name_or_path or not is_hub_model(model):
         return path
-    from huggingface_hub import errors, snapshot_download
-
-    try:
-        for weights in WEIGHTS:  # the first kind that the model comes in
-            folder = snapshot_download(
-                path,
-                revision=model.revision,
-                allow_patterns=[f"*{suffix}" for suffix in (weights, *OTHERS)],
-                ignore_patterns=[f"*/*{suffix}" for suffix in WEIGHTS],
-            )
-            if any(Path(folder).glob(f"*{weights}")):
-                return folder
-    except (OSError, ValueError, errors.HTTPError) as error:  # type: ignore[attr-defined]
-        raise ModelError(f"cannot get the model {path}{_of(model)}: {error}") from error
+    for weights in WEIGHTS:  # the first kind that the model comes in
+        patterns = [f"*{suffix}" for suffix in (weights, *OTHERS)]
+        folder = _download(model, patterns, [f"*/*{suffix}" for suffix in WEIGHTS])
+        if any(Path(folder).glob(f"*{weights}")):
+            return folder
     raise ModelError(f"the model {path}{_of(model)} has no weights (*{', *'.join(WEIGHTS)})")
 
 
@@ -111,28 +88,28 @@ def tokenizer_folder(model: ModelConfig) -> str:
     """
     if not is_hub_model(model):
         return model.name_or_path
+    return _download(model, [f"*{suffix}" for suffix in OTHERS], ["*/*"])
+
+
+def _download(
+    model: ModelConfig, patterns: Sequence[str], ignored: Sequence[str] | None = None
+) -> str:
+    """Return the folder in the hub's cache with these files; without the hub, what is there counts.
+    Raises `ModelError`."""
+    # Imported where used: takes a moment, and most commands need no hub.
     from huggingface_hub import errors, snapshot_download
 
     try:
         return snapshot_download(
             model.name_or_path,
             revision=model.revision,
-            allow_patterns=[f"*{suffix}" for suffix in OTHERS],
-            ignore_patterns=["*/*"],
+            allow_patterns=list(patterns),
+            ignore_patterns=None if ignored is None else list(ignored),
         )
     except (OSError, ValueError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         raise ModelError(
-            f"cannot get the tokenizer of {model.name_or_path}{_of(model)}: {error}"
+            f"cannot get {patterns[0]} of {model.name_or_path}{_of(model)}: {error}"
         ) from error
-
-
-def _cached_commit(model: ModelConfig) -> str | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(
-        model.name_or_path, "config.json", revision=model.revision or "main"
-    )
-    return Path(found).parent.name if isinstance(found, str) else None
 
 
 def _of(model: ModelConfig) -> str:

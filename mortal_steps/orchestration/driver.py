@@ -1,4 +1,9 @@
-"""This process drives a run: it holds the lease, owns the workers, and notes how the run ended."""
+"""This process drives a run: it holds the lease, owns the workers, and notes how the run ended.
+
+Or, with `detach`, a container on Modal without a GPU does. The run begins on this machine, where
+its data and its reward functions are: it is checked here, its problems are read, and everything is
+copied to the Volume. Then this machine may be switched off.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +17,17 @@ from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
 from mortal_steps.orchestration.forecast_lines import placement_in_words
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.events import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
-from mortal_steps.rewards.sources.record import note_sources
+from mortal_steps.rewards.sources import note_sources
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.logs import flow_log
@@ -33,6 +40,33 @@ from mortal_steps.system.rounding import rounding_environment
 logger = logging.getLogger(__name__)
 
 
+def detach(config: RunConfig) -> str:
+    """Begin the run and have the deployed app drive it. Returns Modal's id of that call.
+
+    Raises what `prepare` raises, and `ComputeError` if the app cannot be used.
+    """
+    from mortal_steps.compute.modal import detached  # a local run needs no client of Modal's
+
+    prepare(config)
+    return asyncio.run(detached.spawn_orchestrator(config))
+
+
+def prepare(config: RunConfig) -> None:
+    """Begin the run here and copy it to the Volume.
+
+    Raises `ConfigError` for what a container could not reach, `StoreError` if a process drives the
+    run already, and what `open_run` raises.
+    """
+    from mortal_steps.compute.modal import detached
+    from mortal_steps.compute.modal.deployed import check_pickles
+
+    if config.compute.backend != "modal":
+        raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
+    detached.check_reachable(config)
+    asyncio.run(check_pickles(config))
+    asyncio.run(detached.hand_over(open_run(config)))
+
+
 @contextlib.asynccontextmanager
 async def open_session(
     run: Run,
@@ -40,12 +74,14 @@ async def open_session(
     on_stop: Callable[[str], None] | None = None,
     local: Callable[..., Compute] = LocalCompute,
     on_notice: Callable[[], None] = lambda: None,
+    session_type: Callable[..., Session] = Session,
 ) -> AsyncIterator[Session]:
     """Take the run's lease, start its workers, and drive the run for the time of the block.
 
     Workers on this machine are made by `local`, which takes the arguments of `LocalCompute`.
     `on_stop` is called with the name of whoever asks a run on Modal to stop; other runs get SIGINT
-    from `mortal stop`. `on_notice` is called when a tracker has something to report. At the end,
+    from `mortal stop`. `on_notice` is called when a tracker has something to report. `session_type`
+    takes the arguments of `Session`, which carries out the stages. At the end,
     the manifest's status and the report say how the run ended.
 
     Raises `StoreError` if another process drives the run, and `ComputeError` if its workers cannot
@@ -63,7 +99,7 @@ async def open_session(
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
             samples = declared(run.config.rollout.source, "samples")
-            session = Session(run, compute, needed_roles(run.config), samples=samples)
+            session = session_type(run, compute, needed_roles(run.config), samples=samples)
             yield session
             note_finished(run)
             run.update(status="completed")
@@ -88,7 +124,7 @@ async def _workers(
     on_stop: Callable[[str], None] | None,
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
-    """The run's workers, where the configuration places them; they end with the block."""
+    """Yield the run's workers, where the configuration places them; they end with the block."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),

@@ -1,26 +1,92 @@
 """Scores on the held-out problems, shard by shard."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from mortal_steps.orchestration.session import Session
 from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
-from mortal_steps.types import Evaluation, RewardedShard, StageTiming, WeightsRef
+from mortal_steps.store.records import shard_file
+from mortal_steps.types import (
+    Evaluation,
+    FileRef,
+    GenerateRequest,
+    GenerationRef,
+    RewardedShard,
+    RewardRef,
+    RewardRequest,
+    SamplingParams,
+    StageTiming,
+    WeightsRef,
+)
+
+Call = Callable[..., Awaitable[Any]]
 
 
-async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluation:
-    """Sample the held-out problems with `weights`, score them, and average the scores."""
-    num_problems = session.run.info.num_eval_problems
-    num_shards = len(shard_bounds(num_problems, session.config.num_shards))
-    shards = await asyncio.gather(
-        *(session.evaluate_shard(step, shard, weights) for shard in range(num_shards))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """The held-out problems, and how they are sampled."""
+
+    problems: FileRef
+    """Record of `list[Problem]`."""
+    num_problems: int
+    num_shards: int
+    sampling: SamplingParams
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The range of problems in each shard."""
+        return shard_bounds(self.num_problems, self.num_shards)
+
+    def generate_request(
+        self, step: int, shard: int, weights: WeightsRef, folder: str
+    ) -> GenerateRequest:
+        """Return the request to sample one shard; its completions go into `folder`."""
+        start, stop = self.bounds[shard]
+        return GenerateRequest(
+            stage="evaluate",
+            step=step,
+            shard=shard,
+            problems=self.problems,
+            start=start,
+            stop=stop,
+            num_generations=1,
+            sampling=self.sampling,
+            weights=weights,
+            output=shard_file(folder, "generations", shard),
+        )
+
+    def reward_request(self, generation: GenerationRef, folder: str) -> RewardRequest:
+        """Return the request to score one shard; its scores go into `folder`."""
+        output = shard_file(folder, "rewards", generation.shard)
+        return RewardRequest(stage="evaluate", generation=generation, output=output)
+
+
+async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Evaluation:
+    """Sample the held-out problems with `weights`, score them, and average the scores; `call` makes
+    a request to a worker."""
+    config, info = run.config, run.info
+    held_out = HeldOut(
+        problems=info.eval_problems,
+        num_problems=info.num_eval_problems,
+        num_shards=config.num_shards,
+        sampling=config.eval_sampling,
     )
-    rewarded = [session.store.read_record(shard.file, RewardedShard) for shard in shards]
+    shards = await asyncio.gather(
+        *(
+            _evaluate_shard(call, held_out, step, shard, weights)
+            for shard in range(len(held_out.bounds))
+        )
+    )
+    rewarded = [run.store.read_record(shard.file, RewardedShard) for shard in shards]
     return Evaluation(
         step=step,
-        num_problems=num_problems,
-        metrics=mean_scores(session.config.eval_rewards, rewarded, session.run.info.eval_sets),
+        num_problems=info.num_eval_problems,
+        metrics=mean_scores(config.eval_rewards, rewarded, info.eval_sets),
         timing=StageTiming(
             stage="evaluate",
             step=step,
@@ -30,6 +96,17 @@ async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluati
         ),
         failures=tuple(failure for shard in rewarded for failure in shard.failures),
     )
+
+
+async def _evaluate_shard(
+    call: Call, held_out: HeldOut, step: int, shard: int, weights: WeightsRef
+) -> RewardRef:
+    folder = f"evaluations/{step:06d}"
+    sampling = held_out.generate_request(step, shard, weights, folder)
+    generation: GenerationRef = await call(GenerationRef, "rollout", "generate", sampling)
+    scoring = held_out.reward_request(generation, folder)
+    scored: RewardRef = await call(RewardRef, "reward", "reward", scoring)
+    return scored
 
 
 def _added(shards: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.data import made_rows
@@ -21,7 +22,8 @@ from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.fork_files import Changes, ForkFiles, changes_between, is_below
+from mortal_steps.orchestration.fork_files import ForkFiles, is_below
+from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.orchestration.resolve_defaults import find_reward_commits, with_own_seed
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -98,7 +100,7 @@ def _check_place(parent: Run) -> None:
 
 
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
-    """The parent's configuration with the overrides and the fork's own run id."""
+    """Return the parent's configuration with the overrides and the fork's own run id."""
     before = parent.config
     chosen = load_stored_config(parent.store.path(CONFIG_FILE), overrides)
     if chosen.runs_dir != before.runs_dir:
@@ -143,7 +145,7 @@ def _put_in_place(beside: Path, root: Path) -> None:
 # what may be changed
 
 
-def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
+def _check_shape(parent: Run, config: RunConfig, changes: Mapping[str, tuple[Any, Any]]) -> None:
     """Raise `ConfigError` for a change that the checkpoint does not fit."""
     also = []
     if config.model.new or config.model.warm_start:
@@ -161,8 +163,9 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
             )
 
 
-def _same_problems(parent: Run, changes: Changes) -> Problems | None:
-    """The parent's problems, if the fork has the same ones; then their source is not read again."""
+def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Problems | None:
+    """Return the parent's problems, if the fork has the same ones; then their source is not read
+    again."""
     data, info, store = parent.config.data, parent.info, parent.store
     drawn = any(map(made_rows, (data.source, *data.eval_sources.values())))
     sections = ("data", "seed") if drawn else ("data",)
@@ -198,7 +201,7 @@ def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: Sequence[Pro
 
 
 def _find_checkpoint(parent: Run, at_step: int | None) -> Checkpoint:
-    """Raises `StoreError` where it is not whole; the message names those that are."""
+    """Raise `StoreError` where it is not whole; the message names those that are."""
     store, name = parent.store, parent.info.run_id
     if at_step is None:
         newest = checkpoints.newest_whole(store)

@@ -12,10 +12,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import RunConfig
+from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -36,31 +37,10 @@ STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
 """Stages whose timings belong to the step being taken, counted from 0. The timings of other stages
 belong to the number of steps done."""
 
-Changes = Mapping[str, tuple[Any, Any]]
-"""Value before and after for each key that differs, such as `training.learning_rate`."""
-
-
-def changes_between(before: RunConfig, after: RunConfig) -> Changes:
-    """The differences among the settings that decide a run's numbers."""
-    old, new = dict(_flat(before.identity())), dict(_flat(after.identity()))
-    return {
-        key: (old.get(key), new.get(key))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    }
-
 
 def is_below(key: str, sections: Sequence[str]) -> bool:
     """Whether the key is one of `sections` or lies in one of them."""
     return any(key == section or key.startswith(f"{section}.") for section in sections)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 class ForkFiles:
@@ -129,8 +109,8 @@ class ForkFiles:
         fork.note_checkpoint(saved, fork.score(self._step) if judged_alike else None)
 
     def _own_state(self) -> CheckpointState | None:
-        """The fork's own state.json for the checkpoint; None if the parent's is right for the
-        fork."""
+        """Return the fork's own state.json for the checkpoint; None if the parent's is right for
+        the fork."""
         state = checkpoints.read_state(self._parent.store, self._saved.path)
         self._history_id = state.history_id
         fingerprint = self._fingerprint

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,15 @@ from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, Store
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.checks import check_environment
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults, with_own_seed
+from mortal_steps.orchestration.resolve_defaults import (
+    resolve_defaults,
+    resolved_like,
+    with_own_seed,
+)
 from mortal_steps.orchestration.tracking import check_trackers
-from mortal_steps.registry.registry import PRODUCTION
-from mortal_steps.registry.versions import FOLDER
+from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
-from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
+from mortal_steps.rewards.sources import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, check_never_begun, find_run
@@ -41,7 +44,7 @@ def open_run(
     say: Callable[[str], None] | None = None,
     beside: preflight.Beside | None = None,
 ) -> Run:
-    """The run of `config.run_id`; it is created if it does not exist.
+    """Return the run of `config.run_id`; it is created if it does not exist.
 
     `say` is called with a line on each check. `beside` is what happens beside the checks of a new
     run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
@@ -52,7 +55,7 @@ def open_run(
     root, warned = _checked_root(config), list[str]()
     config = with_own_seed(config)
     if config.compute.backend == "modal":
-        _bring_here(config, root)
+        download_run(config.compute.modal.volume, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(follow_link(config))
@@ -95,8 +98,8 @@ def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str]
 
 
 def _checked_root(config: RunConfig) -> Path:
-    """The run's directory, whether it exists or not. Raises an error for a run that cannot be
-    opened here."""
+    """Return the run's directory, whether it exists or not. Raises an error for a run that cannot
+    be opened here."""
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
     if not re.fullmatch(NAME, config.run_id):
@@ -111,40 +114,42 @@ def _checked_root(config: RunConfig) -> Path:
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """The configuration, with defaults that were resolved when the run began as they were resolved
-    then."""
-    return follow_as_before(config, begun).resolved_like(begun)
+    """Return the configuration, with defaults that were resolved when the run began as they were
+    resolved then."""
+    return resolved_like(follow_as_before(config, begun), begun)
 
 
 def changes(begun: RunConfig, config: RunConfig) -> list[str]:
-    """The keys by which `config` would make another run; empty if the run can continue with it.
+    """Return the keys by which `config` would make another run; empty if the run can continue with
+    it.
 
     Both configurations are as this code reads them, so a key that is newer than the run has the
     same default in both.
     """
     try:
-        return list(differences(begun.identity(), as_begun(config, begun).identity()))
+        return in_words(changes_between(begun, as_begun(config, begun)))
     except ValidationError:  # what a default came to does not go with what was edited
-        found = list(differences(begun.identity(), follow_as_before(config, begun).identity()))
+        found = in_words(changes_between(begun, follow_as_before(config, begun)))
         return [each for each in found if not each.endswith("now None")] or found
 
 
 def accept_changed_rewards(config: RunConfig) -> RunConfig:
-    """The configuration, with the run's reward functions accepted as they are now."""
+    """Return the configuration, with the run's reward functions accepted as they are now."""
     working_dir = Path.cwd()
     with contextlib.suppress(RunNotFoundError):
         working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
     return accept_present_sources(config, working_dir)
 
 
-def _bring_here(config: RunConfig, root: Path) -> None:
-    """Download the run from Modal, where another machine may have driven it further."""
+def download_run(volume: str, root: Path) -> bool:
+    """Download a run from Modal, where another machine may have driven it further. Return whether
+    it is there."""
     # Imported where used: a local run needs no client of Modal's.
+    from mortal_steps.compute.modal import volume_runs
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
-    from mortal_steps.compute.modal.volume_runs import download_run
 
-    run_in_thread(download_run(RunsVolume(config.compute.modal.volume), RunStore(root)))
+    return run_in_thread(volume_runs.download_run(RunsVolume(volume), RunStore(root)))
 
 
 def create_run(
@@ -162,22 +167,34 @@ def create_run(
         lease.release()
 
 
-def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Each key in which two identities differ, and how."""
+def changes_between(before: RunConfig, after: RunConfig) -> Mapping[str, tuple[Any, Any]]:
+    """Return the value before and after for each key that differs among those that decide a run's
+    numbers, such as `training.learning_rate`."""
+    return dict(_differences(before.identity(), after.identity()))
+
+
+def in_words(changes: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """Say what has changed, such as `seed was 1, now 2`."""
+    return [f"{key} was {was!r}, now {now!r}" for key, (was, now) in changes.items()]
+
+
+def _differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, tuple[Any, Any]]]:
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            yield from differences(before, after, f"{prefix}{key}.")
+            yield from _differences(before, after, f"{prefix}{key}.")
         elif tables := _tables(before, after):
             for place, (was, now) in enumerate(tables):
                 named = was.get("name") or place
-                yield from differences(was, now, f"{prefix}{key}[{named}].")
+                yield from _differences(was, now, f"{prefix}{key}[{named}].")
         elif before != after:
-            yield f"{prefix}{key} was {before!r}, now {after!r}"
+            yield f"{prefix}{key}", (before, after)
 
 
 def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The tables of two lists of the same length, in pairs; empty for anything else."""
+    """Return the tables of two lists of the same length, in pairs; empty for anything else."""
     both = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
     if not both or not all(isinstance(one, dict) for one in (*before, *after)):
         return []
@@ -189,7 +206,8 @@ def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any
 
 
 def follow_link(config: RunConfig) -> RunConfig:
-    """The configuration of a new run, with the link replaced by the version that it points to now.
+    """Return the configuration of a new run, with the link replaced by the version that it points
+    to now.
 
     Other links are left as they are: a run that continues could not be told from one with another
     model. Raises `ModelError` if no model is in production.
@@ -202,10 +220,10 @@ def follow_link(config: RunConfig) -> RunConfig:
 
 
 def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """The configuration of a run that continues, with the version that the link pointed to when the
-    run was `begun`, if that version still exists."""
+    """Return the configuration of a run that continues, with the version that the link pointed to
+    when the run was `begun`, if that version still exists."""
     link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
-    versions = Path(os.path.normpath(link.parent / FOLDER))
+    versions = Path(os.path.normpath(link.parent / VERSIONS))
     if link.name != PRODUCTION or before.parent != versions:
         return config
     return _with_model(config, before)

@@ -58,11 +58,11 @@ class Beside:
     it."""
 
     def begin(self) -> None:
-        """Called when the quick checks have passed; start processes here that take long to
+        """Begin: called when the quick checks have passed; start processes here that take long to
         start."""
 
     def go_on(self) -> None:
-        """Called when only the imports of the workers are left to wait for."""
+        """Go on: called when only the imports of the workers are left to wait for."""
 
 
 def check(
@@ -150,7 +150,7 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
 
 
 def _say_nothing(text: str) -> None:
-    """The default for callers who want no progress lines."""
+    """Take the progress lines of callers who want none."""
 
 
 def check_modal(config: RunConfig) -> None:
@@ -179,8 +179,8 @@ def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
-    """The configuration, with only the rewards that this machine can call. Raises `ConfigError` if
-    other rewards need a GPU and their container has none."""
+    """Return the configuration, with only the rewards that this machine can call. Raises
+    `ConfigError` if other rewards need a GPU and their container has none."""
     terms = config.rewards.terms
     on_gpus = [term for term in terms if term.needs_gpu]
     if on_gpus and config.compute.modal.reward_gpu is None:
@@ -212,7 +212,7 @@ def check_training(
     held_out: Sequence[Problem],
     warned: list[str],
     sampled: int,
-) -> tuple[Problems, int | None]:
+) -> tuple[Problems, int]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
     whose prompts fit the model (`data.on_long`) beside `sampled` tokens, and the tokens of the
     longest. Its warnings are added to `warned`."""
@@ -230,18 +230,11 @@ def check_training(
     warned += by_trl
     for warning in (*without_effect, *by_trl):
         logger.warning("%s", warning)
-    if lengths is None:
-        logger.warning(
-            "the tokenizer of %s is on Modal only: whether the prompts fit is checked there, "
-            "before the first step",
-            config.model.name_or_path,
-        )
-        return (train, held_out), None
     fitting = keep_fitting(config.data, train, held_out, lengths)
     return fitting, min(lengths.longest, max(1, lengths.fits))
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
-    """A worker without a run directory or a model, which is only good for checks."""
+    """Return a worker without a run directory or a model, which is only good for checks."""
     nowhere = Path(os.devnull)
     return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]

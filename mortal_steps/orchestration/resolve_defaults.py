@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import operator
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
 from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
 from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
+from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 from mortal_steps.orchestration.batch_source import has_samplers
@@ -25,18 +30,35 @@ WORTH_TWO_THREADS = 1_000_000
 """Parameters from which on two threads train faster than one. With 87,000 to 750,000 one thread is
 about three times as fast; with 1.5 million, two are 1.4 times as fast."""
 FLOAT32_BYTES = 4
+RESOLVED = (
+    "model.revision",
+    "rollout.num_shards",
+    "rollout.engine",
+    "rollout.dtype",
+    "rollout.max_tokens",
+    "rollout.weight_sync",
+    "training.gradient_accumulation_steps",
+    "training.lora.publish",
+    "compute.local.actor.threads",
+    "compute.local.rollout.threads",
+    "compute.local.reward.threads",
+)
+"""Keys whose defaults depend on the machine and the model; they have values once a run begins."""
+MOST_THREADS = 4
+"""What an actor takes of a machine's cores by default, at most."""
 SEED_OF_THE_RUN = -1
 """Value of `seed` with which each run has another one."""
 
 
 def resolve_defaults(config: RunConfig) -> RunConfig:
-    """The configuration that a run begins with, all such defaults resolved. Raises what
+    """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config)
     found = find_placement(config, samples=samples)
-    settled = config.resolved(
+    settled = resolved(
+        config,
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=_find_engine(config),
@@ -53,14 +75,14 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
 
 
 def with_own_seed(config: RunConfig) -> RunConfig:
-    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    """Return the configuration of a run that has an id: a `seed` of -1 is made from the id."""
     if config.seed != SEED_OF_THE_RUN:
         return config
     return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
 
 
 def rollout_interpreter(compute: ComputeConfig) -> str:
-    """The Python interpreter of local rollout workers."""
+    """Return the Python interpreter of local rollout workers."""
     return compute.local.rollout.python or sys.executable
 
 
@@ -75,8 +97,8 @@ def lacks(python: str, module: str) -> bool:
 
 
 def find_reward_commits(config: RunConfig) -> RewardCommits:
-    """The configuration with the revisions of its reward models resolved to commits; raises what
-    `find_commit` raises."""
+    """Return the configuration with the revisions of its reward models resolved to commits; raises
+    what `find_commit` raises."""
     return RewardCommits(
         training=_find_commits(config.rewards), evaluation=_find_commits(config.eval_rewards)
     )
@@ -103,8 +125,8 @@ def _find_engine(config: RunConfig) -> str:
 
 
 def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
-    """The default of the sampler's type. None if it is the model's type, or if the configuration
-    sets it."""
+    """Return the default of the sampler's type. None if it is the model's type, or if the
+    configuration sets it."""
     own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
     asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
     autocasts = options.get("bf16") is not False and not options.get("fp16")
@@ -114,8 +136,8 @@ def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | N
 
 
 def _find_weight_sync(config: RunConfig, found: Placement) -> str:
-    """The default of the way in which workers get new weights. On a GPU nothing is gained by giving
-    back the old ones first, and an engine that can sleep pays for it."""
+    """Return the default of the way in which workers get new weights. On a GPU nothing is gained by
+    giving back the old ones first, and an engine that can sleep pays for it."""
     on_gpus = all(found.engines) and not config.rollout.sleep_while_training
     return VOLUME if on_gpus else RELOAD
 
@@ -127,8 +149,8 @@ def _has_engine(python: str, kind: EngineKind) -> bool:
 
 
 def find_context(model: ModelConfig) -> int | None:
-    """The length of the model's context in tokens, from its configuration; None if that cannot be
-    read yet."""
+    """Return the length of the model's context in tokens, from its configuration; None if that
+    cannot be read yet."""
     if model.new is not None:
         return model.new.max_position_embeddings
     if is_hub_model(model):
@@ -182,7 +204,87 @@ def _is_small(model: ModelConfig) -> bool:
 
 
 def _cores() -> int:
-    """The number of CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def resolved(
+    config: RunConfig,
+    *,
+    cores: int,
+    commit: str | None = None,
+    engine: str = ALWAYS_THERE,
+    dtype: SamplingType | None = None,
+    context: int | None = None,
+    weight_sync: str = RELOAD,
+    reward_commits: RewardCommits = RewardCommits(),  # noqa: B008 - immutable
+    num_rollout_workers: int | None = None,
+    on_gpu: bool = False,
+) -> RunConfig:
+    """Return the configuration with values for what defaults to the machine and the model.
+
+    The machine has `cores` CPU cores and, for rollout workers, this `engine` and `dtype`; the
+    model is of that `commit` of the hub, and takes `context` tokens. Weights reach the workers
+    by `weight_sync`, and reward models are of `reward_commits`. None: unknown or, as a `dtype`,
+    the model's. The run has so many rollout workers where it begins, and its actor is `on_gpu`
+    or not.
+    """
+    workers = num_rollout_workers or config.num_rollout_workers
+    actor = 1 if config.rollout.staleness else min(cores, MOST_THREADS)
+    room = min(config.model.max_model_len, context or config.model.max_model_len)
+    defaults = {
+        "model.revision": commit,
+        "rollout.num_shards": min(workers, config.training.batch_size),
+        "rollout.engine": engine,
+        "rollout.dtype": dtype,
+        "rollout.max_tokens": min(config.max_tokens, room // 2),
+        "rollout.weight_sync": weight_sync,
+        "training.gradient_accumulation_steps": (
+            config.training.accumulation_on_gpu() if on_gpu else 1
+        ),
+        "training.lora.publish": _published_by_default(config, engine),
+        "compute.local.actor.threads": actor,
+        "compute.local.rollout.threads": 1,
+        "compute.local.reward.threads": 1,
+    }
+    return _resolve(config, defaults, reward_commits)
+
+
+def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
+    """Return the configuration with what that of a run that has `begun` has for all that."""
+    values = begun.model_dump()
+    commits = RewardCommits(
+        training=begun.rewards.commits_for(config.rewards),
+        evaluation=begun.eval_rewards.commits_for(config.eval_rewards),
+    )
+    return _resolve(config, {key: _table_of(values, key)[_name(key)] for key in RESOLVED}, commits)
+
+
+def _published_by_default(config: RunConfig, engine: str) -> Published | None:
+    """Return what a LoRA run publishes; None for another."""
+    if not config.training.use_lora:
+        return None
+    takes_adapters = ENGINES.entry(config.rollout.engine or engine).adapters is not None
+    return "adapter" if takes_adapters and config.only_merged is None else "merged"
+
+
+def _resolve(config: RunConfig, defaults: Mapping[str, Any], commits: RewardCommits) -> RunConfig:
+    """Fill in the keys that have no value; a commit goes before a branch."""
+    values = config.with_reward_commits(commits).model_dump()
+    for key, value in defaults.items():
+        table, name = _table_of(values, key), _name(key)
+        moves = key == "model.revision" and value and not config.model.is_pinned
+        if moves or table[name] in (None, "auto"):
+            table[name] = value
+    return RunConfig.model_validate(values)
+
+
+def _table_of(values: Mapping[str, Any], key: str) -> Any:
+    """Return the table that a key is in, among nested values."""
+    return functools.reduce(operator.getitem, key.split(".")[:-1], values)
+
+
+def _name(key: str) -> str:
+    return key.rpartition(".")[2]

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from mortal_steps.compute.base import CallKey
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.types import PolicyVersion, StageTiming, WeightsRef
 
@@ -20,11 +19,10 @@ logger = logging.getLogger(__name__)
 class RolloutWorkers:
     """Gives the workers to one user at a time, with one policy version loaded."""
 
-    def __init__(self, session: Session, stages: Stages, recorder: Recorder) -> None:
+    def __init__(self, session: Session, recorder: Recorder) -> None:
         self._session = session
-        self._stages = stages
         self._recorder = recorder
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._loaded: PolicyVersion | None = None
         self._loads_with_shards = session.config.compute.loads_with_shards
 
@@ -35,7 +33,7 @@ class RolloutWorkers:
         The block begins at once. A worker handles its requests in order, so a request to sample
         waits at the worker until it has loaded the version.
         """
-        async with self._turn:
+        async with self._lock:
             loading = self._load(weights) if self._loaded != weights.version else []
             try:
                 yield
@@ -70,8 +68,7 @@ class RolloutWorkers:
         self._loaded = None
         if self._loads_with_shards:
             return []
-        loading = self._stages.sync_weights
         return [
-            asyncio.create_task(loading(self._session, weights, worker))
+            asyncio.create_task(self._session.sync_weights(weights, worker))
             for worker in self._session.compute.ready_workers("rollout")
         ]

@@ -1,7 +1,7 @@
 """A run being driven: the run directory together with the workers that serve it (see `driver`).
 
-This module defines once what each stage asks of which worker, and where in the store the result
-goes. The tasks wrap these calls with retries, caching and names.
+A stage asks a worker and commits the result to the store; stages exchange references. Here nothing
+is retried, named or cached: `mortal_tasks.stages` overrides the stages with Prefect's tasks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
@@ -19,21 +20,24 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.budget import Budget
-from mortal_steps.orchestration.held_out import HeldOut
+from mortal_steps.orchestration import evaluation
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.store.records import shard_file
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
     Batch,
     BatchRef,
     Checkpoint,
+    Evaluation,
     FileRef,
     FinalModel,
     GenerateRequest,
     GenerationRef,
+    JudgeCosts,
     Problem,
     RewardRef,
     RewardRequest,
@@ -48,9 +52,39 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
 
 
+class Budget:
+    """The costs of a run's workers and judges, in dollars, and their limit if there is one."""
+
+    def __init__(self, compute: Compute, run_dir: Path, limit: float | None) -> None:
+        self._compute, self._limit = compute, limit
+        self._judges = Spending(run_dir)
+
+    def learn(self, judges: Mapping[str, JudgeCosts]) -> None:
+        """Count what judges have cost; see `Spending.learn`."""
+        self._judges.learn(judges)
+
+    def spent(self) -> float:
+        """Return what the run has cost so far."""
+        return self._compute.spent() + self._judges.so_far().dollars
+
+    def spent_share(self) -> float | None:
+        """Return the part of the limit that is spent (1 is all of it); None without a limit."""
+        return None if self._limit is None else self.spent() / self._limit
+
+    def overspent(self) -> str | None:
+        """Why the run has to stop, if it has cost as much as it may."""
+        if self._limit is None or (spent := self.spent()) < self._limit:
+            return None
+        return f"compute.modal.max_cost = {self._limit:g} dollars ({spent:.2f} spent)"
+
+
 class Session:
-    """One run and its workers. This is a plain class, so that Prefect does not search it for
-    results."""
+    """One run, its workers, and the stages that they carry out.
+
+    A stage raises the `MortalError` that ends the run. If it is called again after a kill, it
+    returns what it has committed. This is a plain class, so that Prefect does not search it for
+    results.
+    """
 
     def __init__(
         self, run: Run, compute: Compute, roles: Collection[Role] = ROLES, *, samples: bool = True
@@ -99,8 +133,11 @@ class Session:
 
     # stages
 
-    def get_batch(self, step: int) -> BatchRef:
-        """Commit the problems of a step."""
+    async def get_batch(self, step: int) -> BatchRef:
+        """Commit the problems of a step: a pure function of dataset, seed and step."""
+        return await in_thread(functools.partial(self._get_batch, step))
+
+    def _get_batch(self, step: int) -> BatchRef:
         started = time.perf_counter()
         config, size = self.config, self.config.training.batch_size
         batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
@@ -123,7 +160,7 @@ class Session:
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )
-        return await self._call(GenerationRef, "rollout", "generate", request)
+        return await self.call(GenerationRef, "rollout", "generate", request)
 
     async def reward(self, generation: GenerationRef) -> RewardRef:
         """Score one shard of a step."""
@@ -132,13 +169,13 @@ class Session:
             generation=generation,
             output=shard_file(f"steps/{generation.step:06d}", "rewards", generation.shard),
         )
-        return await self._call(RewardRef, "reward", "reward", request)
+        return await self.call(RewardRef, "reward", "reward", request)
 
     async def train_step(self, step: int, batch: Batch) -> StepResult:
         """Have the actor take the step. If it is called twice, the actor answers twice and trains
         once."""
         request = TrainRequest(step=step, batch=batch, publish=self.schedule.publishes(step + 1))
-        return await self._call(StepResult, "actor", "train_step", request)
+        return await self.call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
         """Have one rollout worker load and verify a published version.
@@ -181,24 +218,18 @@ class Session:
         )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
-    async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
-        """Sample and score one shard of the held-out problems, one completion each."""
-        config, info = self.config, self.run.info
-        held_out = HeldOut(
-            problems=info.eval_problems,
-            num_problems=info.num_eval_problems,
-            num_shards=config.num_shards,
-            sampling=config.eval_sampling,
-        )
-        folder = f"evaluations/{step:06d}"
-        sampling = held_out.generate_request(step, shard, weights, folder)
-        generation = await self._call(GenerationRef, "rollout", "generate", sampling)
-        scoring = held_out.reward_request(generation, folder)
-        return await self._call(RewardRef, "reward", "reward", scoring)
+    async def evaluate(self, step: int, weights: WeightsRef) -> Evaluation:
+        """Sample the held-out problems with `weights`, and average what the rewards make of
+        them."""
+        return await evaluation.evaluate(self.run, self.call, step, weights)
+
+    def forget(self, before: int) -> None:
+        """Drop what is kept in memory for the steps before this one: they are done and recorded.
+        Here nothing is kept."""
 
     # the run's beginning and end
 
-    async def build_base_model(self, problems: FileRef) -> StageTiming:
+    async def warm_start(self, problems: FileRef) -> StageTiming:
         """Build and warm-start the model that the run begins with, if the configuration asks for
         it."""
         started = time.perf_counter()
@@ -230,7 +261,7 @@ class Session:
         saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
         return saved
 
-    async def _call(
+    async def call(
         self,
         kind: type[Answer],
         role: Role,
@@ -258,6 +289,6 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:
-    """The worker's timing, with the rest of the call's wall time added as waiting time."""
+    """Return the worker's timing, with the rest of the call's wall time added as waiting time."""
     wait = max(0.0, time.perf_counter() - started - timing.busy_s)
     return dataclasses.replace(timing, index=index, wait_s=wait)

@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from importlib.util import find_spec
@@ -21,9 +20,8 @@ from typing import Any
 
 from mortal_steps.config.loader import parse_config
 from mortal_steps.config.logging import TRACKERS
-from mortal_steps.errors import ConfigError, StoreError
-from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.trackers.holding import holder_of
+from mortal_steps.errors import ConfigError
+from mortal_steps.report.trackers.base import tracker_class
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.notices import new_notice, note
 from mortal_steps.runs.run import Run
@@ -220,7 +218,7 @@ async def tracked(run: Run, on_notice: Callable[[], None]) -> AsyncIterator[None
 
 
 def with_logging(run: Run, **changes: Any) -> Run:
-    """The run with other values in `[logging]`; raises `ConfigError`."""
+    """Return the run with other values in `[logging]`; raises `ConfigError`."""
     values = run.config.model_dump(mode="json")
     config = parse_config({**values, "logging": values["logging"] | changes})
     return Run(run.store, config, run.info)
@@ -229,18 +227,9 @@ def with_logging(run: Run, **changes: Any) -> Run:
 async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
     """Send all that the run has committed to its trackers, and return what came of each.
 
-    With `follows`, this continues for as long as a process drives the run. Raises `StoreError` if
-    the run's own process already follows it for one of these trackers.
+    With `follows`, this continues for as long as a process drives the run.
     """
-    names = run.config.logging.report_to
-    for name in names:
-        holder = holder_of(run.store.path(FOLDER), name)
-        if holder is not None and is_driven(run.store):
-            raise StoreError(
-                f"run {run.info.run_id} goes on, and process {holder.pid} brings it to {name} "
-                "already"
-            )
-    followers = [Follower(run, name) for name in names]
+    followers = [Follower(run, name) for name in run.config.logging.report_to]
     following = asyncio.gather(*(follower.follow() for follower in followers))
     while follows and is_driven(run.store) and not following.done():
         await asyncio.sleep(LOOK_EVERY_S)
@@ -251,29 +240,14 @@ async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
 
 
 def check_trackers(names: Iterable[str], source: str = "logging.report_to") -> None:
-    """Raise `ConfigError` for a tracker that is not installed; `source` is what names it. No
-    tracker is imported in this process."""
+    """Raise `ConfigError` for a tracker that is not installed; `source` is what names it. Of
+    the trackers, only a user's own is imported in this process."""
     for name in names:
         kind = TRACKERS.entry(name)
         if name not in TRACKERS:
-            _check_own(name, source)
+            tracker_class(name)
         elif kind.needs and find_spec(kind.needs) is None:
             raise ConfigError(
                 f"{source} names {name!r}, but {sys.executable} has no {kind.needs}; "
                 f"`{kind.install}`, or leave it out"
             )
-
-
-def _check_own(name: str, source: str) -> None:
-    """Import a user's own tracker, in a process where this does no harm."""
-    module = "mortal_steps.report.trackers.importing"
-    tried = subprocess.run(
-        [sys.executable, "-P", "-m", module, name],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if tried.returncode:
-        said = tried.stderr.strip().splitlines()
-        raise ConfigError(said[-1] if said else f"{source}: {name} cannot be imported")

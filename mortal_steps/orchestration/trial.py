@@ -118,7 +118,7 @@ class Trial:
 
 
 def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
-    """The completions of a file; see `read_completions`.
+    """Return the completions of a file; see `read_completions`.
 
     If a row names a problem of the dataset, the dataset of the configuration is read. Raises
     `DataError` as `read_completions` does.
@@ -133,8 +133,8 @@ def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
 
 
 def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
-    """The texts as answers to the first problem of the dataset, or to a made-up one if there is no
-    dataset."""
+    """Return the texts as answers to the first problem of the dataset, or to a made-up one if there
+    is no dataset."""
     [problem] = chosen_problems(config, (), 1)
     return [_answered(problem, texts or (MADE_UP_TEXT,), "text")]
 

@@ -19,5 +19,4 @@ Folders:
     model_files             writing and reading a model's files
 
 gpu                     why torch may compute on the CPU although there is a GPU
-transformers_models     importing transformers faster
 """

@@ -100,7 +100,7 @@ class Actor:
         held_out: Sequence[Problem],
         supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
         sampled: int,
-    ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths | None]:
+    ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths]:
         """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
         leave room for `sampled` tokens. This needs no weights and no GPU.
 
@@ -121,11 +121,9 @@ class Actor:
                     f"{supplied.__name__}; choose an algorithm and a source that fit together"
                 )
             idle = algorithm.check(self._config)
-        warned = self._warned.take()
-        lengths = prompt_lengths.measure(self._config, prompts, sampled)
-        if lengths is None:  # the model's files are on Modal alone
-            return idle, warned, None
-        return idle + self._check_fit(), warned, lengths
+            lengths = prompt_lengths.measure(self._config, prompts, sampled)
+            idle += self._check_fit()
+        return idle, self._warned.take(), lengths
 
     def _check_fit(self) -> tuple[str, ...]:
         """Check what has to fit the model's layers."""
@@ -188,15 +186,13 @@ class Actor:
         )
         state = self._states.bring_to(step)
         gpu.empty_cache()  # engines may start only now
-        if step == 0:
-            prompt_lengths.check_at_start(self._store, self._config, state.stepper.tokenizer)
         return ActorReady(
             step=step,
             state_id=state.state_id,
             weights=published,
             num_parameters=state.stepper.num_parameters,
             place=state.stepper.place(),
-            warnings=self._publisher.warnings(state.stepper) if step == 0 else (),
+            warnings=tuple(filter(None, [gpu.on_cpu_beside_gpu()])) if step == 0 else (),
         )
 
     def train_step(self, *, request: TrainRequest) -> StepResult:
@@ -264,13 +260,11 @@ class Actor:
         self._saver.finish()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
-        hashed: dict[str, str] = {}
-        with self._store.committing_folder("final", hashed=hashed) as folder:
-            hashed |= state.stepper.save_final(folder)
+        with self._store.committing_folder("final") as folder:
+            state.stepper.save_final(folder)
         if merges:
-            merged: dict[str, str] = {}
-            with self._store.committing_folder("final-merged", hashed=merged) as folder:
-                merged |= state.stepper.save_merged(folder)
+            with self._store.committing_folder("final-merged") as folder:
+                state.stepper.save_merged(folder)
         self._publisher.finish()
         return FinalModel(
             path="final",

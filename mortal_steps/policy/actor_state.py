@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.on_disk.checkpoints import CheckpointState
-from mortal_steps.types import PolicyVersion, StageTiming, StepResult, TrainingBatch
+from mortal_steps.types import StageTiming, StepResult, TrainingBatch
 
 
 @dataclass
@@ -20,10 +20,6 @@ class ActorState:
     """Train steps that the state includes."""
     state_id: str
     history_id: str
-    weights_digest: str | None = None
-    """Digest of the weights, once a train step was taken in this process."""
-    published: PolicyVersion | None = None
-    """The last version that has the weights of a state in this process."""
 
     def take(
         self, batch: TrainingBatch, batch_sha256: str, *, seed: int, fingerprint: str
@@ -32,7 +28,7 @@ class ActorState:
         it."""
         step, stepper = self.step, self.stepper
         metrics = stepper.train_step(batch, seed=seed)
-        trained = self.weights_digest = stepper.weights_digest()
+        trained = stepper.weights_digest()
         self.step = step + 1
         self.history_id = journal.next_state_id(self.history_id, batch_sha256, fingerprint)
         self.state_id = journal.next_state_id(self.state_id, batch_sha256, fingerprint, trained)

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy.algorithms import Stepper
-from mortal_steps.policy.algorithms.base import TellsOfModel
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
@@ -58,12 +57,6 @@ class Publisher:
             in_memory=self._rollout.shares_weights,
         )
 
-    def warnings(self, stepper: Stepper) -> tuple[str, ...]:
-        """What TRL's trainers have to say of the model; those of others say nothing."""
-        if not isinstance(stepper, TellsOfModel):
-            return ()
-        return stepper.warnings(self._probe_for(stepper))
-
     def _probe_for(self, stepper: Stepper) -> list[int]:
         if self._probe is None:
             options, context = self._training.template_options, self._model.max_model_len
@@ -90,8 +83,7 @@ class Publisher:
             self._sync.finish()
 
     def pin(self, version: PolicyVersion) -> list[Future[None]]:
-        """Keep this version, and those that a checkpoint of its state refers to, while that
-        checkpoint is written.
+        """Keep the versions that a checkpoint of this state refers to while it is written.
 
         Returns futures that end once everything published is on disk.
         """
@@ -116,7 +108,6 @@ class Publisher:
         versions = sorted({v for store in stores for v in weights.published_versions(store)})
         keep = {v for v in versions if v >= oldest} | set(versions[-2:])
         # Nor does a checkpoint lead to the older versions that sample from it on.
-        keep |= self._pinned
         for saved in {*checkpoints.saved_steps(self._store), *self._pinned}:
             keep.update(recovery.versions_before(self._rollout, saved))
         weights.prune(self._store, keep, self._sync)

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from mortal_steps.config import CheckpointsConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.actor_state import ActorState
+from mortal_steps.policy.algorithms.base import Snapshot
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.policy.publishing import Publisher
@@ -32,34 +31,6 @@ from mortal_steps.system.threads import BackgroundClock, yield_to_others
 from mortal_steps.types import Checkpoint, PolicyVersion
 
 logger = logging.getLogger(__name__)
-
-
-class Snapshot(Protocol):
-    """A copy of the state that nothing changes any more."""
-
-    def save_state(
-        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
-    ) -> dict[str, str]:
-        """See `Stepper.save_state`."""
-        ...
-
-    def digests(self) -> dict[str, str]:
-        """See `Stepper.digests`."""
-        ...
-
-
-@runtime_checkable
-class CanSnapshot(Protocol):
-    """A `Stepper` whose state can be saved while it continues to train; `TrlStepper` is one."""
-
-    def why_no_snapshot(self, *, is_published: bool) -> str | None:
-        """Why `snapshot` cannot be called now; None if it can."""
-        ...
-
-    def snapshot(self, *, weights_digest: str, is_published: bool) -> Snapshot:
-        """The state as it is. `weights_digest` is the stepper's own of just now; if a version
-        `is_published` that holds these weights, it lies beside what is saved."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,16 +72,10 @@ class Saver:
         """
         began = time.perf_counter()
         self.finish()
-        stepper, version = state.stepper, PolicyVersion(state.step)
-        if not isinstance(stepper, CanSnapshot):
-            return f"{type(stepper).__name__} has no `snapshot`"
-        if state.weights_digest is None:
-            return f"step {state.step} was trained by another process"
-        published = state.published == version
-        if (why := stepper.why_no_snapshot(is_published=published)) is not None:
+        if (why := state.stepper.why_no_snapshot()) is not None:
             return why
-        snapshot = stepper.snapshot(weights_digest=state.weights_digest, is_published=published)
-        described = state.described(self._fingerprint, {})
+        version = PolicyVersion(state.step)
+        snapshot, described = state.stepper.snapshot(), state.described(self._fingerprint, {})
         under_way = self._publisher.pin(version)
         saved = self._thread.submit(self._write, snapshot, described, under_way)
         snapshot_s = time.perf_counter() - began
@@ -124,9 +89,7 @@ class Saver:
         self._publisher.finish()
         self._publisher.copy_to_disk(state.step)
         described = state.described(self._fingerprint, state.stepper.digests())
-        return checkpoints.save(
-            self._store, state.stepper, described, beside=self._beside(state.step)
-        )
+        return checkpoints.save(self._store, state.stepper, described)
 
     def save_lost(self, state: ActorState) -> None:
         """Save a state that a train step is about to change, if its checkpoint is due and was lost
@@ -211,8 +174,4 @@ class Saver:
                 each.result()
         self._publisher.copy_to_disk(state.step)
         state = replace(state, digests=snapshot.digests())
-        return checkpoints.save(self._store, snapshot, state, beside=self._beside(state.step))
-
-    def _beside(self, step: int) -> str | None:
-        published = weights.find(self._store, PolicyVersion(step))
-        return published.path if published else None
+        return checkpoints.save(self._store, snapshot, state)

@@ -138,7 +138,6 @@ class StateManager:
         """Publish the weights of a new step, and commit its result."""
         if entry.request.publish:
             published = self._publisher.publish_unannounced(state.stepper, state.step)
-            state.published = published.version
             self._publisher.prune(result.step)
             result = replace(result, weights=published)
         journal.write_result(self._store, result)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mortal_steps.promotion.judging import Judgement
-from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.registry.registry import ModelVersion
 from mortal_steps.report.markdown import code, table
 
 REWARD = "reward"
@@ -18,29 +17,23 @@ REWARD = "reward"
 class Comparison:
     """Two models on the same held-out problems."""
 
-    candidate: Judgement
-    incumbent: Judgement | None
+    candidate: ModelVersion
+    metrics: Mapping[str, float]
+    """The candidate's scores, as in `Evaluation`."""
+    incumbent: ModelVersion | None
     """The model in use; None for the first one."""
-    base: Mapping[str, float] | None = None
-    """If there is no incumbent: what the candidate's run scored before its first step."""
-
-    @property
-    def against(self) -> Mapping[str, float] | None:
-        """The metrics that the candidate has to beat; None if there are none."""
-        return self.incumbent.metrics if self.incumbent else self.base
-
-    @property
-    def before(self) -> ModelVersion | None:
-        """The version in use."""
-        return self.incumbent.version if self.incumbent else None
+    against: Mapping[str, float] | None
+    """The scores to beat: the incumbent's or, for the first one, what the candidate's run scored
+    before its first step; None if there are none."""
+    num_problems: int
 
     @property
     def gain(self) -> float | None:
         """How much higher the candidate's reward is; None if one of them has no reward."""
         against = self.against
-        if against is None or REWARD not in against or REWARD not in self.candidate.metrics:
+        if against is None or REWARD not in against or REWARD not in self.metrics:
             return None
-        return self.candidate.metrics[REWARD] - against[REWARD]
+        return self.metrics[REWARD] - against[REWARD]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -56,7 +49,7 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
 
     A first model of a run that was not evaluated before its first step has nothing to beat.
     """
-    reward = comparison.candidate.metrics.get(REWARD)
+    reward = comparison.metrics.get(REWARD)
     if reward is None:
         return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
     if comparison.gain is None:
@@ -78,7 +71,7 @@ def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     against = comparison.against or {}
     return [
         (name, _number(value), _number(against.get(name)), _difference(value, against, name))
-        for name, value in sorted(comparison.candidate.metrics.items(), key=_reward_first)
+        for name, value in sorted(comparison.metrics.items(), key=_reward_first)
     ]
 
 
@@ -89,12 +82,11 @@ def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
 
 
 def _page(comparison: Comparison, name: str, outcome: str) -> Iterator[str]:
-    candidate = comparison.candidate
-    yield f"# Promotion of {code(candidate.version.run_id)} to {code(name)}"
+    yield f"# Promotion of {code(comparison.candidate.run_id)} to {code(name)}"
     yield outcome
     yield comparison_table(comparison)
     yield (
-        f"{candidate.num_problems:,} held-out problems, the same for both models, with the same "
+        f"{comparison.num_problems:,} held-out problems, the same for both models, with the same "
         "settings."
     )
     rows = [
@@ -105,9 +97,9 @@ def _page(comparison: Comparison, name: str, outcome: str) -> Iterator[str]:
 
 
 def _models(comparison: Comparison) -> Iterator[tuple[str, ModelVersion]]:
-    yield "candidate", comparison.candidate.version
+    yield "candidate", comparison.candidate
     if comparison.incumbent:
-        yield "incumbent", comparison.incumbent.version
+        yield "incumbent", comparison.incumbent
 
 
 def _reward_first(metric: tuple[str, float]) -> tuple[bool, str]:

@@ -9,25 +9,23 @@ refused if another model is in use by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config.loader import override_config
-from mortal_steps.errors import ConfigError
-from mortal_steps.promotion.candidate import candidate_files
+from mortal_steps.errors import ConfigError, RunNotFoundError
+from mortal_steps.policy.on_disk import weights
 from mortal_steps.promotion.comparison import Comparison, Verdict
 from mortal_steps.promotion.judging import Judge, Judgement
-from mortal_steps.registry.registry import Decision, Registry
-from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.runs.logs import EVALUATIONS
-from mortal_steps.runs.run import Run
-from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef, Problem
+from mortal_steps.runs.run import Run, find_run
+from mortal_steps.serving.models import trained_files
+from mortal_steps.store.files import digest_file
 
 OVERRIDABLE = ("evaluation", "rollout", "rewards", "compute")
 """Tables of the configuration that say how models are judged."""
-COMPARISONS = "comparisons"
 
 
 class Gate:
@@ -39,10 +37,8 @@ class Gate:
         registry: Registry,
         overrides: Sequence[str] = (),
         local: Callable[..., Compute] = LocalCompute,
-        problems: Sequence[Problem] | None = None,
     ) -> None:
-        """`overrides` change how models are judged, such as `evaluation.functions=["a.py:b"]`;
-        `problems` are judged by instead of the run's held-out problems.
+        """`overrides` change how models are judged, such as `evaluation.functions=["a.py:b"]`.
 
         Raises `ConfigError` where nothing can be judged so.
         """
@@ -54,42 +50,63 @@ class Gate:
         self._run = run
         self.registry = registry
         self._overridden = bool(overrides)
-        self._judge = Judge(registry, run, override_config(run.config, overrides), local, problems)
+        self._judge = Judge(registry.store, run, override_config(run.config, overrides), local)
 
     def bring_in(self) -> ModelVersion:
-        """Link the candidate into the registry; raises what `candidate_files` and `Registry.add`
+        """Link the candidate into the registry; raises what `trained_files` and `Registry.add`
         raise."""
-        version = self.registry.add(candidate_files(self._run))
+        files = trained_files(self._run)
+        named = sorted(name for name in files if name.endswith(".safetensors"))
+        version = self.registry.add(
+            run_id=self._run.info.run_id,
+            run_uid=self._run.info.uid,
+            runs=tuple(_ancestry(self._run)),
+            # Folders list other digests than that.
+            weights_sha256=weights.digest_of([digest_file(files[name][0]) for name in named]),
+            files=files,
+        )
         self.registry.follow()
         return version
 
-    async def compare(self, candidate: ModelVersion) -> Comparison:
-        """Judge the candidate and the model in use."""
-        judged, incumbent = await self.judge(candidate), self.registry.production()
-        return self.compared(judged, await self.judge(incumbent) if incumbent else None)
-
     async def judge(self, version: ModelVersion) -> Judgement:
-        """See `Judge.judge`."""
-        return await self._judge.judge(version)
+        """Return the scores of a model in the registry; see `Judge.judge`."""
+        return await self._judge.judge(version.path, version.sha256)
 
-    def compared(self, candidate: Judgement, incumbent: Judgement | None) -> Comparison:
-        """The comparison of the two judgements."""
-        base = None if incumbent or self._overridden else self._before_training()
-        return Comparison(candidate=candidate, incumbent=incumbent, base=base)
+    async def compare(
+        self,
+        candidate: ModelVersion,
+        judge: Callable[[ModelVersion], Awaitable[Judgement]] | None = None,
+    ) -> Comparison:
+        """Judge the candidate and the model in use; `judge` is called in place of `self.judge`."""
+        judge = judge or self.judge
+        judged, incumbent = await judge(candidate), self.registry.production()
+        against: Mapping[str, float] | None = None
+        if incumbent is not None:
+            against = (await judge(incumbent)).metrics
+        elif not self._overridden:
+            against = self._before_training()
+        return Comparison(
+            candidate=candidate,
+            metrics=judged.metrics,
+            incumbent=incumbent,
+            against=against,
+            num_problems=judged.num_problems,
+        )
 
     def decide(
         self, comparison: Comparison, verdict: Verdict, *, by: str, request: str | None = None
     ) -> Decision:
         """Record the verdict, and move production if it says so; see `Registry.decide`."""
-        before = comparison.before
+        before = comparison.incumbent
         return self.registry.decide(
             "promoted" if verdict.promote else "refused",
-            comparison.candidate.version,
+            comparison.candidate,
             before=before.id if before else None,
             by=by,
             why=verdict.why,
             request=request,
-            comparison=keep_comparison(self.registry.store, comparison),
+            metrics=comparison.metrics,
+            against=comparison.against,
         )
 
     def _before_training(self) -> dict[str, float] | None:
@@ -99,8 +116,14 @@ class Gate:
         return {name: value for name, value in rows[0].items() if name != "step"}
 
 
-def keep_comparison(store: RunStore, comparison: Comparison) -> FileRef:
-    """Commit a comparison, under a name that follows from the two models."""
-    before = comparison.before.id if comparison.before else "nothing"
-    place = f"{COMPARISONS}/{comparison.candidate.version.id}-against-{before}.json"
-    return store.write_record(place, comparison, Comparison)
+def _ancestry(run: Run) -> list[str]:
+    """Return the ids of the run and of those that it goes on from, as far as they are there."""
+    found = [run.info.run_id]
+    parent = run.info.parent
+    while parent is not None and parent.run_id not in found:
+        found.append(parent.run_id)
+        try:
+            parent = find_run(run.store.root.parent, parent.run_id).info.parent
+        except RunNotFoundError:
+            break
+    return found

@@ -1,6 +1,6 @@
 """What a model scores on held-out problems: sampled and scored as a run's own evaluations are.
 
-    models/<name>/judged/<key>/
+    judged/<key>/
       generations-<shard>.parquet  rewards-<shard>.parquet     as in a run directory
       judgement.json               the mean scores
 
@@ -30,11 +30,9 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import ConfigError, CorruptFileError
-from mortal_steps.orchestration.held_out import HeldOut
-from mortal_steps.registry.registry import Registry
-from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.rewards.sources.files import find_sources
+from mortal_steps.rewards.sources import find_sources
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
@@ -62,7 +60,6 @@ LOOK_EVERY_S = 0.5
 class Judgement:
     """The scores of a model."""
 
-    version: ModelVersion
     num_problems: int
     metrics: Mapping[str, float]
     """As in `Evaluation`."""
@@ -73,14 +70,15 @@ class Judge:
 
     def __init__(
         self,
-        registry: Registry,
+        store: RunStore,
         run: Run,
         config: RunConfig,
         local: Callable[..., Compute] = LocalCompute,
         problems: Sequence[Problem] | None = None,
     ) -> None:
-        """`config` is the run's, with other settings for evaluations where they are wanted;
-        `problems` are judged by instead of the run's held-out problems.
+        """`store` holds the models and keeps the judgements; `config` is the run's, with other
+        settings for evaluations where they are wanted; `problems` are judged by instead of the
+        run's held-out problems.
 
         Raises `ConfigError` where nothing can be judged by it.
         """
@@ -95,21 +93,17 @@ class Judge:
                 "machine; override compute.backend=local, and rollout.engine=transformers if there "
                 "is no vLLM here"
             )
-        self._registry = registry
-        self._store = registry.store
+        self._store = store
         self._run = run
         self._config = config
         self._local = local
         self._given = list(problems or ())
 
-    def key(self, version: ModelVersion) -> str:
-        """Name of a model's judgement. Other settings lead to another key, and so to another
-        judgement."""
+    def key(self, sha256: str) -> str:
+        """Return the name of a model's judgement. Other settings lead to another judgement."""
         rewards = self._config.eval_rewards
-        sources = find_sources(
-            rewards.code, self._run.working_dir(), folders=rewards.folders, packages=False
-        )
-        parts = [version.sha256, self._problems.sha256, sources.digest(), self._settings()]
+        sources = find_sources(rewards.code, self._run.working_dir(), folders=rewards.folders)
+        parts = [sha256, self._problems.sha256, sources.digest(), self._settings()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _settings(self) -> dict[str, Any]:
@@ -130,19 +124,21 @@ class Judge:
             "template": config.training.template_options,
         }
 
-    async def judge(self, version: ModelVersion) -> Judgement:
-        """The scores of a model in the registry; if they are known, they are not computed again.
+    async def judge(self, path: str, sha256: str) -> Judgement:
+        """Return the scores of the model in this folder, whose manifest has this digest; if they
+        are known, they are not computed again.
 
         Raises what workers raise, and `CorruptFileError` for a model that is not whole.
         """
-        folder = f"{FOLDER}/{self.key(version)}"
+        folder = f"{FOLDER}/{self.key(sha256)}"
         async with self._alone():
             found = self._find(f"{folder}/judgement.json")
-            if found is not None:  # it may be of another run, with the same weights
-                return dataclasses.replace(found, version=version)
-            self._store.verify_folder(version.path, version.sha256)
+            if found is not None:
+                return found
+            self._store.verify_folder(path, sha256)
             self._store.remove_leftovers(folder)
-            judgement = await self._judge(version, folder)
+            weights = WeightsRef(version=PolicyVersion(STEP), path=path, sha256=sha256)
+            judgement = await self._judge(weights, folder)
             self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
             return judgement
 
@@ -155,8 +151,8 @@ class Judge:
             return None
         return found[1] if found else None
 
-    async def _judge(self, version: ModelVersion, folder: str) -> Judgement:
-        config = with_model(self._config, self._store, version)
+    async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
+        config = self._with_model(weights.path)
         info, given = self._run.info, self._given
         held_out = HeldOut(
             problems=self._bring_problems(),
@@ -169,7 +165,6 @@ class Judge:
             working_dir=self._run.working_dir(),
             log_dir=self._store.path("logs").absolute(),
         )
-        weights = WeightsRef(version=PolicyVersion(STEP), path=version.path, sha256=version.sha256)
         try:
             scored = await asyncio.gather(
                 *(
@@ -182,7 +177,6 @@ class Judge:
         shards = [self._store.read_record(shard.file, RewardedShard) for shard in scored]
         sets = eval_set_sizes(given) if given else info.eval_sets
         return Judgement(
-            version=version,
             num_problems=held_out.num_problems,
             metrics=mean_scores(config.eval_rewards, shards, sets),
         )
@@ -224,23 +218,21 @@ class Judge:
                     return
             await asyncio.sleep(LOOK_EVERY_S)
 
-
-def with_model(config: RunConfig, store: RunStore, version: ModelVersion) -> RunConfig:
-    """The configuration of a run, with a model of a registry in place of its own."""
-    folder = str(store.path(version.path).absolute())
-    there: dict[str, Any] = {
-        **{"name_or_path": folder, "revision": None, "new": None, "warm_start": None},
-        "quantization": {},
-    }
-    whole = config.training.model_copy(update={"use_lora": False})
-    return config.model_copy(
-        update={"model": config.model.model_copy(update=there), "training": whole}
-    )
+    def _with_model(self, path: str) -> RunConfig:
+        """Return the configuration with the model in that folder in place of the run's own."""
+        config, folder = self._config, str(self._store.path(path).absolute())
+        there: dict[str, Any] = {
+            **{"name_or_path": folder, "revision": None, "new": None, "warm_start": None},
+            "quantization": {},
+        }
+        whole = config.training.model_copy(update={"use_lora": False})
+        model = config.model.model_copy(update=there)
+        return config.model_copy(update={"model": model, "training": whole})
 
 
 def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
-    """Workers that sample with a finished model, and score what it says, in a registry's `store`;
-    `config` is one `with_model`."""
+    """Return workers that sample with a finished model, and score its completions, in `store`;
+    `config` names the model."""
     specs = worker_specs(
         placed_config(config),
         run_dir=store.root.absolute(),

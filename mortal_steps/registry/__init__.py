@@ -9,8 +9,4 @@
       lock                 held while production moves
 
 Nothing in it needs the run that a model is from. The history is the truth and the link follows it.
-
-versions   bring in the model of a run
-registry   decisions, and the link: `Registry`
-lineage    which runs the models in use are from
 """

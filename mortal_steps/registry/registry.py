@@ -1,8 +1,8 @@
-"""One name: the decisions about it, and the link `production`, which follows them.
+"""One name: its models, the decisions about them, and the link `production`, which follows these.
 
-A decision is written first, as a record of its own that names the one before it by its digest; then
-the link is swapped by one rename. A kill between the two leaves the old model in use, and whoever
-comes next swaps the link.
+A model is a folder of its own, linked from the run that it is from. A decision is written first, as
+a numbered record; then the link is swapped by one rename. A kill between the two leaves the old
+model in use, and whoever comes next swaps the link.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,17 +21,38 @@ from mortal_steps.errors import (
     ProductionMovedError,
     StoreError,
 )
-from mortal_steps.registry.versions import FOLDER as VERSIONS
-from mortal_steps.registry.versions import ModelFiles, ModelVersion, add_version, find_version
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import hidden_beside, locked, sync_to_disk, writing
-from mortal_steps.types import FileRef
+from mortal_steps.store.files import hidden_beside, link_verified, locked, sync_to_disk, writing
+from mortal_steps.types.references import Below
 
 PRODUCTION = "production"
 HISTORY = "history"
+VERSIONS = "versions"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 Action = Literal["promoted", "refused", "rolled back"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class ModelVersion:
+    """A trained model that can be put to use."""
+
+    id: Below
+    """Name of its folder: the run's id and the beginning of the weights' digest."""
+    run_id: str
+    run_uid: str
+    """Distinguishes two runs with the same id."""
+    runs: tuple[str, ...]
+    """Ids of the run and, if that is a fork, of those that it goes on from."""
+    sha256: str
+    """Digest of the folder's manifest."""
+    weights_sha256: str
+    """sha256 of its safetensors, as in `FinalModel`."""
+
+    @property
+    def path(self) -> str:
+        """Its folder, relative to that of the name."""
+        return f"{VERSIONS}/{self.id}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -51,10 +72,10 @@ class Decision:
     request: str | None = None
     """The request for the decision. If the same request comes again, this decision is the
     answer."""
-    comparison: FileRef | None = None
-    """The comparison on which the decision is based."""
-    previous: str | None = None
-    """Digest of the record of the decision before this one."""
+    metrics: Mapping[str, float] | None = None
+    """What the version scored in the comparison on which the decision is based."""
+    against: Mapping[str, float] | None = None
+    """What it was compared with, if there was anything."""
 
 
 class Registry:
@@ -76,10 +97,19 @@ class Registry:
 
     def history(self) -> Sequence[Decision]:
         """Every decision, oldest first; raises `CorruptFileError` where one is damaged or gone."""
-        return [decision for _, decision in self._records()]
+        found: list[Decision] = []
+        for path in sorted(self.store.path(HISTORY).glob("[0-9]*.json")):
+            record = self.store.find_record(_path(len(found) + 1), Decision)
+            if record is None:
+                raise CorruptFileError(
+                    f"{path} does not follow the decision before it, which is missing; restore it "
+                    "from a copy"
+                )
+            found.append(record[1])
+        return found
 
     def in_use(self) -> Sequence[ModelVersion]:
-        """The model in use, last, preceded by those that a rollback can return to."""
+        """See `in_use`."""
         return in_use(self.history())
 
     def production(self) -> ModelVersion | None:
@@ -91,14 +121,49 @@ class Registry:
         """The decision on this request, if there was one."""
         return next((made for made in self.history() if made.request == request), None)
 
-    def add(self, model: ModelFiles) -> ModelVersion:
-        """Bring in a model. Its files are then kept in this folder, even if its run is removed.
+    def add(
+        self,
+        run_id: str,
+        run_uid: str,
+        runs: tuple[str, ...],
+        weights_sha256: str,
+        files: Mapping[str, tuple[Path, str]],
+    ) -> ModelVersion:
+        """Bring in a model: `files` says, by name, where each file is and its digest as listed
+        there. They are then kept in this folder, even if their run is removed. If the version is
+        already there whole, it is the answer.
 
         Raises `CorruptFileError` for a file that does not match its digest, and `StoreError`.
         """
+        version_id = f"{run_id}-{weights_sha256[:8]}"
+        path = f"{VERSIONS}/{version_id}"
         with self._alone():
             self.store.remove_leftovers(VERSIONS)
-            return add_version(self.store, model)
+            try:
+                return self._whole(version_id)
+            except StoreError:  # missing, damaged, or half-written by a process that was killed
+                pass
+            digests = {name: digest for name, (_, digest) in files.items()}
+            with self.store.committing_folder(path, hashed=digests) as folder:
+                for name, (source, digest) in files.items():
+                    link_verified(source, folder / name, digest)
+            version = ModelVersion(
+                id=version_id,
+                run_id=run_id,
+                run_uid=run_uid,
+                runs=runs,
+                sha256=self.store.folder_digest(path),
+                weights_sha256=weights_sha256,
+            )
+            self.store.write_record(f"{path}.json", version, ModelVersion)
+            return version
+
+    def _whole(self, version_id: str) -> ModelVersion:
+        found = self.store.find_record(f"{VERSIONS}/{version_id}.json", ModelVersion)
+        if found is None:
+            raise StoreError(f"{self.store.root / VERSIONS} has no version {version_id}")
+        self.store.verify_folder(found[1].path, found[1].sha256)
+        return found[1]
 
     def follow(self) -> None:
         """Set the link to what the history says, in case a kill came between the two."""
@@ -114,7 +179,8 @@ class Registry:
         by: str,
         why: str,
         request: str | None = None,
-        comparison: FileRef | None = None,
+        metrics: Mapping[str, float] | None = None,
+        against: Mapping[str, float] | None = None,
     ) -> Decision:
         """Write the decision down and move the link; one `request` is decided once.
 
@@ -124,7 +190,7 @@ class Registry:
         with self._alone():
             made = self.answered(request) if request is not None else None
             if made is None:
-                find_version(self.store, version.id)
+                self._whole(version.id)
                 made = Decision(
                     action=action,
                     version=version,
@@ -133,9 +199,10 @@ class Registry:
                     why=why,
                     at=time.time(),
                     request=request,
-                    comparison=comparison,
+                    metrics=metrics,
+                    against=against,
                 )
-                made = self._append(made)
+                self._append(made)
             self._follow()
             self._drop_if_refused(made)
             return made
@@ -173,32 +240,16 @@ class Registry:
             raise StoreError(f"{self.name}: {found[-1].id} is in production already")
         return found[-1]
 
-    def _append(self, made: Decision) -> Decision:
-        records = self._records()
-        used = in_use([decision for _, decision in records])
+    def _append(self, made: Decision) -> None:
+        history = self.history()
+        used = in_use(history)
         now = used[-1].id if used else None
         if made.before != now:
             raise ProductionMovedError(
                 f"{self.name}: {now or 'nothing'} is in production by now, and this was decided "
                 f"against {made.before or 'nothing'}; compare again"
             )
-        previous = records[-1][0].sha256 if records else None
-        made = replace(made, previous=previous)
-        self.store.write_record(_place(len(records) + 1), made, Decision)
-        return made
-
-    def _records(self) -> list[tuple[FileRef, Decision]]:
-        found: list[tuple[FileRef, Decision]] = []
-        for path in sorted(self.store.path(HISTORY).glob("[0-9]*.json")):
-            record = self.store.find_record(f"{HISTORY}/{path.name}", Decision)
-            before = found[-1][0].sha256 if found else None
-            if record is None or record[1].previous != before:
-                raise CorruptFileError(
-                    f"{path} does not follow the decision before it, which is missing or was "
-                    "altered; restore it from a copy"
-                )
-            found.append(record)
-        return found
+        self.store.write_record(_path(len(history) + 1), made, Decision)
 
     def _follow(self) -> None:
         used = self.in_use()
@@ -259,5 +310,5 @@ def runs_in_use(models_dir: Path) -> set[str]:
     return {run for version in used if version is not None for run in version.runs}
 
 
-def _place(number: int) -> str:
+def _path(number: int) -> str:
     return f"{HISTORY}/{number:06d}.json"

@@ -11,13 +11,12 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
 from mortal_steps.report.report_files import write_report
-from mortal_steps.report.timings import generation_timings, timing_row
-from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
+from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
 from mortal_steps.store.records import shard_file
-from mortal_steps.types import Batch, RewardedShard, RewardRef, Rows, ScoredRollouts, StepResult
+from mortal_steps.types import Batch, RewardedShard, RewardRef, Rows, StepResult
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +69,8 @@ def _failure_counts(rewards: RewardsConfig, shards: Sequence[RewardRef]) -> dict
 def restore_logs(run: Run) -> None:
     """Bring the logs back to what they held when the run's step was reached.
 
-    A log that is damaged is made again: metrics and evaluations from the step's records, where
-    those are whole, and timings as far as the journal has them; of anything else, what can still be
-    read is kept.
+    A log that is damaged is made again: metrics and evaluations from the steps' records, where
+    those are whole; of anything else, what can still be read is kept.
     """
     marks = run.manifest.logs if run.manifest.step else dict.fromkeys(LOGS, EMPTY)
     damaged = run.logs.cut(marks)
@@ -96,14 +94,6 @@ def restore_logs_of_complete(run: Run) -> None:
             run.release()
 
 
-def mend_logs(run: Run, done: int) -> None:
-    """In mid-run, make again what somebody removed or cut, as `restore_logs` does. The logs hold
-    what belongs to `done` steps, and what was noted since."""
-    for name in run.logs.changed():
-        logger.warning("%s was altered and is made again", run.store.path(name))
-        run.logs.replace(name, _again(run, name, run.logs.read(name), done))
-
-
 def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Sequence[Row]:
     if name == METRICS:
         return _rows(run, name, readable, range(1, done + 1), _metrics_of)
@@ -112,10 +102,6 @@ def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Se
         lines = (row["step"] for row in readable)  # a fork has its parent's without their records
         steps = sorted({*lines, *numbers})
         return _rows(run, name, readable, [s for s in steps if s <= done], _evaluation_of)
-    if name == TIMINGS:
-        known = {row["step"] for row in readable if row.get("stage") == "reward"}
-        lost = [row for step in range(done) if step not in known for row in _timings_of(run, step)]
-        return sorted([*readable, *lost], key=lambda row: int(row["step"]))
     return readable
 
 
@@ -149,18 +135,6 @@ def _metrics_of(run: Run, step: int) -> Row | None:
     if entry is None or result is None:
         return None
     return metrics_row(run.config.rewards, result, entry.request.batch)
-
-
-def _timings_of(run: Run, step: int) -> list[Row]:
-    """Those that a step was asked for with: of its generations and its scores."""
-    try:
-        entry = journal.find_entry(run.store, step)
-    except CorruptFileError:
-        return []
-    batch = entry.request.batch if entry else None
-    shards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
-    timings = [t for s in shards for t in (*generation_timings(s.generation), s.timing)]
-    return [timing_row(timing) for timing in timings]
 
 
 def _evaluation_of(run: Run, step: int) -> Row | None:

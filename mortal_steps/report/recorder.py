@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from mortal_steps.report.alerts import Alerts
-from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
-from mortal_steps.report.pace import Pace, recent_steps
-from mortal_steps.report.progress import StepReport
+from mortal_steps.report.log_repair import metrics_row, restore_logs
+from mortal_steps.report.progress import Pace, StepReport, recent_steps
 from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
@@ -62,7 +61,6 @@ class Recorder:
 
     def step(self, problems: BatchRef, batch: Batch, result: StepResult) -> StepReport:
         """Record a train step: one line of metrics, and the timings of its stages."""
-        self.mend()
         rewards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
         row = metrics_row(self._run.config.rewards, result, batch)
         self._run.append(METRICS, row)
@@ -98,13 +96,8 @@ class Recorder:
         """Whether the log holds the evaluation after `step` steps."""
         return any(row["step"] == step for row in self._run.logs.read(EVALUATIONS))
 
-    def mend(self) -> None:
-        """Restore parts of the logs that something else has removed or cut off."""
-        mend_logs(self._run, self._logged)
-
     def complete(self) -> None:
         """Check the logs of a run that is done to the byte, and make damaged ones again."""
-        self.mend()
         self._run.update(step=self._run.manifest.step)
         restore_logs(self._run)
 

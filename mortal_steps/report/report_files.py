@@ -6,20 +6,23 @@ became of it meanwhile. So one that cannot be written is a line in the log.
 
 from __future__ import annotations
 
+import html
 import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markdown_it import MarkdownIt
+
 from mortal_steps.errors import MortalError, StoreError
 from mortal_steps.report.curve import Drawn, reward_curve
-from mortal_steps.report.page import report_html
 from mortal_steps.report.printable import printable
 from mortal_steps.report.run_report import RunFacts, report_markdown
 from mortal_steps.report.samples import Sample, last_samples
 from mortal_steps.report.status import waits_for
-from mortal_steps.report.summary import PAGE, RunSummary, summarize
+from mortal_steps.report.summary import PAGE as PAGE_FILE
+from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
@@ -70,7 +73,7 @@ def _write(run: Run, eta_s: float | None) -> None:
     if picture is not None:
         write_atomically(run.store.path(PICTURE), picture)
     write_atomically(run.store.path(MARKDOWN), markdown.encode())
-    write_atomically(run.store.path(PAGE), page.encode())
+    write_atomically(run.store.path(PAGE_FILE), page.encode())
 
 
 def _picture(
@@ -109,3 +112,46 @@ def _total(metrics: Sequence[Mapping[str, Any]], count: str) -> int:
         for key, value in row.items()
         if key.startswith("rewards/") and key.endswith(f"/{count}")
     )
+
+
+STYLE = """
+:root { color-scheme: light dark; --line: #d0d7de; --soft: #f3f5f7; --bar: #08519c; }
+@media (prefers-color-scheme: dark) {
+  :root { --line: #3d444d; --soft: #1b2128; --bar: #79b8ff; }
+  body { background: #0d1117; color: #e6edf3; }
+}
+body { max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
+       font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; } h3 { font-size: 1rem; }
+h1, h2 { border-bottom: 1px solid var(--line); padding-bottom: .3rem; }
+img { max-width: 100%; border-radius: 6px; }
+table { border-collapse: collapse; display: block; overflow-x: auto;
+        font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td[style*="left"]:last-child { color: var(--bar); }
+code, pre { font: .875em/1.45 ui-monospace, monospace; background: var(--soft); border-radius: 6px;
+            overflow-wrap: anywhere; }
+code { padding: .1em .35em; } pre { padding: .75rem; white-space: pre-wrap; }
+pre code { padding: 0; font-size: 1em; }
+"""
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+      content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}</body>
+</html>
+"""
+
+
+def report_html(title: str, markdown: str) -> str:
+    """A self-contained page. HTML in the Markdown stays text, and no link runs a script."""
+    render = MarkdownIt("commonmark", {"html": False}).enable("table").render
+    return PAGE.format(title=html.escape(title), style=STYLE, body=render(markdown))

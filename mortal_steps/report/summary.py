@@ -9,13 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.report.downsampling import Point, downsample
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
 from mortal_steps.report.timings import StageRow, stage_totals
 from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.rewards.sources.history import find_history
+from mortal_steps.rewards.sources import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.run import Run
@@ -27,6 +26,10 @@ PAGE = "report.html"
 NEW_MODEL = "new"
 """Stands for a model that the run builds itself, as `[model.new]` says."""
 NOTHING_LEARNED = "nothing was learned: no completion of any step has a reward"
+
+
+Point = tuple[int, float]
+"""Train steps done, and a value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,3 +254,12 @@ def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
 def _points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
     found = [(row["step"], row["reward"]) for row in rows if row.get("reward") is not None]
     return downsample(found, CURVE_POINTS)
+
+
+def downsample(points: Sequence[Point], most: int) -> list[Point]:
+    """At most `most` points: each the mean of as many neighbours, at the step of the last."""
+    if len(points) <= most:
+        return list(points)
+    edges = [len(points) * place // most for place in range(most + 1)]
+    groups = [points[edges[place] : edges[place + 1]] for place in range(most)]
+    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]

@@ -1,12 +1,10 @@
 """Counts the tokens of prompts before a run begins, and finds those that do not fit the model.
 
-A dataset may have a million prompts: they are tokenized many at once, without making lists of their
-tokens.
+A dataset may have a million prompts: they are tokenized many at once.
 """
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import logging
 from array import array
@@ -27,8 +25,6 @@ NAMED = 5
 
 MEASURED_AT_ONCE = 1000
 """Prompts per call of the tokenizer. Its output is dropped before the next call."""
-OF_TEMPLATES = {"tools", "documents", "chat_template", "continue_final_message"}
-"""Parameters of `apply_chat_template` that decide what is rendered, not how it is tokenized."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,13 +59,6 @@ def measure_prompts(
 
     Raises `DataError` for chat messages if the tokenizer has no chat template.
     """
-    is_known = _is_known(tokenizer, template_options)
-
-    def count(chunk: Sequence[Prompt]) -> list[int]:
-        if is_known and len({isinstance(prompt, str) for prompt in chunk}) == 1:
-            return _count(chunk, tokenizer, template_options)
-        return list(map(len, render(chunk, tokenizer, template_options)))
-
     tokens = array("L")
     unusable: dict[int, str] = {}
     remaining = iter(prompts)
@@ -77,13 +66,13 @@ def measure_prompts(
         check_template(chunk, tokenizer)
         start = len(tokens)
         try:
-            tokens.extend(count(chunk))
+            tokens.extend(map(len, render(chunk, tokenizer, template_options)))
             continue
         except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
             pass
         for position, prompt in enumerate(chunk, start):
             try:
-                tokens.extend(count([prompt]))
+                tokens.extend(map(len, render([prompt], tokenizer, template_options)))
             except Exception as error:  # noqa: BLE001 - the boundary to the model's own template
                 tokens.append(0)
                 unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
@@ -93,47 +82,13 @@ def measure_prompts(
     return PromptLengths(tokens=tokens, unusable=unusable, context=context, fits=fits)
 
 
-def _count(
-    prompts: Sequence[Prompt], tokenizer: Any, template_options: Mapping[str, Any]
-) -> list[int]:
-    """Number of tokens of each prompt, all of one kind; raises what rendering a prompt raises."""
-    is_text = isinstance(prompts[0], str)
-    texts = list(prompts)
-    if not is_text:
-        texts = tokenizer.apply_chat_template(
-            texts, add_generation_prompt=True, tokenize=False, **template_options
-        )
-    backend = tokenizer.backend_tokenizer
-    # As a call of the tokenizer sets it.
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = tokenizer.split_special_tokens
-    # A template has put the special tokens around its text.
-    return list(map(len, backend.encode_batch_fast(texts, add_special_tokens=is_text)))
-
-
-def _is_known(tokenizer: Any, template_options: Mapping[str, Any]) -> bool:
-    """Whether the tokenizer does nothing but what transformers' class around a
-    `tokenizers.Tokenizer` does, and the options are for the chat template alone."""
-    from transformers import PreTrainedTokenizerFast
-
-    kind = type(tokenizer)
-    own = ("__call__", "_encode_plus", "set_truncation_and_padding", "apply_chat_template")
-    if not isinstance(tokenizer, PreTrainedTokenizerFast) or any(
-        getattr(kind, name) is not getattr(PreTrainedTokenizerFast, name) for name in own
-    ):
-        return False
-    parameters = inspect.signature(kind.apply_chat_template).parameters
-    return not template_options.keys() & (parameters.keys() - OF_TEMPLATES)
-
-
 def keep_fitting(
     data: DataConfig,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
     lengths: PromptLengths,
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """The problems that the run has: all of them, or those that fit (`data.on_long`).
+    """Return the problems that the run has: all of them, or those that fit (`data.on_long`).
 
     `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
     """

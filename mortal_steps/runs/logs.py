@@ -74,11 +74,6 @@ class RunLogs:
         """Return the present length and digest of every log."""
         return {name: self._mark(name) for name in LOGS}
 
-    def changed(self) -> list[str]:
-        """Logs that are longer or shorter than this process left them: something else has written
-        or removed them."""
-        return [name for name, (length, _) in self._written.items() if self._size(name) != length]
-
     def cut(self, marks: Mapping[str, LogMark]) -> list[str]:
         """Cut each log to its mark.
 
@@ -122,12 +117,6 @@ class RunLogs:
     def _mark(self, name: str) -> LogMark:
         length, running = self._state(name)
         return LogMark(length=length, sha256=running.hexdigest())
-
-    def _size(self, name: str) -> int:
-        try:
-            return (self._root / name).stat().st_size
-        except FileNotFoundError:
-            return 0
 
     def _state(self, name: str) -> tuple[int, Any]:
         if name not in self._written:

@@ -28,6 +28,7 @@ from mortal_steps.policy.model_files.exporting import Export, export_in_process
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.starting_model.base_model import first_model, model_cache
 from mortal_steps.rollout.engines.model_files import is_adapter
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,18 @@ def trained_model(run: Run) -> SavedModel:
             f"`mortal resume {run.info.run_id}`"
         )
     return _final_models(run)[0]
+
+
+def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
+    """Return where each file of the final model is, whole and with its tokenizer, and the digest
+    that is listed there, by name.
+
+    Raises `StoreError` for a run that is not complete, and `ModelError` where an adapter's base is
+    not available.
+    """
+    path = whole_model(run, trained_model(run))
+    listed = run.store.folder_files(path).items()
+    return {name: (run.store.path(path) / name, sha) for name, sha in listed if name != PROBE_FILE}
 
 
 def saved_models(run: Run) -> list[SavedModel]:

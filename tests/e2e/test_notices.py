@@ -13,8 +13,8 @@ from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 from prefect.states import Crashed, Running, Suspended
 
 from mortal.server import notifications
+from mortal_flows.deployed import flow_run_url
 from mortal_flows.grpo_train import tell_the_end
-from mortal_flows.takeover import flow_run_url
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.report.alerts import Alerts

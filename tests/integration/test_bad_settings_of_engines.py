@@ -5,6 +5,7 @@ import pytest
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checks import check_adapter, check_engine
+from mortal_steps.orchestration.resolve_defaults import resolved
 
 
 def checked(values):
@@ -52,7 +53,7 @@ def test_an_adapter_that_vllm_cannot_take_is_to_be_merged(lora, message):
     def check(engine, **more):
         training = {"use_lora": True, "lora": {**lora, **more}}
         config = parse_config({"rollout": {"engine": engine}, "training": training})
-        settled = config.resolved(cores=2)
+        settled = resolved(config, cores=2)
         check_adapter(settled.rollout, settled.training, settled.only_merged)
 
     with pytest.raises(ConfigError, match=message + r'.*set training\.lora\.publish = "merged"'):

@@ -126,28 +126,6 @@ def test_the_actor_is_spared_trackers_that_are_installed(tmp_path, tracker):
     assert finished.stdout.split() == ["False", "True"]
 
 
-def test_transformers_looks_through_its_models_once():
-    """And knows as much of them as when it looks again."""
-    probe = """
-import transformers
-from transformers.utils import import_utils
-scan = import_utils.create_import_structure_from_path
-before = scan.cache_info().misses
-import mortal_steps.policy.transformers_models
-print(scan.cache_info().misses - before, import_utils.create_import_structure_from_path is scan)
-file = transformers.models.__file__
-found = import_utils.define_import_structure(file)
-again = import_utils._LazyModule("again", file, found)
-print(len(again._class_to_module) > 1000)
-print(transformers.models._class_to_module == again._class_to_module)
-print(transformers.models._object_missing_backend == again._object_missing_backend)
-"""
-    finished = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
-    )
-    assert finished.stdout.split() == ["0", "True", "True", "True", "True"]
-
-
 INTERRUPTED = """
 import sys
 

@@ -2,19 +2,18 @@
 
 import hashlib
 
-from mortal_steps.registry.versions import ModelFiles
 from mortal_steps.store.files import digest_file
 
 
 def model_files(folder, run_id="run-1", content="weights", runs=None):
-    """A folder with a model's files, as a run may hold it."""
+    """A folder with a model's files, as a run may have it, and what brings it in."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_text(content)
-    return ModelFiles(
-        run_id=run_id,
-        run_uid=hashlib.sha256(run_id.encode()).hexdigest()[:32],
-        runs=runs or (run_id,),
-        weights_sha256=digest_file(folder / "model.safetensors"),
-        files={path.name: (path, digest_file(path)) for path in folder.iterdir()},
-    )
+    return {
+        "run_id": run_id,
+        "run_uid": hashlib.sha256(run_id.encode()).hexdigest()[:32],
+        "runs": runs or (run_id,),
+        "weights_sha256": digest_file(folder / "model.safetensors"),
+        "files": {path.name: (path, digest_file(path)) for path in folder.iterdir()},
+    }

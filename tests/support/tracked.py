@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import psutil
+
 from mortal_steps.config.loader import parse_config
+from mortal_steps.orchestration.tracking import FOLLOW
 from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.trackers.holding import holder_of
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
@@ -54,9 +56,19 @@ def commit(run: Run, *steps: int) -> None:
 
 def kill(run: Run, name: str) -> None:
     """SIGKILL to the process that follows the run for this tracker."""
-    holder = holder_of(run.store.path(FOLDER), name)
-    assert holder is not None
-    os.kill(holder.pid, signal.SIGKILL)
+    (pid,) = followers(run, name)
+    os.kill(pid, signal.SIGKILL)
+
+
+def followers(run: Run, name: str) -> list[int]:
+    """The processes that follow the run for this tracker."""
+    wanted = [str(run.store.root.absolute()), name]
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if command[3:6] == [FOLLOW, *wanted]:  # and not its supervisor
+            found.append(process.pid)
+    return found
 
 
 def read_back(run: Run) -> dict[str, list[int]]:

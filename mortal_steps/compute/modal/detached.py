@@ -25,7 +25,7 @@ from mortal_steps.compute.modal.volume_lease import find_lease, in_use
 from mortal_steps.compute.modal.volume_runs import download_run
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.rewards.sources.record import folders_of_models
+from mortal_steps.rewards.sources import folders_of_models
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 

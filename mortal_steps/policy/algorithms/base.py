@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 from pydantic import ValidationError
 
@@ -14,6 +14,18 @@ from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.types import Rows, ScoredRollouts, TrainingPlace
+
+
+class Snapshot(Protocol):
+    """A state that can be saved, and that nothing changes any more."""
+
+    def save_state(self, folder: Path) -> None:
+        """Write all that `Stepper.begin` needs to go on bit for bit."""
+        ...
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each part of it."""
+        ...
 
 
 class Stepper(Protocol):
@@ -49,29 +61,28 @@ class Stepper(Protocol):
         temperature 1 and without dropout."""
         ...
 
-    # Those that write a folder return the digests (store/digests.py) of the files that they have
-    # hashed while writing, by name; the others are hashed afterwards.
-
-    def save_state(
-        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
-    ) -> dict[str, str]:
-        """Write all that `begin` needs to go on bit for bit; only between train steps.
-
-        A file of `beside`, each with its digest by its name, is linked where the one that would be
-        written has the same digest.
-        """
+    def save_state(self, folder: Path) -> None:
+        """Write all that `begin` needs to go on bit for bit; only between train steps."""
         ...
 
-    def export_weights(self, folder: Path) -> dict[str, str]:
+    def why_no_snapshot(self) -> str | None:
+        """Return why `snapshot` cannot be called now; None if it can."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Copy the state as it is, to be saved while training goes on."""
+        ...
+
+    def export_weights(self, folder: Path) -> None:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder or, where
         `training.publishes_adapter`, a LoRA adapter as PEFT writes it."""
         ...
 
-    def save_final(self, folder: Path) -> dict[str, str]:
+    def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
         ...
 
-    def save_merged(self, folder: Path) -> dict[str, str]:
+    def save_merged(self, folder: Path) -> None:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
         ...
 
@@ -109,15 +120,6 @@ class Stepper(Protocol):
     @property
     def autocast(self) -> bool:
         """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
-        ...
-
-
-@runtime_checkable
-class TellsOfModel(Protocol):
-    """A `Stepper` that knows what is amiss with its model, as those of TRL's trainers do."""
-
-    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
-        """What a user should know before the first step; found out with these tokens."""
         ...
 
 

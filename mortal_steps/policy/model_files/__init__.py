@@ -1,7 +1,6 @@
 """Writing and reading the files of a model that is trained.
 
 writing             the live model as a folder of files, while it stays as it is
-tensor_file         safetensors files, written and hashed in one pass
 restore             a saved state, read back into a trainer
 exporting           a checkpoint as a model folder that every engine loads
 tokenizer           the tokenizer, loaded and saved

@@ -21,13 +21,14 @@ from transformers import PreTrainedModel
 from mortal_steps.errors import CheckpointMismatchError
 
 
-def load_model(model: PreTrainedModel, folder: Path) -> None:
-    """Give the model the weights in `folder`, saved under the names of its own modules.
+def load_model(model: PreTrainedModel, folder: Path, name: str = "model") -> None:
+    """Give the model the weights in the files of `folder` with this `name`, saved under the names
+    of its own modules.
 
     Raises `CheckpointMismatchError` unless every tensor has its own there.
     """
     own, found = model.state_dict(), set[str]()
-    for file in sorted(folder.glob("model*.safetensors")):
+    for file in sorted(folder.glob(f"{name}*.safetensors")):
         tensors = load_file(file)
         unknown = sorted(tensors.keys() - own.keys())
         if unknown:

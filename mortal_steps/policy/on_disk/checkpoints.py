@@ -65,28 +65,18 @@ class BestCheckpoint:
 class Savable(Protocol):
     """What can be saved; a `Stepper` is one."""
 
-    def save_state(
-        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
-    ) -> dict[str, str]: ...
+    def save_state(self, folder: Path) -> None: ...
 
 
-def save(
-    store: RunStore, policy: Savable, state: CheckpointState, *, beside: str | None = None
-) -> Checkpoint:
+def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint:
     """Commit the policy's state. If the same state was saved before and is whole, that checkpoint
-    is the answer.
-
-    Files that a verified folder `beside` it also contains, such as the version published after the
-    step, are linked from there.
-    """
+    is the answer."""
     started = time.perf_counter()
     there = find(store, state.step)
     if there is not None and there.state_id == state.state_id:
         return there
-    hashed: dict[str, str] = {}
-    shared = {} if beside is None else _files(store, beside)
-    with store.committing_folder(path_of(state.step), hashed=hashed) as folder:
-        hashed |= policy.save_state(folder, shared)
+    with store.committing_folder(path_of(state.step)) as folder:
+        policy.save_state(folder)
         (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
     saved = _reference(store, state)
     timing = dataclasses.replace(
@@ -95,12 +85,6 @@ def save(
         num_bytes=store.folder_bytes(saved.path),
     )
     return dataclasses.replace(saved, timing=timing)
-
-
-def _files(store: RunStore, folder: str) -> dict[str, tuple[Path, str]]:
-    store = store.holding(folder)
-    listed = store.folder_files(folder)
-    return {name: (store.path(folder) / name, digest) for name, digest in listed.items()}
 
 
 def find(store: RunStore, step: int) -> Checkpoint | None:

@@ -44,7 +44,7 @@ SHORTEST_PROBE, LONGEST_PROBE = 8, 64
 class Policy(Protocol):
     """What `publish` needs of a policy; a `Stepper` has it."""
 
-    def export_weights(self, folder: Path) -> dict[str, str]: ...
+    def export_weights(self, folder: Path) -> None: ...
 
     def published_digests(self) -> dict[str, str]: ...
 
@@ -74,9 +74,8 @@ def publish(
     if in_memory:
         make_folder(store.root)
         store = store.in_memory
-    hashed: dict[str, str] = {}
-    with store.committing_folder(path_of(version), hashed=hashed, sync=sync) as folder:
-        hashed |= policy.export_weights(folder)
+    with store.committing_folder(path_of(version), sync=sync) as folder:
+        policy.export_weights(folder)
         content = probe_of(probe, policy.score(probe), policy.published_digests())
         (folder / PROBE_FILE).write_bytes(content)
     return _reference(store, version)

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -40,7 +41,7 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> Non
                 trust_remote_code=trust_remote_code,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise ModelError(f"{place} cannot be loaded: {error}") from error
     missing = sorted(loaded[1]["missing_keys"])
     if missing:

@@ -19,7 +19,6 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
 from mortal_steps.policy.algorithms.stepping.reproducible import reproducible_kernels
 from mortal_steps.policy.gpu import on_one_gpu
 from mortal_steps.policy.model_files.tokenizer import save_tokenizer
@@ -53,7 +52,7 @@ def warm_start(
     with tempfile.TemporaryDirectory() as scratch:
         args = _arguments(scratch, config, seed, dtype, trust_remote_code)
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
-        with reproducible_kernels(), narrow_tiles(trainer.model):
+        with reproducible_kernels():
             trainer.train()
     with any_generation_settings(trainer.model, out_folder):
         trainer.model.save_pretrained(out_folder)

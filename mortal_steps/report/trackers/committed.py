@@ -16,8 +16,6 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError, DataError
 from mortal_steps.report.samples import Sample, prompt_text, samples_of
 from mortal_steps.report.trackers.base import STEP, Entry
-from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, LogMark
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.run import Run
@@ -76,7 +74,6 @@ class CommittedSteps:
         self._metrics: dict[int, dict[str, Any]] = {}
         self._evaluations: dict[int, dict[str, Any]] = {}
         self._timings: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        self._spending = Spending(run.store.root)
         self._seen = 0
 
     def new(self, after: int) -> Iterator[Entry]:
@@ -86,14 +83,12 @@ class CommittedSteps:
             return
         self._take(manifest.logs, after)
         ready = sorted({*self._metrics, *self._evaluations})
-        costs = self._costs() if ready else {}
         for step in (step for step in ready if step <= manifest.step):
             yield entry_of(
                 step,
                 self._metrics.pop(step, None),
                 self._evaluations.pop(step, None),
                 self._timings.pop(step, ()),
-                {kind: _until(step, spent) for kind, spent in costs.items()},
                 samples_at(self._run, step, self._run.config.logging.sample_steps),
             )
 
@@ -122,32 +117,19 @@ class CommittedSteps:
             if "stage" in row and step_of_timing(row) > after:
                 self._timings[step_of_timing(row)].append(row)
 
-    def _costs(self) -> dict[str, list[tuple[int, float]]]:
-        """Dollars by kind, with the step that they were spent in; those of judges have none."""
-        rows = read_costs(self._run.store.path(COSTS))
-        judged = self._spending.so_far().dollars
-        found = {"container": [(row["step"], row["dollars"]) for row in rows]} if rows else {}
-        return {**found, "judge": [(0, judged)]} if judged else found
-
-
-def _until(step: int, spent: Sequence[tuple[int, float]]) -> float:
-    return sum(dollars for at, dollars in spent if at <= step)
-
 
 def entry_of(
     step: int,
     metrics: Row | None,
     evaluation: Row | None,
     timings: Iterable[Row] = (),
-    dollars: Mapping[str, float] | None = None,
     samples: Sequence[Sample] = (),
 ) -> Entry:
-    """What is told of a step, of its lines in the logs and of what the run has cost so far."""
+    """Make an entry of a step's lines in the logs."""
     values = {
         **_numbers("train", metrics or {}),
         **_numbers("eval", evaluation or {}),
         **_seconds(timings),
-        **{f"cost/{kind}_dollars": value for kind, value in (dollars or {}).items()},
         STEP: float(step),
     }
     return Entry(step=step, values=values, samples=[_cells(sample) for sample in samples])

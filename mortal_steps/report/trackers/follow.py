@@ -6,28 +6,32 @@ or dies, the process tells the tracker what is committed by then, and ends. The 
 lines of JSON: `{"step": 12}`, the last step that the tracker has, or `{"error": "..."}`.
 
 Where it goes on is read from the tracker's own record, so a kill of any process makes no step miss
-or come twice. Two processes at one record could: see `holding`.
+or come twice. Two processes at one record could, so each holds a lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
 import socket
 import sys
+import time
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import MortalError, StoreError
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.trackers.base import Tracker, make_tracker, tracked_run
 from mortal_steps.report.trackers.committed import CommittedSteps
-from mortal_steps.report.trackers.holding import hold
 from mortal_steps.runs.run import Run, find_run
+from mortal_steps.store.files import lock_file
 
 LOOK_EVERY_S = 1.0
+LOCK_WITHIN_S = 10.0
+"""Longest time to wait for a process that is about to end."""
 NICENESS = 10
 """Below the processes that train and sample."""
 
@@ -62,7 +66,8 @@ def main() -> None:
     try:
         found = find_run(run_dir.parent, run_dir.name)
         run = Run(found.store, owner.config, found.info)
-        hold(run.store.path(FOLDER), name, lock=sys.stdout.fileno())
+        _lock(name)
+        run.store.path(FOLDER).mkdir(exist_ok=True)
         tracker = make_tracker(name, tracked_run(run))
         follow(run, tracker, owner)
         tracker.close()
@@ -73,6 +78,21 @@ def main() -> None:
         owner.tell(error=f"{type(error).__name__}: {error}")
         raise
     owner.tell(closed=True)
+
+
+def _lock(name: str) -> None:
+    """Become the one process that writes to this tracker. Raises `StoreError` while another one
+    does.
+
+    The lock is on the log that this process prints to, because what a tracker starts inherits that,
+    such as W&B's process, and holds the lock until it has ended.
+    """
+    log = sys.stdout.fileno()
+    deadline = time.monotonic() + LOCK_WITHIN_S
+    while not lock_file(log, fcntl.LOCK_EX | fcntl.LOCK_NB, Path(f"/dev/fd/{log}")):
+        if time.monotonic() > deadline:
+            raise StoreError(f"another process brings the run to {name} already")
+        time.sleep(0.2)
 
 
 def follow(run: Run, tracker: Tracker, owner: Owner) -> None:

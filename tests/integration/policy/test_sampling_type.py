@@ -80,11 +80,8 @@ def test_the_version_holds_the_weights_rounded_once(runs, kind):
 def test_training_checkpoints_and_the_final_model_do_not_see_it(model_path, tmp_path):
     found = {}
     for dtype in ("bfloat16", None):
-        run, actor, versions = trained(tmp_path / str(dtype), model_path, "model", dtype=dtype)
+        run, actor, _ = trained(tmp_path / str(dtype), model_path, "model", dtype=dtype)
         digests = run.state_digests(actor, 2)
-        saved = run.store.path("checkpoints/step-2/model.safetensors")
-        shares = saved.samefile(run.store.path(versions[2].path) / "model.safetensors")
-        assert shares == (dtype is None)
         actor._num_steps = actor._states._num_steps = 2
         found[dtype] = [
             digests["model.safetensors"],

@@ -9,13 +9,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mortal.trainer import process
 from mortal_steps.data.problems import read_held_out
 from mortal_steps.errors import ConfigError, StoreError
-from mortal_steps.promotion.candidate import candidate_files
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
+from mortal_steps.promotion.judging import Judge
 from mortal_steps.registry.registry import Registry
 from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
+from mortal_steps.serving.models import trained_files
 from tests.support.bare_flow import InProcess, one_thread
 from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
@@ -53,10 +54,7 @@ def counted(trained, monkeypatch):
 
 
 def compare(gate):
-    candidate = gate.bring_in()
-    incumbent = gate.registry.production()
-    judged = asyncio.run(gate.judge(candidate))
-    return gate.compared(judged, asyncio.run(gate.judge(incumbent)) if incumbent else None)
+    return asyncio.run(gate.compare(gate.bring_in()))
 
 
 def promote(run, registry):
@@ -67,8 +65,8 @@ def promote(run, registry):
 def test_a_model_scores_what_its_run_scored_at_its_end(runs, registry):
     """Greedy decoding of the same weights on the same problems."""
     comparison = compare(Gate(runs["second"], registry, local=Counted))
-    assert comparison.candidate.metrics == runs["second"].manifest.evaluation.metrics
-    assert comparison.base.keys() == comparison.candidate.metrics.keys()
+    assert comparison.metrics == runs["second"].manifest.evaluation.metrics
+    assert comparison.against.keys() == comparison.metrics.keys()
 
 
 def test_a_model_is_judged_by_other_problems_on_request(runs, registry, counted, trained):
@@ -78,8 +76,8 @@ def test_a_model_is_judged_by_other_problems_on_request(runs, registry, counted,
     problems = [
         dataclasses.replace(problem, columns={"answer": "a"}) for problem in read_held_out(data, 0)
     ]
-    gate = Gate(run, registry, local=counted, problems=problems)
-    found = asyncio.run(gate.judge(gate.bring_in()))
+    judge = Judge(run.store, run, run.config, counted, problems)
+    found = asyncio.run(judge.judge("final", run.manifest.final.sha256))
     assert found.num_problems == 4
     assert {"eval_some_reward", "eval_more_reward", "reward"} <= found.metrics.keys()
     mean = (found.metrics["eval_some_reward"] + found.metrics["eval_more_reward"]) / 2
@@ -130,9 +128,10 @@ def test_a_run_with_the_weights_of_one_that_was_refused_is_decided_upon_itself(
     gate = Gate(runs["second"], registry, local=counted)
     refused = gate.decide(compare(gate), Verdict(promote=False, why="a test"), by="a test")
     sampled = counted.sampled
-    again = registry.add(dataclasses.replace(candidate_files(runs["second"]), run_id="again"))
+    second = runs["second"]
+    again = registry.add("again", second.info.uid, ("again",), "0" * 64, trained_files(second))
     assert again.sha256 == refused.version.sha256
-    comparison = gate.compared(asyncio.run(gate.judge(again)), None)
+    comparison = asyncio.run(gate.compare(again))
     assert counted.sampled == sampled, "the same weights score the same"
     assert gate.decide(comparison, YES, by="a test").version == again
     assert registry.production() == again
@@ -159,7 +158,7 @@ def test_the_incumbent_answers_the_candidates_problems(runs, registry, counted):
     promote(runs["first"], registry)
     sampled = counted.sampled
     comparison = compare(Gate(runs["second"], registry, local=counted))
-    assert comparison.incumbent.metrics == runs["first"].manifest.evaluation.metrics
+    assert comparison.against == runs["first"].manifest.evaluation.metrics
     candidate, incumbent = (
         runs[name].manifest.evaluation.metrics["reward"] for name in ("second", "first")
     )
@@ -173,7 +172,7 @@ def test_a_threshold_decides_and_the_page_tells(runs, registry):
     assert just.promote
     assert not by_threshold(comparison, comparison.gain + 0.001).promote
     page = comparison_page(comparison, "tiny", f"**Promoted**: {just.why}.")
-    assert f"reward {comparison.candidate.metrics['reward']:.4f}, gain" in page
+    assert f"reward {comparison.metrics['reward']:.4f}, gain" in page
     assert "| `lottery` |" in page and "before training" in page and "`second`" in page
 
 
@@ -187,7 +186,7 @@ def test_production_loads_where_models_are_loaded(runs, registry):
 
 def test_a_decision_names_what_it_was_taken_upon(runs, registry):
     decision = promote(runs["second"], registry)
-    assert registry.store.path(decision.comparison.path).exists()
+    assert decision.metrics == runs["second"].manifest.evaluation.metrics
     assert decision.by == "a test"
 
 
@@ -195,23 +194,23 @@ def test_other_rewards_may_judge(runs, registry, trained):
     (trained / "judges.py").write_text(JUDGES)
     functions = ['evaluation.functions=["judges.py:length"]']
     comparison = compare(Gate(runs["second"], registry, functions, local=Counted))
-    assert set(comparison.candidate.metrics) == {"length", "reward"}
-    assert comparison.candidate.metrics["reward"] > 1
-    assert comparison.base is None  # scored by other functions
+    assert set(comparison.metrics) == {"length", "reward"}
+    assert comparison.metrics["reward"] > 1
+    assert comparison.against is None  # scored by other functions
 
 
 def test_an_adapter_is_put_to_use_merged_in(registry, trained):
     lora = ["training.use_lora=true", "training.lora.r=2", "training.max_steps=1"]
     run = undisturbed(trained, [*QUICK, *lora], "adapter")
     comparison = compare(Gate(run, registry, local=Counted))
-    assert comparison.candidate.metrics == run.manifest.evaluation.metrics
-    names = {path.name for path in registry.store.path(comparison.candidate.version.path).iterdir()}
+    assert comparison.metrics == run.manifest.evaluation.metrics
+    names = {path.name for path in registry.store.path(comparison.candidate.path).iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     assert not names & {"adapter_config.json", "probe.json"}
     assert is_adapter(run.store.path("weights/v1"))
     (exported,) = run.store.path("exported").glob("step-1-*/model.safetensors")
     flip_a_byte(exported)  # and so the registry's link to it
-    assert Gate(run, registry).bring_in() == comparison.candidate.version
+    assert Gate(run, registry).bring_in() == comparison.candidate
 
 
 def test_what_cannot_be_compared_is_refused(runs, registry, trained):

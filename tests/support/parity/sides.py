@@ -114,15 +114,16 @@ def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
             super().__init__(*args, **options)
             self._trainer.add_callback(recorder)
 
-        def save_state(self, *args: Any, **options: Any) -> Any:
-            saved = super().save_state(*args, **options)
-            self._die_in("save_state")
-            return saved
+        def why_no_snapshot(self) -> str:
+            return "it may be killed in `save_state`"
 
-        def export_weights(self, folder: Path) -> Any:
-            exported = super().export_weights(folder)
+        def save_state(self, folder: Path) -> None:
+            super().save_state(folder)
+            self._die_in("save_state")
+
+        def export_weights(self, folder: Path) -> None:
+            super().export_weights(folder)
             self._die_in("export_weights")
-            return exported
 
         def _die_in(self, method: str) -> None:
             if method == place:

@@ -15,6 +15,7 @@ from mortal_steps.config.field_metadata import (
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.resolve_defaults import resolved
 from mortal_steps.scores import reward_names, reward_weights
 
 ROOT = Path(__file__).parents[3]
@@ -72,7 +73,7 @@ def test_fingerprints_are_what_they_were(fingerprint):
 
 
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
-    settled = RunConfig().resolved(cores=2, commit="0" * 40, engine="vllm", context=512)
+    settled = resolved(RunConfig(), cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
         "c1a17a6a79a766c1af0b701564cb425adfb4c172bf191e5d773aa022a17d20dc"
     )

@@ -6,6 +6,7 @@ from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.resolve_defaults import resolved, resolved_like
 from mortal_steps.scores import reward_names
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -59,10 +60,10 @@ def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
         evaluation={"functions": ["org/critic"]},
     )
     commits = {"training": (None, COMMIT), "evaluation": ("f" * 40,)}
-    begun = written.resolved(cores=1, reward_commits=RewardCommits(**commits))
+    begun = resolved(written, cores=1, reward_commits=RewardCommits(**commits))
     assert begun.rewards.functions == ("a:b", f"org/judge@{COMMIT}")
     assert begun.evaluation.functions == (f"org/critic@{'f' * 40}",)
-    assert written.resolved_like(begun).fingerprint() == begun.fingerprint()
+    assert resolved_like(written, begun).fingerprint() == begun.fingerprint()
     long = RunConfig(
         rewards={
             "terms": [
@@ -71,8 +72,8 @@ def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
             ]
         }
     )
-    begun = long.resolved(cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
+    begun = resolved(long, cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
     assert begun.rewards.terms[1].source.revision == COMMIT
-    assert long.resolved_like(begun).identity() == begun.identity()
+    assert resolved_like(long, begun).identity() == begun.identity()
     other = RunConfig(rewards={"functions": ["a:b", "org/other"]})
-    assert other.resolved_like(begun).rewards.functions == ("a:b", "org/other")
+    assert resolved_like(other, begun).rewards.functions == ("a:b", "org/other")

@@ -53,9 +53,11 @@ def test_what_is_chosen_and_what_is_not_autocast_stays(on_gpus, tables, dtype):
 
 def test_a_run_keeps_what_it_began_with(on_gpus):
     begun = config()  # by an earlier version, on whatever machine
-    assert config().resolved_like(begun).rollout.dtype is None
+    assert defaults.resolved_like(config(), begun).rollout.dtype is None
     begun = defaults.resolve_defaults(config())
-    assert config(rollout={"dtype": "auto"}).resolved_like(begun).rollout.dtype == "bfloat16"
+    assert (
+        defaults.resolved_like(config(rollout={"dtype": "auto"}), begun).rollout.dtype == "bfloat16"
+    )
 
 
 @pytest.mark.parametrize(("gpu", "dtype"), [("A10G", "bfloat16"), ("T4", None), ("t4", None)])

@@ -9,11 +9,12 @@ from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checks import check_adapter
 from mortal_steps.orchestration.open_run import changes
+from mortal_steps.orchestration.resolve_defaults import resolved, resolved_like
 
 
 def test_what_was_edited_is_named_though_a_default_of_the_run_does_not_go_with_it():
     eight = {"training": {"batch_size": 8, "num_generations": 4}}
-    begun = parse_config(eight).resolved(cores=2, on_gpu=True)
+    begun = resolved(parse_config(eight), cores=2, on_gpu=True)
     assert begun.training.gradient_accumulation_steps == 4
     assert not changes(begun, parse_config(eight))
     edited = {"training": {"batch_size": 3, "num_generations": 3}}
@@ -30,7 +31,7 @@ def test_no_evaluation_is_the_same_run_whether_it_is_said_or_follows_from_the_da
 
 
 def test_the_fingerprint_is_of_numbers_not_of_places():
-    begun = RunConfig().resolved(cores=2)
+    begun = resolved(RunConfig(), cores=2)
     same = [
         {"runs_dir": "/elsewhere"},
         {"run_id": "x"},
@@ -42,7 +43,7 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
         {"rewards": {"num_reward_workers": 7}},
     ]
     for values in same:
-        assert parse_config(values).resolved_like(begun).fingerprint() == begun.fingerprint()
+        assert resolved_like(parse_config(values), begun).fingerprint() == begun.fingerprint()
     others: list[dict[str, Any]] = [
         {"seed": 1},
         {"rollout": {"num_shards": 3}},
@@ -51,7 +52,7 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
         {"compute": {"local": {"rollout": {"threads": 2}}}},
     ]
     for values in others:
-        assert parse_config(values).resolved_like(begun).fingerprint() != begun.fingerprint()
+        assert resolved_like(parse_config(values), begun).fingerprint() != begun.fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,12 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
     ],
 )
 def test_what_defaults_to_the_machine_is_settled_when_a_run_begins(values, cores, shards, threads):
-    config = parse_config(values).resolved(cores=cores)
+    config = resolved(parse_config(values), cores=cores)
     local = config.compute.local
     assert config.rollout.num_shards == shards
     assert (local.actor.threads, local.rollout.threads, local.reward.threads) == threads
-    assert config.resolved(cores=cores + 1) == config
-    assert RunConfig().resolved_like(config).compute.local == local
+    assert resolved(config, cores=cores + 1) == config
+    assert resolved_like(RunConfig(), config).compute.local == local
 
 
 @pytest.mark.parametrize(
@@ -86,10 +87,10 @@ def test_what_defaults_to_the_machine_is_settled_when_a_run_begins(values, cores
 )
 def test_what_a_lora_run_publishes_is_settled_when_it_begins(engine, published):
     config = parse_config({"rollout": {"engine": engine}, "training": {"use_lora": True}})
-    begun = config.resolved(cores=2)
+    begun = resolved(config, cores=2)
     assert begun.training.lora.publish == published
     assert begun.training.publishes_adapter == (published == "adapter")
-    assert config.resolved_like(begun) == begun
+    assert resolved_like(config, begun) == begun
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
@@ -111,7 +112,7 @@ def test_what_a_lora_run_publishes_is_settled_when_it_begins(engine, published):
 )
 def test_what_engines_cannot_compute_beside_a_base_is_merged(engine, training, model, published):
     lora: dict[str, Any] = {"training": {"use_lora": True, "lora": training}, "model": model}
-    settled = parse_config({**lora, "rollout": {"engine": engine}}).resolved(cores=2)
+    settled = resolved(parse_config({**lora, "rollout": {"engine": engine}}), cores=2)
     assert settled.training.lora.publish == published
     check_adapter(settled.rollout, settled.training, settled.only_merged)
     lora["training"]["lora"] = {**training, "publish": "adapter"}
@@ -123,7 +124,7 @@ def test_what_engines_cannot_compute_beside_a_base_is_merged(engine, training, m
 
 def test_room_is_made_for_adapters_where_they_travel():
     lora = {"use_lora": True, "lora": {"r": 17}}
-    config = parse_config({"rollout": {"engine": "vllm"}, "training": lora}).resolved(cores=2)
+    config = resolved(parse_config({"rollout": {"engine": "vllm"}, "training": lora}), cores=2)
     asked = config.with_room_for_adapters().rollout.engine_options
     assert asked == {
         "enable_lora": True,
@@ -132,21 +133,21 @@ def test_room_is_made_for_adapters_where_they_travel():
         "max_lora_rank": 32,
     }
     wider = {"engine": "vllm", "engine_options": {"max_lora_rank": 64}}
-    config = parse_config({"rollout": wider, "training": lora}).resolved(cores=2)
+    config = resolved(parse_config({"rollout": wider, "training": lora}), cores=2)
     assert config.with_room_for_adapters().rollout.engine_options["max_lora_rank"] == 64
     merged = {**lora, "lora": {"publish": "merged"}}
-    config = parse_config({"rollout": {"engine": "vllm"}, "training": merged}).resolved(cores=2)
+    config = resolved(parse_config({"rollout": {"engine": "vllm"}, "training": merged}), cores=2)
     assert config.with_room_for_adapters() == config
 
 
 def test_engine_and_max_tokens_are_settled_when_a_run_begins():
-    settled = RunConfig().resolved(cores=2, engine="vllm", context=32768)
+    settled = resolved(RunConfig(), cores=2, engine="vllm", context=32768)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("vllm", 1024)
     assert settled.corrects_importance
-    settled = RunConfig().resolved(cores=2, engine="transformers", context=512)
+    settled = resolved(RunConfig(), cores=2, engine="transformers", context=512)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("transformers", 256)
-    assert RunConfig().resolved_like(settled).rollout == settled.rollout
+    assert resolved_like(RunConfig(), settled).rollout == settled.rollout
     chosen = {"engine": "vllm", "max_tokens": 8000}
-    before = parse_config({"rollout": chosen}).resolved(cores=2, context=512)
+    before = resolved(parse_config({"rollout": chosen}), cores=2, context=512)
     assert {key: getattr(before.rollout, key) for key in chosen} == chosen
-    assert RunConfig().resolved_like(before).fingerprint() == before.fingerprint()
+    assert resolved_like(RunConfig(), before).fingerprint() == before.fingerprint()

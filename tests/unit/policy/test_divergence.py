@@ -7,7 +7,7 @@ import torch
 
 from mortal_steps.errors import DivergedError, WeightsMismatchError
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.algorithms.stepping.model_checks import check_finite
+from mortal_steps.policy.algorithms.stepping.stepper import check_finite
 from mortal_steps.rollout.weight_sync.canary import check_probe
 from tests.support.policy.rollouts import make_batch, make_config
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from mortal_steps.policy.model_files.writing import save_model, settings_of
+from mortal_steps.policy.model_files.writing import save_model
 from tests.support.smallest import SMALLEST
 
 SETTINGS = {
@@ -25,7 +25,6 @@ def test_they_are_saved_as_they_are_read(which, tmp_path):
     save_model(model, tmp_path / "saved")
     written = json.loads((tmp_path / "saved/generation_config.json").read_text())
     assert written.items() >= SETTINGS[which].items()
-    assert json.loads(settings_of(model)["generation_config.json"]) == written
     assert model.generation_config is held
     again = GenerationConfig.from_pretrained(tmp_path / "saved").to_diff_dict()
     assert again == held.to_diff_dict()

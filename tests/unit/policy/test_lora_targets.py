@@ -5,7 +5,6 @@ from transformers import Qwen3MoeConfig
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
-from mortal_steps.system import gpus
 from tests.support.policy.rollouts import make_config
 from tests.support.smallest import SMALLEST
 
@@ -28,12 +27,12 @@ def test_what_the_model_has_is_taken(targets):
 @pytest.mark.parametrize(
     ("targets", "said"),
     [
-        (["query"], "it fits no layer of the model"),
-        ([], "it fits no layer of the model"),
-        ("q_proj", "it fits, as a regular expression of its path, no layer of the model"),
-        (["self_attn"], "PEFT adapts no Qwen3Attention;"),
-        (["input_layernorm"], "PEFT adapts no Qwen3RMSNorm;"),
-        (["q_proj", "lm_head"], "adapts the output embeddings"),
+        (["query"], "not found"),
+        ([], "PEFT cannot adapt"),
+        ("q_proj", "not found"),
+        (["self_attn"], "Qwen3Attention"),
+        (["input_layernorm"], "Qwen3RMSNorm"),
+        (["q_proj", "lm_head"], "output embeddings"),
     ],
 )
 def test_what_cannot_be_adapted_is_named_with_what_can(targets, said):
@@ -58,22 +57,16 @@ def test_a_name_that_only_others_make_up_for_is_told_of():
         ({"init_lora_weights": "eva"}, "init_lora_weights = 'eva' cannot be used: PEFT computes"),
         ({"init_lora_weights": "pissa_niter_4"}, "'pissa_niter_4' cannot be used: it changes the"),
         ({"layers_to_transform": [1]}, "PEFT refuses it: `layers_to_transform` cannot be used"),
-        ({"exclude_modules": ".*"}, "PEFT cannot apply it to the model: All modules were excluded"),
+        ({"exclude_modules": ".*"}, "All modules were excluded"),
         ({"modules_to_save": ["nowhere"]}, "the model has no module 'nowhere'"),
         ({"modules_to_save": ["lm_head"]}, "set training.lora.peft.ensure_weight_tying = true"),
-        ({"trainable_token_indices": [3]}, "adapts the output embeddings"),
+        ({"trainable_token_indices": [3]}, "output embeddings"),
     ],
 )
 def test_what_peft_or_a_run_cannot_have_is_named(options, said):
     with pytest.raises(ConfigError) as caught:
         check_targets(make_config(model={"new": {}}, use_lora=True, lora={"peft": options}))
-    assert str(caught.value).startswith("training.lora.peft") and said in str(caught.value)
-
-
-def test_what_peft_takes_and_ignores_is_told():
-    lora = {"peft": {"rank_pattern": {"nowhere": 3}}}
-    [told] = check_targets(make_config(model={"new": {}}, use_lora=True, lora=lora))
-    assert told.startswith("training.lora.peft.rank_pattern") and "nowhere" in told
+    assert "training.lora.peft" in str(caught.value) and said in str(caught.value)
 
 
 def test_peft_is_asked_for_the_usual_layers():
@@ -90,7 +83,7 @@ def test_the_options_of_a_configuration_stay_as_they_are():
 
 def test_the_model_may_be_a_folder(model_path):
     assert check_targets(targeting(["q_proj"], {"name_or_path": str(model_path)})) == ()
-    with pytest.raises(ConfigError, match="fits no layer"):
+    with pytest.raises(ConfigError, match="not found"):
         check_targets(targeting(["c_attn"], {"name_or_path": str(model_path)}))
 
 
@@ -99,7 +92,7 @@ def test_names_that_stand_for_experts_are_taken(tmp_path):
     small = SMALLEST | {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
     Qwen3MoeConfig(**small, architectures=["Qwen3MoeForCausalLM"]).save_pretrained(tmp_path)
     config = targeting(["q_proj", "gate_proj", "up_proj"], {"name_or_path": str(tmp_path)})
-    with pytest.raises(ConfigError, match=r"training\.lora\.dropout = 0\.05: .* adapts experts"):
+    with pytest.raises(ConfigError, match=r"training\.lora\.dropout = 0\.05 .*dropout"):
         check_targets(config)
     lora = config.training.lora.model_copy(update={"dropout": 0.0})
     training = config.training.model_copy(update={"lora": lora})
@@ -107,20 +100,18 @@ def test_names_that_stand_for_experts_are_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("targets", "engine", "gpu", "said"),
+    ("targets", "engine", "said"),
     [
-        (["gate_proj", "up_proj"], "vllm", True, "training.lora.target_modules = ["),
-        (["q_proj"], "vllm", False, 'training.lora.publish = "adapter": on a CPU, vllm'),
-        (["q_proj"], "vllm", True, None),
-        (["gate_proj", "up_proj"], "transformers", False, None),
+        (["gate_proj", "up_proj"], "vllm", "training.lora.target_modules = ["),
+        (["q_proj"], "vllm", None),
+        (["gate_proj", "up_proj"], "transformers", None),
     ],
 )
 def test_an_adapter_of_a_mixture_that_vllm_does_not_compute_is_refused(
-    tmp_path, monkeypatch, targets, engine, gpu, said
+    tmp_path, targets, engine, said
 ):
     small = SMALLEST | {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
     Qwen3MoeConfig(**small, architectures=["Qwen3MoeForCausalLM"]).save_pretrained(tmp_path)
-    monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),) if gpu else ())
     lora = {"target_modules": targets, "dropout": 0.0, "publish": "adapter"}
     options = {"model": {"name_or_path": str(tmp_path)}, "rollout": {"engine": engine}}
     adapter = make_config(**options, use_lora=True, lora=lora)

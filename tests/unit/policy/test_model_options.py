@@ -1,15 +1,11 @@
 """Options of TRL's that the model does not take are named before the first step."""
 
-import shutil
-
 import pytest
-import torch
-from transformers import AutoConfig, GPT2Config, GraniteMoeConfig, GraniteMoeForCausalLM
+from transformers import GPT2Config
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
-from tests.support.policy.rollouts import make_batch, make_config
+from tests.support.policy.rollouts import make_config
 
 CAST = {"cast_lm_head_to_fp32": True}
 
@@ -50,27 +46,3 @@ def test_arguments_that_the_model_is_not_loaded_with_are_named(model_path, loadi
     check({"attn_implementation": "eager"})
     with pytest.raises(ConfigError, match=r"trl\.model_init_kwargs = .*does not load"):
         check(loading)
-
-
-def test_a_loss_of_the_router_that_fails_is_named_with_the_remedy(model_path, tmp_path):
-    shutil.copytree(model_path, tmp_path / "model")
-    shape = AutoConfig.from_pretrained(model_path).to_dict()
-    del shape["model_type"], shape["architectures"]
-    torch.manual_seed(0)
-    experts = GraniteMoeConfig(**shape, num_local_experts=2, num_experts_per_tok=1)
-    GraniteMoeForCausalLM(experts).save_pretrained(tmp_path / "model")
-
-    def begun(**training):
-        stepper = GRPO().stepper(
-            make_config(**training),
-            model_path=str(tmp_path / "model"),
-            num_steps=1,
-            output_dir=tmp_path,
-        )
-        stepper.begin()
-        return stepper
-
-    with pytest.raises(ConfigError, match=r"GraniteMoeForCausalLM.*router_aux_loss_coef = 0\.0"):
-        begun()
-    without = {"trl": {"router_aux_loss_coef": 0.0}}
-    begun(**without).train_step(make_batch(make_config(**without), 0), seed=0)

@@ -20,7 +20,7 @@ def registry(tmp_path):
 
 def promoted(registry, run_id, folder, **options):
     """A version of that run, in production."""
-    version = registry.add(model_files(folder / run_id, run_id, content=run_id, **options))
+    version = registry.add(**model_files(folder / run_id, run_id, content=run_id, **options))
     before = registry.production()
     registry.decide("promoted", version, before=before and before.id, by="a test", why="because")
     return version
@@ -35,7 +35,7 @@ def test_production_is_a_link_to_a_folder_that_outlives_its_run(registry, tmp_pa
 
 def test_a_refused_model_changes_the_history_alone(registry, tmp_path):
     first = promoted(registry, "run-1", tmp_path)
-    second = registry.add(model_files(tmp_path / "run-2", "run-2", content="2"))
+    second = registry.add(**model_files(tmp_path / "run-2", "run-2", content="2"))
     registry.decide("refused", second, before=first.id, by="Ada", why="worse")
     assert registry.production() == first
     assert [made.action for made in registry.history()] == ["promoted", "refused"]
@@ -51,7 +51,7 @@ def test_a_model_that_was_in_use_stays_for_a_rollback_when_it_is_refused(registr
 
 
 def test_a_request_is_decided_once(registry, tmp_path):
-    version = registry.add(model_files(tmp_path / "run-1"))
+    version = registry.add(**model_files(tmp_path / "run-1"))
     asked = {"before": None, "by": "Ada", "request": "flow run 1"}
     first = registry.decide("promoted", version, why="good", **asked)
     again = registry.decide("refused", version, why="bad", **asked)
@@ -61,7 +61,7 @@ def test_a_request_is_decided_once(registry, tmp_path):
 
 def test_a_decision_against_another_model_than_the_one_in_use_is_refused(registry, tmp_path):
     promoted(registry, "run-1", tmp_path)
-    late = registry.add(model_files(tmp_path / "run-2", "run-2", content="2"))
+    late = registry.add(**model_files(tmp_path / "run-2", "run-2", content="2"))
     with pytest.raises(StoreError, match=r"run-1-\w+ is in production by now.*compare again"):
         registry.decide("promoted", late, before=None, by="Ada", why="good")
     assert registry.production().run_id == "run-1"
@@ -123,10 +123,10 @@ def test_what_a_kill_has_left_is_removed(registry, tmp_path):
 
 def test_a_version_that_is_damaged_is_linked_anew_from_its_run(registry, tmp_path):
     model = model_files(tmp_path / "run-1")
-    version = registry.add(model)
+    version = registry.add(**model)
     weights = registry.store.path(version.path) / "model.safetensors"
     weights.unlink()
-    assert registry.add(model) == version
+    assert registry.add(**model) == version
     assert digest_file(weights) == version.weights_sha256
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_is_not_what_the_run_committed_is_not_brought_in(registry, t
     model = model_files(tmp_path / "run-1")
     (tmp_path / "run-1/model.safetensors").write_text("other")
     with pytest.raises(CorruptFileError, match=r"run-1/model\.safetensors is damaged"):
-        registry.add(model)
+        registry.add(**model)
     assert list(registry.store.path("versions").iterdir()) == []
 
 
@@ -162,7 +162,7 @@ def test_the_runs_in_use_are_those_of_each_production_and_what_they_are_forks_of
     promoted(one, "run-1", tmp_path)
     promoted(one, "run-3", tmp_path, runs=("run-3", "run-2", "run-0"))
     promoted(two, "run-9", tmp_path)
-    refused = two.add(model_files(tmp_path / "run-8", "run-8", content="8"))
+    refused = two.add(**model_files(tmp_path / "run-8", "run-8", content="8"))
     two.decide("refused", refused, before=two.production().id, by="Ada", why="worse")
     assert runs_in_use(models) == {"run-0", "run-2", "run-3", "run-9"}
     assert [registry.name for registry in list_names(models)] == ["one", "two"]
@@ -175,8 +175,8 @@ def test_a_name_is_that_of_a_folder(tmp_path):
 
 
 def test_of_two_that_decide_at_once_one_is_told_to_compare_again(registry, tmp_path):
-    first = registry.add(model_files(tmp_path / "run-1", "run-1", content="1"))
-    second = registry.add(model_files(tmp_path / "run-2", "run-2", content="2"))
+    first = registry.add(**model_files(tmp_path / "run-1", "run-1", content="1"))
+    second = registry.add(**model_files(tmp_path / "run-2", "run-2", content="2"))
     with ThreadPoolExecutor(2) as threads:
         outcomes = list(threads.map(partial(_decide, registry), (first, second)))
     assert sorted(outcomes) == ["compare again", "promoted"]

@@ -9,7 +9,7 @@ from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.curve import Drawn, reward_curve
 from mortal_steps.report.evaluations import mean_metrics, mean_scores
-from mortal_steps.report.pace import Speed
+from mortal_steps.report.progress import Speed
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run

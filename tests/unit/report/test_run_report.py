@@ -10,8 +10,7 @@ from markdown_it import MarkdownIt
 from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.markdown import bar, code, fenced, table
-from mortal_steps.report.page import report_html
-from mortal_steps.report.report_files import write_report
+from mortal_steps.report.report_files import report_html, write_report
 from mortal_steps.report.run_report import RunFacts, report_markdown
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import summarize

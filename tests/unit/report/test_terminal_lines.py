@@ -3,9 +3,8 @@
 import pytest
 
 from mortal.terminal.chart import chart
-from mortal_steps.report.downsampling import downsample
-from mortal_steps.report.pace import Pace, Speed, recent_steps
-from mortal_steps.report.progress import ProgressLine, StepReport
+from mortal_steps.report.progress import Pace, ProgressLine, Speed, StepReport, recent_steps
+from mortal_steps.report.summary import downsample
 
 
 def report(step, **changes):
@@ -29,17 +28,6 @@ def test_the_speed_is_a_mean_over_the_last_steps_and_what_came_between_them():
         "without the first"
     )
     assert pace.speed.eta_s(30) == 600.0
-
-
-def test_a_pause_between_short_steps_makes_no_speed_of_its_own():
-    ends = iter([0.0, *(0.1 * step for step in range(1, 281)), 30.0, 30.1])
-    pace = Pace(3, now=lambda: next(ends))
-    pace.begin()
-    for _ in range(281):
-        pace.end(1)
-    assert pace.speed.step_s == 30.0 / 281, "and not the 0.7 s of the last three"
-    pace.end(1)
-    assert pace.speed.step_s == (30.1 - 0.1) / 281, "those of half a minute"
 
 
 def test_an_evaluation_always_has_its_share_in_the_speed():

@@ -43,7 +43,6 @@ def test_an_entry_has_the_numbers_of_a_step_and_nothing_else():
             {"step": 2, "stage": "generate", "busy_s": 2.0, "wait_s": 0.0},
             {"step": 3, "stage": "evaluate", "busy_s": 4.0, "wait_s": 0.0},
         ],
-        {"container": 0.125},
     )
     assert entry.values == {
         "train/loss": 0.5,
@@ -54,7 +53,6 @@ def test_an_entry_has_the_numbers_of_a_step_and_nothing_else():
         "time/generate_wait_s": 0.5,
         "time/evaluate_s": 4.0,
         "time/evaluate_wait_s": 0.0,
-        "cost/container_dollars": 0.125,
     }
 
 

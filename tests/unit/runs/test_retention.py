@@ -197,7 +197,7 @@ def test_the_run_of_a_model_in_production_stays_and_so_do_those_it_comes_from(ru
     begun(tmp_path, "champion", 99, parent)
     begun(tmp_path, "old", 99)
     registry = Registry(tmp_path / "models", "letters")
-    version = registry.add(model_files(tmp_path / "model", "champion"))
+    version = registry.add(**model_files(tmp_path / "model", "champion"))
     registry.decide("promoted", version, before=None, by="a test", why="because")
     done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
     assert done.exit_code == 0, done.output
@@ -213,7 +213,7 @@ def test_a_model_that_was_in_production_is_there_for_a_rollback_when_its_run_is_
     for run_id in ("first", "second", "third"):
         run = begun(tmp_path, run_id, 99)
         files = model_files(run.store.path("final"), run_id, content=run_id)
-        version = registry.add(files)
+        version = registry.add(**files)
         registry.decide("promoted", version, before=before, by="a test", why="because")
         before = version.id
     done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])

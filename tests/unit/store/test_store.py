@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, DiskError, EngineError, StoreError
 from mortal_steps.store import RunStore, digests, run_store
-from mortal_steps.store.digests import HashingFile
 from mortal_steps.store.files import delete_folder, link_file, write_atomically
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
@@ -231,17 +230,6 @@ def test_damage_found_beside_a_block_is_what_is_raised(store):
         store.verifying_folder("weights/v1", sha256),
     ):
         raise AssertionError("begun with a file missing")
-
-
-def test_what_is_hashed_while_it_is_written_has_the_digest_of_the_file(tmp_path):
-    pieces = [b"", b"small", bytes(3 << 20), memoryview(b"x" * (1 << 19)), b"end"]
-    with HashingFile(tmp_path / "file") as file:
-        for piece in pieces:
-            file.write(piece)
-        file.flush()
-        digest = file.digest
-    assert (tmp_path / "file").read_bytes() == b"".join(pieces)
-    assert digest == digests.digest_of_file(tmp_path / "file")
 
 
 def test_a_folder_synced_beside_other_work_is_there_at_once(store):

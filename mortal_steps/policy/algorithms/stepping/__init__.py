@@ -4,15 +4,12 @@ options        from `[training]` to TRL's own configuration
 loop           TRL's loop turned inside out: one optimizer update at a time
 trainers       TRL's trainers with that loop, on recorded batches
 stepper        one train step at a time
-state          what lies between two train steps: saved, compared, restored
-snapshot       a copy of it, to be saved while training goes on
+state          what lies between two train steps: copied, saved, compared, restored
 digests        digests of the weights and of the optimizer's state
 scoring        log-probabilities, as an engine computes them with rounded weights
 dry_run        one step with the run's options, on a model of next to no size
 lora           `[training.lora]` and `[model.quantization]`, as PEFT and transformers take them
 lora_targets   model_options
                what fits the model that is trained, asked before the first step
-model_checks   what can be wrong with it: padding, experts, weights that are not finite
 reproducible   seeds, random streams, kernels that compute the same bits again
-logit_tiles    TRL's buffer for log-probabilities, no wider than the vocabulary
 """

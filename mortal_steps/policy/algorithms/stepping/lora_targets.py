@@ -1,17 +1,14 @@
-"""Which layers `training.lora.target_modules` adapts, found out on a model without weights.
+"""Which layers `[training.lora]` adapts, found out on a model without weights.
 
 PEFT finds the same out when the actor has loaded the model: too late for somebody who rents a GPU.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Iterable
-from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import get_peft_model
 from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import ModulesToSaveWrapper, TrainableTokensWrapper
@@ -22,84 +19,50 @@ from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.model_options import without_weights
-from mortal_steps.system.gpus import has_gpu
 
 KEY = "training.lora.target_modules"
-EXPERTS = re.compile(r"expert|moe")
-"""In the names of a mixture's parameters, and of no other model's."""
 
 
 def check_targets(config: RunConfig) -> tuple[str, ...]:
-    """A warning for each name in `training.lora.target_modules` that no layer of the model has,
-    and for each other that PEFT ignores. PEFT skips such names silently if at least one other name
-    fits.
+    """Return a warning for each name in `training.lora.target_modules` that no layer of the model
+    has: PEFT skips it silently if at least one other name fits.
 
-    Raises `ConfigError` if no name fits, if one names a layer that cannot be adapted, or if the
-    rollout workers' engine cannot compute with the adapter, and `ModelError` if the model's
-    configuration cannot be read.
+    Raises `ConfigError` for what PEFT refuses, TRL cannot train, or the rollout workers' engine
+    cannot compute with, and `ModelError` if the model's configuration cannot be read.
     """
     adapter = lora_config(config)
     if adapter is None:
         return ()
-    model = without_weights(config.model)
-    layers = sorted(
-        {name.rpartition(".")[2] for name, each in model.named_modules() if _is_linear(model, each)}
-    )
-    targets = config.training.lora.target_modules
-    wanted = list(targets) if isinstance(targets, tuple) else targets
-    remedy = f"name layers in a list, of {', '.join(layers)}"
+    lora, model = config.training.lora, without_weights(config.model)
+    layers = _linear_layers(model)
     saved = list(adapter.modules_to_save or ())  # PEFT may add to it
-    ignored = _apply(config, adapter, model, remedy)
-    if isinstance(model.get_output_embeddings(), TrainableTokensWrapper):
-        raise ConfigError(
-            "training.lora.peft.trainable_token_indices adapts the output embeddings (those of the "
-            "input, where a model ties them), and TRL cannot train them so; leave it out"
-        )
-    if isinstance(model.get_output_embeddings(), BaseTunerLayer):
-        raise ConfigError(
-            f"{KEY} = {wanted!r} adapts the output embeddings, whose adapter TRL would never train "
-            f"(it multiplies with their weights directly); {remedy}"
-        )
-    _check_saved(saved, model, ensured=adapter.ensure_weight_tying)
-    _check_mixture(config, model)
-    left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
-    paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
-    return ignored + tuple(
-        f"{KEY}: the model has no layer {name!r}, which therefore gets no adapter; "
-        f"there are {', '.join(layers)}"
-        for name in (targets if isinstance(targets, tuple) else ())
-        if name in left and not _has(paths, name)
-    )
-
-
-def _apply(
-    config: RunConfig, adapter: LoraConfig, model: PreTrainedModel, remedy: str
-) -> tuple[str, ...]:
-    """Put the adapter into the model. A sentence for each of PEFT's options that fits nothing in
-    it; raises `ConfigError` for what PEFT refuses."""
-    lora = config.training.lora
-    targets, given = lora.target_modules, lora.peft
-    wanted = list(targets) if isinstance(targets, tuple) else targets
     try:
-        with torch.device("meta"), warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
+        with torch.device("meta"):
             get_peft_model(model, adapter)
     except ValueError as error:
-        if "lora_dropout" in str(error):
-            raise ConfigError(
-                f"training.lora.dropout = {lora.dropout}: {KEY} = {wanted!r} adapts experts, and "
-                "PEFT does that only without dropout; set it to 0, or name other layers"
-            ) from error
-        if given and "arget module" not in str(error):
-            raise ConfigError(
-                f"training.lora.peft = {given!r}: PEFT cannot apply it to the model: {error}"
-            ) from error
-        raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
+        reason = str(error).partition("(")[0] if "Target module" in str(error) else str(error)
+        raise ConfigError(
+            f"{KEY} = {_plain(lora.target_modules)!r} with training.lora.dropout = {lora.dropout} "
+            f"and training.lora.peft = {lora.peft!r}: PEFT cannot adapt the model: {reason}; its "
+            f"linear layers are {layers}"
+        ) from error
+    if isinstance(model.get_output_embeddings(), BaseTunerLayer | TrainableTokensWrapper):
+        raise ConfigError(
+            f"{KEY} = {_plain(lora.target_modules)!r} and training.lora.peft = {lora.peft!r} adapt "
+            "the output embeddings (those of the input, where a model ties them), whose adapter "
+            "TRL would never train: it multiplies with their weights directly. Name other layers, "
+            f"of {layers}"
+        )
+    _check_saved(saved, model, ensured=adapter.ensure_weight_tying)
+    _check_experts(config, model)
+    names = lora.target_modules if isinstance(lora.target_modules, tuple) else ()
+    left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
+    paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
     return tuple(
-        f"training.lora.peft.{name}: {warning.message}"
-        for name in given
-        for warning in heard
-        if name in str(warning.message) and issubclass(warning.category, RuntimeWarning)
+        f"{KEY}: the model has no layer {name!r}, which therefore gets no adapter; there are "
+        f"{layers}"
+        for name in names
+        if name in left and not _has(paths, name)
     )
 
 
@@ -121,47 +84,36 @@ def _check_saved(names: list[str], model: PreTrainedModel, *, ensured: bool) -> 
         )
 
 
-def _check_mixture(config: RunConfig, adapted: PreTrainedModel) -> None:
-    """Raise `ConfigError` if the engine takes no such adapter of a mixture of experts."""
+def _check_experts(config: RunConfig, adapted: PreTrainedModel) -> None:
+    """Raise `ConfigError` if the engine takes no adapter of experts, and gets one."""
     name = config.rollout.engine or ALWAYS_THERE
-    adapters, targets = ENGINES.entry(name).adapters, config.training.lora.target_modules
-    if adapters is None or not config.training.publishes_adapter:
+    adapters = ENGINES.entry(name).adapters
+    if adapters is None or adapters.experts or not config.training.publishes_adapter:
         return
-    remedy = (
-        'set training.lora.publish = "merged", with which rollout workers receive whole models, or '
-        f"rollout.engine = {ALWAYS_THERE!r}"
+    if any(isinstance(each, ParamWrapper) for each in adapted.modules()):
+        raise ConfigError(
+            f"{KEY} = {_plain(config.training.lora.target_modules)!r} adapts experts: {name} takes "
+            'no adapters of them as PEFT writes them; set training.lora.publish = "merged", with '
+            f"which rollout workers receive whole models, or rollout.engine = {ALWAYS_THERE!r}"
+        )
+
+
+def _linear_layers(model: PreTrainedModel) -> str:
+    output = model.get_output_embeddings()
+    return ", ".join(
+        sorted(
+            {
+                name.rpartition(".")[2]
+                for name, layer in model.named_modules()
+                if isinstance(layer, torch.nn.Linear) and layer is not output
+            }
+        )
     )
-    if not adapters.experts and any(isinstance(each, ParamWrapper) for each in adapted.modules()):
-        wanted = list(targets) if isinstance(targets, tuple) else targets
-        raise ConfigError(
-            f"{KEY} = {wanted!r} adapts experts: {name} takes no adapters of them as PEFT writes "
-            f"them; {remedy}"
-        )
-    on_cpu = config.compute.backend == "local" and not has_gpu()
-    if on_cpu and not adapters.mixtures_on_cpu and _has_experts(adapted):
-        raise ConfigError(
-            f'training.lora.publish = "adapter": on a CPU, {name} computes no adapters beside a '
-            f"mixture of experts, which {config.model.name_or_path} is; {remedy}"
-        )
 
 
-def _has_experts(model: PreTrainedModel) -> bool:
-    return any(EXPERTS.search(name) for name, _ in model.named_parameters())
-
-
-def _is_linear(model: PreTrainedModel, layer: Any) -> bool:
-    return isinstance(layer, torch.nn.Linear) and layer is not model.get_output_embeddings()
+def _plain(targets: str | tuple[str, ...]) -> str | list[str]:
+    return targets if isinstance(targets, str) else list(targets)
 
 
 def _has(paths: Iterable[str], name: str) -> bool:
     return any(f".{path}".endswith(f".{name}") for path in paths)
-
-
-def _reason(error: ValueError, targets: str | tuple[str, ...]) -> str:
-    """What PEFT says, without the printed module and advice for its own arguments."""
-    said = str(error)
-    if "not found" in said or not targets:
-        how = ", as a regular expression of its path," if isinstance(targets, str) else ""
-        return f"it fits{how} no layer of the model, so that there would be no adapter"
-    kind = said.partition("(")[0].removeprefix("Target module ").strip()
-    return f"PEFT adapts no {kind}" if said.startswith("Target module ") else said

@@ -1,66 +1,104 @@
-"""The state of TRL's trainer between two train steps: written, compared, and read back.
+"""The state of TRL's trainer between two train steps: taken, written, compared, and read back.
+
+    state                       in a `TrainerState`
+    optimizer's tensors         the live ones, or a copy in the CPU's memory
+    weights, moving reference   the same
+    adapter, schedule, counters the bytes of their files
+
+Random streams are not part of it: each train step is seeded. Nor are TRL's micro-step counter and
+its buffered batch: at the end of a train step the one stands at a multiple of its period, which is
+as good as 0, and the other is used up.
 
 Private names used here: transformers `Trainer._save_scaler`; TRL `_name`, what it calls its method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
+from peft import PeftModel
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
-from mortal_steps.policy.model_files.writing import save_trained
-from mortal_steps.store.digests import HashingFile
+from mortal_steps.policy.model_files.restore import load_model
+from mortal_steps.policy.model_files.writing import (
+    published_tensors,
+    save_settings,
+    save_trained,
+    write_tensors,
+)
+from mortal_steps.store.folders import files_below
+from mortal_steps.system.memory import available_bytes
 
-REFERENCE_FILE = "reference.safetensors"
+ROOM = 2
+"""Times the size of a copy that must be free in memory before it is made."""
+REFERENCE = "reference"
+"""What the files of the reference model are called, as those of the model are `model`."""
 
 
-def save_state(
-    trainer: Stepped,
-    folder: Path,
-    base: AdapterBase,
-    beside: Mapping[str, tuple[Path, str]] | None = None,
-) -> dict[str, str]:
-    """Write all that it takes to go on bit for bit, with the model as trained from `base`.
+@dataclass(frozen=True, kw_only=True)
+class TrainerState:
+    """All that it takes to go on bit for bit, at one moment."""
 
-    Returns digests of files that were hashed while they were written, by name; model files that lie
-    `beside` are linked (`export.save_trained`).
+    small_files: Mapping[str, bytes]
+    model: Mapping[str, torch.Tensor]
+    """By the names of its modules; empty where an adapter is trained, which is among the files."""
+    reference: Mapping[str, torch.Tensor]
+    """Of the reference model, where it moves."""
+    optimizer: Mapping[str, Any]
+    small_digests: Mapping[str, str]
 
-    Random streams are not part of it: each train step is seeded. Nor are TRL's micro-step counter
-    and its buffered batch: at the end of a train step the one stands at a multiple of its period,
-    which is as good as 0, and the other is used up.
-    """
-    digests = save_trained(
-        trainer.model, folder, base, method=trainer._name, own_names=True, beside=beside
+    def save_state(self, folder: Path) -> None:
+        """Write it as `restore_reference` and transformers read it."""
+        for name, content in self.small_files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        if self.model:
+            write_tensors(folder, self.model)
+        if self.reference:
+            write_tensors(folder, self.reference, REFERENCE)
+        torch.save(self.optimizer, folder / OPTIMIZER_NAME)
+
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each part."""
+        return {"optimizer": digests.digest(self.optimizer["state"]), **self.small_digests}
+
+
+def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerState:
+    """Take the trainer's state. With `copy`, its tensors are nobody else's."""
+    tensors = _tensors_of(trainer)
+    if copy:
+        tensors = _copy(tensors)
+    return TrainerState(
+        small_files=_small_files(trainer, base),
+        small_digests=_small_digests(trainer),
+        **tensors,
     )
-    digests |= write_optimizer(folder, trainer.optimizer.state_dict())
-    write_counters(trainer, folder)
-    if trainer.args.sync_ref_model:
-        safetensors.torch.save_model(trainer.ref_model, str(folder / REFERENCE_FILE))
-    return digests
 
 
-def write_optimizer(folder: Path, state: Mapping[str, Any]) -> dict[str, str]:
-    """Write an optimizer's state as transformers does, which hashes nothing; its digest."""
-    with HashingFile(folder / OPTIMIZER_NAME) as file:
-        torch.save(state, file)
-        file.flush()
-        return {OPTIMIZER_NAME: file.digest}
+def state_digests(trainer: Stepped) -> dict[str, str]:
+    """Return the digest of each part of the trainer's state."""
+    optimizer = digests.digest(trainer.optimizer.state_dict()["state"])
+    return {"optimizer": optimizer, **_small_digests(trainer)}
 
 
-def write_counters(trainer: Stepped, folder: Path) -> None:
-    """Write the schedule, the counters and what the trainer adapts by itself: small files."""
-    torch.save(trainer.lr_scheduler.state_dict(), folder / SCHEDULER_NAME)
-    trainer._save_scaler(str(folder))
-    trainer.state.save_to_json(str(folder / "trainer_state.json"))
-    trainer.save_control(folder)
+def why_no_copy(trainer: Stepped) -> str | None:
+    """Return why no copy of the state can be made; None where one can."""
+    size = sum(tensor.nbytes for tensor in _tensors_in(_tensors_of(trainer)))
+    free = available_bytes()
+    if free is None or free >= ROOM * size:
+        return None
+    return (
+        f"a copy of the state takes {size / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are "
+        f"free, less than {ROOM} times as much"
+    )
 
 
 def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
@@ -68,27 +106,61 @@ def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
 
     A folder that was `renewed` by another configuration may have none: it begins to move here.
     """
-    if not trainer.args.sync_ref_model:
-        return
-    reference = folder / REFERENCE_FILE
-    if not renewed or reference.exists():
-        safetensors.torch.load_model(trainer.ref_model, str(reference))
+    if trainer.args.sync_ref_model and (not renewed or any(folder.glob(f"{REFERENCE}*"))):
+        load_model(trainer.ref_model, folder, REFERENCE)
 
 
-def state_digests(trainer: Stepped) -> dict[str, str]:
-    """Digest of each part of what `save_state` writes."""
-    optimizer = trainer.optimizer.state_dict()
+def _tensors_of(trainer: Stepped) -> dict[str, Any]:
+    """Return the parts of a `TrainerState` that are large, as they live."""
+    adapted, moves = isinstance(trainer.model, PeftModel), trainer.args.sync_ref_model
+    return {
+        "model": {} if adapted else published_tensors(trainer.model, own_names=True),
+        "reference": published_tensors(trainer.ref_model, own_names=True) if moves else {},
+        "optimizer": trainer.optimizer.state_dict(),
+    }
+
+
+def _small_files(trainer: Stepped, base: AdapterBase) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if isinstance(trainer.model, PeftModel):
+            save_trained(trainer.model, folder, base, method=trainer._name)
+        else:
+            save_settings(trainer.model, folder)
+        torch.save(trainer.lr_scheduler.state_dict(), folder / SCHEDULER_NAME)
+        trainer._save_scaler(str(folder))
+        trainer.state.save_to_json(str(folder / "trainer_state.json"))
+        trainer.save_control(folder)
+        return {name: (folder / name).read_bytes() for name in files_below(folder)}
+
+
+def _small_digests(trainer: Stepped) -> dict[str, str]:
+    """Return the digests of all parts but the optimizer's tensors, which are the most."""
+    groups = trainer.optimizer.state_dict()["param_groups"]
     parts = {
         "weights": digests.weights_digest(trainer.model),
-        "optimizer": digests.digest(optimizer["state"]),
-        **small_digests(trainer, optimizer),
+        "schedule": digests.digest([groups, trainer.lr_scheduler.state_dict()]),
+        **trainer.control_digests(),
     }
     if trainer.args.sync_ref_model:
         parts["reference"] = digests.weights_digest(trainer.ref_model)
     return parts
 
 
-def small_digests(trainer: Stepped, optimizer: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the parts that are small: the schedule, and what the trainer adapts by itself."""
-    schedule = [optimizer["param_groups"], trainer.lr_scheduler.state_dict()]
-    return {"schedule": digests.digest(schedule), **trainer.control_digests()}
+def _copy(content: Any) -> Any:
+    """Return the same with a copy of each tensor in the CPU's memory."""
+    if isinstance(content, torch.Tensor):
+        return content.detach().to("cpu", copy=True)
+    if isinstance(content, Mapping):
+        return {key: _copy(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(_copy(value) for value in content)
+    return content
+
+
+def _tensors_in(content: Any) -> Iterator[torch.Tensor]:
+    if isinstance(content, torch.Tensor):
+        yield content
+    elif isinstance(content, Mapping | list | tuple):
+        for value in content.values() if isinstance(content, Mapping) else content:
+            yield from _tensors_in(value)

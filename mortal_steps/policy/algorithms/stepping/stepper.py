@@ -15,27 +15,21 @@ what it calls its method.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from datasets import Dataset
+from torch import nn
 from transformers import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.errors import ConfigError, DivergedError, ModelError
 from mortal_steps.policy.algorithms.stepping import digests, state
-from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
-from mortal_steps.policy.algorithms.stepping.model_checks import (
-    check_finite,
-    check_padding,
-    check_router_loss,
-)
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.policy.algorithms.stepping.reproducible import (
     prefer_reproducible_kernels,
@@ -43,30 +37,22 @@ from mortal_steps.policy.algorithms.stepping.reproducible import (
     streams_digest,
 )
 from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
-from mortal_steps.policy.algorithms.stepping.snapshot import (
-    Snapshot,
-    published_as_trained,
-    take_snapshot,
-    why_none,
-)
+from mortal_steps.policy.algorithms.stepping.state import TrainerState
 from mortal_steps.policy.algorithms.stepping.trainers import (
     NO_ROWS,
     build_trainer,
     recorded_reward,
 )
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
-from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
+from mortal_steps.policy.gpu import training_place
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
-from mortal_steps.policy.model_files.tensor_file import cast
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
-    Settings,
     adapter_tensors,
     published_tensors,
     save_adapter,
     save_model,
     save_trained,
-    settings_of,
 )
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -146,7 +132,6 @@ class TrlStepper:
         With `renewed_at`, a number of train steps, another configuration wrote the folder: model,
         optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
         configuration, and its schedule stands where so many of its own steps would have led.
-        Raises `ConfigError` as `check_router_loss` does.
         """
         if renewed_at is not None:
             updates = self._config.training.optimizer_steps_per_batch
@@ -158,7 +143,6 @@ class TrlStepper:
             self._observer.setting_up = False
         accumulation = self._config.training.accumulation_steps
         self._trainer.current_gradient_accumulation_steps = accumulation
-        check_router_loss(self._trainer)
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
@@ -170,9 +154,8 @@ class TrlStepper:
         """
         seed_everything(seed)
         rows = self._trainer.accept(batch)
-        with narrow_tiles(self._trainer.model):
-            for _ in range(self._config.training.optimizer_steps_per_batch):
-                self._trainer.update(rows)
+        for _ in range(self._config.training.optimizer_steps_per_batch):
+            self._trainer.update(rows)
         metrics = self._observer.take_metrics()
         if self._observer.not_finite:
             check_finite(self._trainer.model, batch.step, self._observer.not_finite)
@@ -206,10 +189,6 @@ class TrlStepper:
         """Where and in which numbers training runs."""
         return training_place(self._trainer)
 
-    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
-        """What a user should know before the first step, found out with the tokens of a probe."""
-        return tuple(filter(None, [on_cpu_beside_gpu(), check_padding(self._trainer, probe)]))
-
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
 
@@ -219,39 +198,17 @@ class TrlStepper:
         """
         return logprobs_of(self._trainer.model, token_ids, self._published_in)
 
-    def save_state(
-        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
-    ) -> dict[str, str]:
-        """Write all that `begin` needs to go on bit for bit; only between train steps. See
-        `export.save_trained`."""
-        # What was cast for the engines is not what is trained.
-        shared = beside if self._published_in is None else None
-        return state.save_state(self._trainer, folder, self._base, shared)
+    def save_state(self, folder: Path) -> None:
+        """Write all that `begin` needs to go on bit for bit; only between train steps."""
+        state.take_state(self._trainer, self._base, copy=False).save_state(folder)
 
-    def why_no_snapshot(self, *, is_published: bool) -> str | None:
-        """Why `snapshot` cannot be called; None where it can."""
-        kind = type(self)
-        if "save_state" in vars(self) or kind.save_state is not TrlStepper.save_state:
-            return f"{kind.__name__} has a `save_state` of its own"
-        return why_none(self._trainer, links=is_published and self._links)
+    def why_no_snapshot(self) -> str | None:
+        """Return why `snapshot` cannot be called; None where it can."""
+        return state.why_no_copy(self._trainer)
 
-    def snapshot(self, *, weights_digest: str, is_published: bool) -> Snapshot:
-        """What `save_state` writes, as it is now, to be written while training goes on.
-
-        `weights_digest` is that of the weights as they are. If a version with these weights
-        `is_published`, its file may be linked.
-        """
-        return take_snapshot(
-            self._trainer,
-            self._base,
-            weights_digest=weights_digest,
-            links=is_published and self._links,
-            may_share=self._published_in is None,
-        )
-
-    @functools.cached_property
-    def _links(self) -> bool:
-        return self._published_in is None and published_as_trained(self._trainer)
+    def snapshot(self) -> TrainerState:
+        """Copy what `save_state` writes, to be written while training goes on."""
+        return state.take_state(self._trainer, self._base, copy=True)
 
     def weights_digest(self) -> str:
         """Digest of the weights that are trained, as they are now."""
@@ -261,43 +218,46 @@ class TrlStepper:
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
         return state.state_digests(self._trainer)
 
-    def export_weights(self, folder: Path) -> dict[str, str]:
+    def export_weights(self, folder: Path) -> None:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA
-        adapter alone (`training.lora.publish`).
-
-        These return digests of files that were hashed while they were written, by name.
-        """
+        adapter alone (`training.lora.publish`)."""
         if self._config.training.publishes_adapter:
-            return save_adapter(self._trainer.model, folder, self._base, self._published_in)
-        return save_model(self._trainer.model, folder, self._settings, self._published_in)
+            save_adapter(self._trainer.model, folder, self._base, self._published_in)
+        else:
+            save_model(self._trainer.model, folder, self._published_in)
 
     def published_digests(self) -> dict[str, str]:
-        """Digest of each tensor that `export_weights` writes, by its name there, computed where it
-        is."""
-        return tensor_digests(self._published())
+        """Digest each tensor that `export_weights` writes, by its name there, where it is."""
+        model, dtype = self._trainer.model, self._published_in
+        if self._config.training.publishes_adapter:
+            return tensor_digests(adapter_tensors(model, dtype).items())
+        return tensor_digests(published_tensors(model, dtype=dtype).items())
 
-    def _published(self) -> Iterator[tuple[str, torch.Tensor]]:
-        model = self._trainer.model
-        adapter = self._config.training.publishes_adapter
-        tensors = adapter_tensors(model) if adapter else published_tensors(model)
-        for name, tensor in tensors.items():
-            yield name, cast(tensor, self._published_in)
-
-    @functools.cached_property
-    def _settings(self) -> Settings:
-        """The same for all versions."""
-        return settings_of(self._trainer.model, self._published_in)
-
-    def save_final(self, folder: Path) -> dict[str, str]:
+    def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
-        name = self._trainer._name
         base = named_base(self._config, self._model_path)  # where it is now: others load it
-        digests = save_trained(self._trainer.model, folder, base, method=name)
+        save_trained(self._trainer.model, folder, base, method=self._trainer._name)
         save_tokenizer(self.tokenizer, folder)
-        return digests
 
-    def save_merged(self, folder: Path) -> dict[str, str]:
+    def save_merged(self, folder: Path) -> None:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
-        digests = save_model(self._trainer.model, folder)
+        save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
-        return digests
+
+
+def check_finite(model: nn.Module, step: int, metrics: Sequence[str]) -> None:
+    """Raise `DivergedError` if a trained weight is infinite or no number.
+
+    It reads all of them, and is called where these `metrics` of the step were not finite. They may
+    be so by themselves: with fp16, TRL skips an update whose gradient is not finite.
+    """
+    trained = ((name, each) for name, each in model.named_parameters() if each.requires_grad)
+    broken = [name for name, each in trained if not each.isfinite().all()]
+    if not broken:
+        return
+    more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+    raise DivergedError(
+        f"step {step + 1}: training has diverged. The weights {broken[0]}{more} are not finite any "
+        f"more, nor were {', '.join(metrics)}. Fork the run at a checkpoint before this step "
+        "(`mortal fork`), with a lower training.learning_rate or training.trl.max_grad_norm"
+    )
