@@ -37,23 +37,23 @@ class BatchSource(Protocol):
     """What it supplies, which is what the algorithm has to train on (`Algorithm.trains_on`)."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
-        """Called first, with the first step that will be asked for and the published versions that
-        this step and later ones may sample with."""
+        """Get ready: called first, with the first step that will be asked for and the published
+        versions that this step and later ones may sample with."""
 
     def look_ahead(self, step: int) -> None:
-        """Called when `step` is next and the version that it samples with is published. The source
-        may begin with it while the step before is recorded and saved."""
+        """Begin a step early: called when `step` is next and the version that it samples with is
+        published, while the step before is recorded and saved."""
 
     @abstractmethod
     async def take(self, step: int) -> StepBatch:
-        """What `step` trains on. Steps are asked for in order."""
+        """Return what `step` trains on. Steps are asked for in order."""
         ...
 
     def publish(self, weights: WeightsRef) -> None:
-        """Called with each new policy version that rollouts may be sampled with."""
+        """Take a new policy version that rollouts may be sampled with."""
 
     async def close(self) -> None:
-        """Called when the run takes no more steps, for now or for good: stop what is under way."""
+        """Stop what is under way: the run takes no more steps, for now or for good."""
 
 
 class BatchSourceFactory(Protocol):

@@ -100,7 +100,7 @@ def _check_place(parent: Run) -> None:
 
 
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
-    """The parent's configuration with the overrides and the fork's own run id."""
+    """Return the parent's configuration with the overrides and the fork's own run id."""
     before = parent.config
     chosen = load_stored_config(parent.store.path(CONFIG_FILE), overrides)
     if chosen.runs_dir != before.runs_dir:
@@ -164,7 +164,8 @@ def _check_shape(parent: Run, config: RunConfig, changes: Mapping[str, tuple[Any
 
 
 def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Problems | None:
-    """The parent's problems, if the fork has the same ones; then their source is not read again."""
+    """Return the parent's problems, if the fork has the same ones; then their source is not read
+    again."""
     data, info, store = parent.config.data, parent.info, parent.store
     drawn = any(map(made_rows, (data.source, *data.eval_sources.values())))
     sections = ("data", "seed") if drawn else ("data",)
@@ -200,7 +201,7 @@ def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: Sequence[Pro
 
 
 def _find_checkpoint(parent: Run, at_step: int | None) -> Checkpoint:
-    """Raises `StoreError` where it is not whole; the message names those that are."""
+    """Raise `StoreError` where it is not whole; the message names those that are."""
     store, name = parent.store, parent.info.run_id
     if at_step is None:
         newest = checkpoints.newest_whole(store)

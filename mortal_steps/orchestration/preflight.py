@@ -58,11 +58,11 @@ class Beside:
     it."""
 
     def begin(self) -> None:
-        """Called when the quick checks have passed; start processes here that take long to
+        """Begin: called when the quick checks have passed; start processes here that take long to
         start."""
 
     def go_on(self) -> None:
-        """Called when only the imports of the workers are left to wait for."""
+        """Go on: called when only the imports of the workers are left to wait for."""
 
 
 def check(
@@ -150,7 +150,7 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
 
 
 def _say_nothing(text: str) -> None:
-    """The default for callers who want no progress lines."""
+    """Take the progress lines of callers who want none."""
 
 
 def check_modal(config: RunConfig) -> None:
@@ -179,8 +179,8 @@ def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
-    """The configuration, with only the rewards that this machine can call. Raises `ConfigError` if
-    other rewards need a GPU and their container has none."""
+    """Return the configuration, with only the rewards that this machine can call. Raises
+    `ConfigError` if other rewards need a GPU and their container has none."""
     terms = config.rewards.terms
     on_gpus = [term for term in terms if term.needs_gpu]
     if on_gpus and config.compute.modal.reward_gpu is None:
@@ -235,6 +235,6 @@ def check_training(
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
-    """A worker without a run directory or a model, which is only good for checks."""
+    """Return a worker without a run directory or a model, which is only good for checks."""
     nowhere = Path(os.devnull)
     return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]

@@ -134,7 +134,7 @@ class RolloutWorker:
         return self._engine
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
-        """The engine, holding exactly `weights`."""
+        """Return the engine, holding exactly `weights`."""
         engine = self._started_engine()
         if self._loaded != weights:
             # Unproven until the canary has passed, whatever goes wrong in between.
@@ -189,7 +189,7 @@ class RolloutWorker:
         return self._episodes
 
     def _read_tokenizer(self) -> Any:
-        """The model's tokenizer, read at the first call."""
+        """Return the model's tokenizer, read at the first call."""
         from transformers import AutoTokenizer
 
         if self._tokenizer is not None:
