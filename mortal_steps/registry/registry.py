@@ -110,7 +110,7 @@ class Registry:
         return found
 
     def in_use(self) -> Sequence[ModelVersion]:
-        """See `in_use`."""
+        """Return the model in use, last, preceded by those that a rollback can return to."""
         return in_use(self.history())
 
     def production(self) -> ModelVersion | None:

@@ -107,8 +107,8 @@ def _made_by_user(source: DatasetSource, request: SourceRequest) -> Iterator[Row
 
 
 def _refuse_parts(config: DataConfig, held_out: bool, key: str, place: str) -> None:
-    """Refuse parts of a single table, which has neither splits nor configurations. What is chosen of `data.source`
-    says nothing about another source."""
+    """Refuse parts of a single table, which has neither splits nor configurations. What is chosen
+    of `data.source` is not for another source."""
     chosen = {"data.eval_split": config.eval_split if held_out else None}
     if key == "data.source":
         split = None if config.split == "train" else config.split
