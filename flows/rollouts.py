@@ -42,7 +42,6 @@ class Rollouts(BatchSource):
         """The problems of a step that is not sampled yet."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
-        """See `BatchSource.begin`."""
         self._next = step
         self._published = {weights.version: weights for weights in published}
 
@@ -69,7 +68,7 @@ class Rollouts(BatchSource):
             self._next += 1
 
     async def take(self, step: int) -> StepBatch:
-        """The rollouts of `step`, which is the next step to train on."""
+        """Return the rollouts of `step`, which is the next step to train on."""
         self.look_ahead(step)
         rolled_out = await self._under_way[0]
         self._under_way.popleft()

@@ -212,8 +212,8 @@ class Training:
         return result
 
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
-        """The result of work by other workers than the actor. If it fails for good, the actor's
-        state is saved before the error is raised."""
+        """Return the result of work by other workers than the actor. If it fails for good, the
+        actor's state is saved before the error is raised."""
         try:
             return await work
         except LeaseLostError:

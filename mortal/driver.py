@@ -160,7 +160,7 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
 
 
 def _room(server: Server) -> str:
-    """That the disk is full, if this is a server of ours and its disk is."""
+    """Return the end of an error message, if this is a server of ours and its disk is full."""
     home = state_dir() / "prefect"
     own = living_server(home)
     return out_of_room(home) if own is not None and own.api_url == server.api_url else ""

@@ -73,7 +73,7 @@ def _facts(
 
 
 def has_deployments() -> bool:
-    """Whether the server has deployments that `automate` can watch."""
+    """Return whether the server has deployments that `automate` can watch."""
     with get_client(sync_client=True) as client:
         return bool(deployed(client))
 
@@ -86,7 +86,7 @@ def remove() -> Iterator[str]:
 
 
 def deployed(client: SyncPrefectClient) -> list[Deployed]:
-    """The deployments of the `FLOWS`, flow by flow, sorted by name."""
+    """Return the deployments of the `FLOWS`, flow by flow, sorted by name."""
     return [
         Deployed(name=f"{flow}/{each.name}", id=each.id, heartbeat_s=_heartbeat_s(each))
         for flow in FLOWS
@@ -95,7 +95,7 @@ def deployed(client: SyncPrefectClient) -> list[Deployed]:
 
 
 def deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
-    """The deployments of one of the `FLOWS`."""
+    """Return the deployments of one of the `FLOWS`."""
     return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
 
 

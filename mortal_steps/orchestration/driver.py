@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
@@ -146,15 +147,16 @@ async def _workers(
     if not on_modal:
         _log_ignored(run)
         _log_changed_versions(run)
-    here = local(
-        {"reward": specs["reward"]} if on_modal else specs,
-        working_dir=run.working_dir(),
-        log_dir=run.store.path("logs").absolute(),
-        inherited=lease.filenos(),
-    )
+    where: dict[str, Any] = {
+        "working_dir": run.working_dir(),
+        "log_dir": run.store.path("logs").absolute(),
+        "inherited": lease.filenos(),
+    }
+    rewards = LocalCompute({"reward": specs["reward"]}, **where) if on_modal else None
+    here = rewards or local(specs, **where)
     try:
-        if on_modal:
-            async with _modal_workers(run, here, on_stop) as compute:
+        if rewards is not None:
+            async with _modal_workers(run, rewards, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:
@@ -189,13 +191,13 @@ def _log_changed_versions(run: Run) -> None:
 
 
 def _modal_workers(
-    run: Run, beside: Compute, on_stop: Callable[[str], None] | None
+    run: Run, rewards: LocalCompute, on_stop: Callable[[str], None] | None
 ) -> contextlib.AbstractAsyncContextManager[Compute]:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute
     from mortal_steps.compute.modal.detached import settings_of
 
-    return modal_compute(settings_of(run), run.store, beside, on_stop)
+    return modal_compute(settings_of(run), run.store, rewards, on_stop)
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:

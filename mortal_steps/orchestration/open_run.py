@@ -55,7 +55,7 @@ def open_run(
     root, warned = _checked_root(config), list[str]()
     config = with_own_seed(config)
     if config.compute.backend == "modal":
-        bring_here(config.compute.modal.volume, root)
+        download_run(config.compute.modal.volume, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(follow_link(config))
@@ -141,7 +141,7 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
     return accept_present_sources(config, working_dir)
 
 
-def bring_here(volume: str, root: Path) -> bool:
+def download_run(volume: str, root: Path) -> bool:
     """Download a run from Modal, where another machine may have driven it further. Return whether
     it is there."""
     # Imported where used: a local run needs no client of Modal's.
@@ -149,7 +149,7 @@ def bring_here(volume: str, root: Path) -> bool:
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
 
-    return run_in_thread(volume_runs.bring_here(RunsVolume(volume), RunStore(root)))
+    return run_in_thread(volume_runs.download_run(RunsVolume(volume), RunStore(root)))
 
 
 def create_run(
