@@ -11,7 +11,7 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
-from mortal_steps.report.timings import StageRow, stage_totals
+from mortal_steps.report.timings import StageRow, stage_rows
 from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources import find_history
@@ -122,7 +122,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
-    stages = stage_totals(run.timings()).rows()
+    stages = stage_rows(run.timings())
     return RunSummary(
         **asdict(status_of(run)),
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
