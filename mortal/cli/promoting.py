@@ -153,7 +153,7 @@ def _show_comparison(comparison: Comparison) -> None:
 
 
 def _ask(name: str) -> bool:
-    """Whether the person at the terminal wants the model in production."""
+    """Return whether the person at the terminal wants the model in production."""
     return typer.confirm(f"Put this model in production as {name}?")
 
 
