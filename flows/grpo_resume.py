@@ -8,11 +8,10 @@ from typing import Any
 from prefect import State, flow
 from prefect.runtime import flow_run
 
-from mortal_flows.final_states import is_deployed
+from mortal_flows.deployed import is_deployed, wait_for_driver
 from mortal_flows.grpo_train import NAME, train
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import FLOW_RUN, RunId
-from mortal_flows.takeover import wait_for_driver
 from mortal_flows.terminal import stand_alone
 from mortal_steps.orchestration.resuming import resume_config
 

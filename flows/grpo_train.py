@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -26,13 +27,21 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.final_states import ended_already, is_deployed, state_for, stay_suspended
+from mortal_flows.deployed import (
+    check_begun_here,
+    ended_already,
+    flow_run_url,
+    is_deployed,
+    is_first_try,
+    state_for,
+    stay_suspended,
+    too_late,
+    wait_for_driver,
+)
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import has_begun, is_named_after, run_name, settings
 from mortal_flows.signals import is_taken_away, stop_on_signals
-from mortal_flows.skip_late_runs import is_first_try, too_late
 from mortal_flows.stop import Stop
-from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import stand_alone
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
@@ -48,7 +57,7 @@ from mortal_tasks.reporter import reporting
 from mortal_tasks.results import drop_results, use_result_folder
 from mortal_tasks.segments import in_segments
 from mortal_tasks.server_watch import watch_server
-from mortal_tasks.stages import PrefectStages
+from mortal_tasks.stages import PrefectSession
 
 NAME = "grpo-train"
 """Every flow that drives a run has this name: their deployments stand side by side in the UI, and
@@ -98,8 +107,7 @@ async def grpo_train(
         own_id, config, config_file, overrides or ()
     ):
         return skipped
-    say = get_run_logger().warning
-    chosen = settings(own_id, config, config_file, overrides or (), backend, say)
+    chosen = settings(own_id, config, config_file, overrides or (), backend)
     context = FlowRunContext.get()
     if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
         if chosen.compute.backend == "local":
@@ -148,13 +156,16 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
         ):
             with stop_on_signals(stop, get_run_logger().warning, deployed=is_deployed()):
                 async with open_session(
-                    run, flow_run_url(), stop.request, on_notice=reporter.tell
+                    run,
+                    flow_run_url(),
+                    stop.request,
+                    on_notice=reporter.tell,
+                    session_type=partial(PrefectSession, segments),
                 ) as session:
                     await segments.begin()
                     reporter.tell()  # also what a killed process did not get to
                     await Training(
                         session,
-                        PrefectStages(segments),
                         batch_source(run.config.rollout.source),
                         reporter,
                         stop,
@@ -196,8 +207,8 @@ async def tell_the_end(run: Run) -> None:
 
 
 def _nothing_to_train(run: Run) -> State[Any]:
-    """The last state of a flow run whose run was complete. A night that has trained nothing is
-    skipped, not a success, if its configuration names the run of an earlier night. If the run is
+    """Return the last state of a flow run whose run was complete. A night that has trained nothing
+    is skipped, not a success, if its configuration names the run of an earlier night. If the run is
     its own, the server has forgotten that it was trained: its database was restored from a copy."""
     run_id, context = run.info.run_id, FlowRunContext.get()
     begun = context.flow_run if context is not None else None
@@ -213,6 +224,6 @@ def _nothing_to_train(run: Run) -> State[Any]:
 
 
 def _completed(run: Run, said: str = "") -> State[Any]:
-    """The flow run's last state, which says what was reached."""
+    """Return the flow run's last state, which says what was reached."""
     summary = summarize(run)
     return Completed(message=f"{said}{summary.headline}", data=summary)

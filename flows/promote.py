@@ -23,7 +23,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field, ValidationError
 
-from mortal_flows.final_states import state_for
+from mortal_flows.deployed import state_for
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import RunId
 from mortal_flows.terminal import stand_alone
@@ -39,9 +39,9 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
-from mortal_tasks.artifacts import PageArtifact
 from mortal_tasks.best_effort import best_effort
 from mortal_tasks.promote import bring_in, decide, judge
+from mortal_tasks.reporter import PageArtifact
 
 HOW_TO_APPROVE = (
     "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "
@@ -60,7 +60,7 @@ class Approval(RunInput):
 
 
 def flow_run_name() -> str:
-    """`promote/<run id>`."""
+    """Return `promote/<run id>`."""
     return f"promote/{flow_run.parameters['run_id'].strip()}"
 
 
@@ -115,7 +115,7 @@ async def promote(
 
 
 async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) -> State[Any]:
-    """The end of a comparison that needs no person; None if a person decides.
+    """Return the end of a comparison that needs no person; None if a person decides.
 
     Raises `ProductionMovedError` if another model came into use meanwhile.
     """
@@ -142,7 +142,8 @@ async def _show(
 
 
 async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
-    """A person's answer and that person's name; the flow run is suspended until somebody answers.
+    """Return a person's answer and that person's name; the flow run is suspended until somebody
+    answers.
 
     The question is about this comparison. If the flow run is resumed without an answer, or after
     another model has come into use, the question is asked anew.
@@ -163,7 +164,7 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
 
 
 def _ended(made: Decision, registry: Registry) -> State[Any]:
-    """The flow run's last state, whose message says what was decided."""
+    """Return the flow run's last state, whose message says what was decided."""
     said = f"{made.action} {made.version.id} by {made.by}" + (f": {made.why}" if made.why else "")
     place = f"; in production: {registry.link}" if made.action == "promoted" else ""
     return Completed(message=f"{said}{place}", data=made)

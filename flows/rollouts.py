@@ -15,10 +15,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from mortal_steps.orchestration.batch_source import BatchSource, StepBatch
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.orchestration.batch_source import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import (
     BatchRef,
@@ -34,9 +32,8 @@ class Rollouts(BatchSource):
     """A batch source that samples and scores each step with the run's own workers, as far ahead of
     training as `rollout.staleness` allows."""
 
-    def __init__(self, *, session: Session, stages: Stages, workers: RolloutWorkers) -> None:
+    def __init__(self, *, session: Session, workers: RolloutWorkers) -> None:
         self._session = session
-        self._stages = stages
         self._workers = workers
         self._published: dict[PolicyVersion, WeightsRef] = {}
         self._next = 0
@@ -45,7 +42,6 @@ class Rollouts(BatchSource):
         """The problems of a step that is not sampled yet."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
-        """See `BatchSource.begin`."""
         self._next = step
         self._published = {weights.version: weights for weights in published}
 
@@ -72,7 +68,7 @@ class Rollouts(BatchSource):
             self._next += 1
 
     async def take(self, step: int) -> StepBatch:
-        """The rollouts of `step`, which is the next step to train on."""
+        """Return the rollouts of `step`, which is the next step to train on."""
         self.look_ahead(step)
         rolled_out = await self._under_way[0]
         self._under_way.popleft()
@@ -104,13 +100,13 @@ class Rollouts(BatchSource):
             await drop([drawing, *generating, *scoring])
 
     async def _draw(self, step: int) -> BatchRef:
-        return await self._stages.get_batch(self._session, step)
+        return await self._session.get_batch(step)
 
     async def _generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
-        return await self._stages.generate(self._session, batch, shard, weights)
+        return await self._session.generate(batch, shard, weights)
 
     async def _score(self, generating: asyncio.Task[GenerationRef]) -> RewardRef:
-        return await self._stages.reward(self._session, await generating)
+        return await self._session.reward(await generating)
 
 
 async def drop(tasks: Iterable[asyncio.Task[Any]]) -> None:

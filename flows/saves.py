@@ -18,7 +18,6 @@ from functools import partial
 
 from mortal_steps.errors import TransientError
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.logs import LogMark
 from mortal_steps.system.threads import in_thread
@@ -39,10 +38,9 @@ class Pending:
 class Saves:
     """The checkpoints of one run, and the step at which the run stands because of them."""
 
-    def __init__(self, session: Session, stages: Stages, recorder: Recorder) -> None:
+    def __init__(self, session: Session, recorder: Recorder) -> None:
         self._session = session
         self._run = session.run
-        self._stages = stages
         self._recorder = recorder
         self._pending: Pending | None = None
         self._done: tuple[int, Mapping[str, LogMark]] | None = None
@@ -76,8 +74,8 @@ class Saves:
             await self._count()
 
     def _may_begin(self, done: int) -> bool:
-        """Whether a checkpoint can be written beside a train step that follows. On Modal it cannot:
-        no file of the Volume may be open between two calls."""
+        """Return whether a checkpoint can be written beside a train step that follows. On Modal it
+        cannot: no file of the Volume may be open between two calls."""
         config, last = self._session.config, self._run.info.num_steps
         local = config.compute.backend == "local"
         return local and config.checkpoints.background and done < last
@@ -107,7 +105,7 @@ class Saves:
         """Wait until the pending checkpoint is whole, and record it in the manifest."""
         pending = self._pending
         assert pending is not None
-        saved = await self._stages.checkpoint(self._session, pending.step, pending.best)
+        saved = await self._session.checkpoint(pending.step, best_score=pending.best)
         self._recorder.timing(saved.timing)
         await in_thread(partial(self._run.note_checkpoint, saved, pending.score))
         self._pending = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -21,8 +21,6 @@ from mortal_steps.config.loader import (
 )
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, MortalError
-from mortal_steps.orchestration.open_run import changes
-from mortal_steps.orchestration.resolve_defaults import with_own_seed
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.identity import IDENTITY_FILE
 
@@ -31,7 +29,7 @@ FLOW_RUN = "grpo/"
 
 
 def plain_run_id(value: str) -> str:
-    """A run's id as it is typed into a form, without the spaces and line ends around it."""
+    """Return a run's id as it is typed into a form, without the spaces and line ends around it."""
     run_id = value.strip()
     if not re.match(NAME, run_id):
         raise ValueError(
@@ -44,65 +42,37 @@ def plain_run_id(value: str) -> str:
 RunId = Annotated[str, AfterValidator(plain_run_id)]
 
 
-def _say_nothing(text: str) -> None:
-    pass
-
-
 def settings(
     flow_run_id: UUID,
     config: RunConfig | None,
     config_file: str | None,
     overrides: Sequence[str],
     backend: str | None = None,
-    say: Callable[[str], None] = _say_nothing,
 ) -> RunConfig:
-    """The configuration of a flow run, with a run id; one is made if the parameters give none.
+    """Return the configuration of a flow run, with a run id; one is made if the parameters give
+    none.
 
     `config_file` wins over `config`, which a deployment may have as its default. `backend` and
     `overrides` change either of them, and `overrides` win over `backend`. A flow run that has
-    already begun a run continues it as it began, even if the file has changed since, cannot be read
-    or is gone, and `say` is told so. Raises `ConfigError`.
+    already begun a run continues it as it began, whatever has become of the file. Raises
+    `ConfigError`.
     """
     if backend is not None:
         overrides = [f"compute.backend={backend}", *overrides]
     if config_file is not None:
-        try:
-            chosen = load_config(Path(config_file), overrides)
-        except ConfigError as error:
-            begun = _begun(flow_run_id, _runs_dir(Path(config_file), overrides))
-            if begun is None:
-                raise
-            say(f"{error}\nrun {begun.run_id} goes on as it began; the next run needs that file")
+        begun = _begun(flow_run_id, _runs_dir(Path(config_file), overrides))
+        if begun is not None:
             return begun
+        chosen = load_config(Path(config_file), overrides)
     elif config is not None:
         chosen = override_config(config, overrides)
     else:
         raise ConfigError("this flow run has no configuration; set `config`, or `config_file`")
-    if config_file is not None and chosen.run_id is None:
-        chosen = _as_begun(flow_run_id, chosen, say)
     return chosen.model_copy(update={"run_id": run_id(flow_run_id, chosen)})
 
 
-def _as_begun(flow_run_id: UUID, chosen: RunConfig, say: Callable[[str], None]) -> RunConfig:
-    """The configuration in the file, if it still describes the run that this flow run began;
-    otherwise the configuration that the run began with."""
-    begun = _begun(flow_run_id, chosen.runs_dir)
-    if begun is None:
-        return chosen
-    edited = changes(begun, with_own_seed(chosen.model_copy(update={"run_id": begun.run_id})))
-    if begun.run_id != f"{chosen.name}-{_end(flow_run_id)}":
-        edited.append(f"name is now {chosen.name!r}")
-    if not edited:
-        return chosen
-    say(
-        f"the configuration was edited since run {begun.run_id} began ({', '.join(edited)}); it "
-        "goes on as it began, and the next run has the new one"
-    )
-    return begun
-
-
 def _begun(flow_run_id: UUID, runs_dir: str) -> RunConfig | None:
-    """The configuration of the run that this flow run began, if it has begun one."""
+    """Return the configuration of the run that this flow run began, if it has begun one."""
     for run_id in _runs_begun(flow_run_id, runs_dir):
         begun = find_run(Path(runs_dir), run_id).config
         return begun.model_copy(update={"run_id": run_id, "runs_dir": runs_dir})
@@ -115,8 +85,8 @@ def has_begun(
     config_file: str | None,
     overrides: Sequence[str],
 ) -> bool:
-    """Whether a flow run with these parameters has begun a run before, whatever the server says. A
-    server whose database was restored from a copy may have forgotten it."""
+    """Return whether a flow run with these parameters has begun a run before, whatever the server
+    says. A server whose database was restored from a copy may have forgotten it."""
     try:
         if config_file is not None:
             runs_dir = _runs_dir(Path(config_file), overrides)
@@ -128,7 +98,7 @@ def has_begun(
 
 
 def is_named_after(flow_run_id: UUID, run_id: str) -> bool:
-    """Whether this flow run gave the run its id."""
+    """Return whether this flow run gave the run its id."""
     return run_id.endswith(f"-{_end(flow_run_id)}")
 
 
@@ -161,8 +131,8 @@ def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
 
 
 def run_id(flow_run_id: UUID, config: RunConfig) -> str:
-    """The run id in the configuration, or one made from the flow run's id, so that a Retry finds
-    its run.
+    """Return the run id in the configuration, or one made from the flow run's id, so that a Retry
+    finds its run.
 
     Only the end of a flow run's id is used. The server schedules several flow runs at once, and the
     ids of these begin with the same time; only the end is random.

@@ -5,8 +5,9 @@
 
 The actor saves its state while the next steps are sampled and trained (saves.py).
 
-Who carries the stages out, where the rollouts come from and who is told are its arguments. So the
-same loop is a Prefect flow (grpo_train.py), and a plain coroutine in a notebook or a benchmark.
+The session, which carries the stages out, the source of the batches and the reporter are its
+arguments. So the same loop is a Prefect flow (grpo_train.py), and a plain coroutine in a notebook
+or a benchmark.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from typing import Any, TypeVar
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
-from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, StepBatch
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.orchestration.batch_source import (
+    BatchSource,
+    BatchSourceFactory,
+    RolloutWorkers,
+    StepBatch,
+)
+from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Reporter, Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.units import counted
@@ -42,7 +47,6 @@ class Training:
     def __init__(
         self,
         session: Session,
-        stages: Stages,
         source: BatchSourceFactory,
         reporter: Reporter,
         stop: Stop,
@@ -50,13 +54,12 @@ class Training:
     ) -> None:
         self._session = session
         self._run = session.run
-        self._stages = stages
         self._reporter = reporter
         self._stop = stop
         self._recorder = recorder
-        self._saves = Saves(session, stages, recorder)
-        self._workers = RolloutWorkers(session, stages, self._recorder)
-        self._source = source(session=session, stages=stages, workers=self._workers)
+        self._saves = Saves(session, recorder)
+        self._workers = RolloutWorkers(session, self._recorder)
+        self._source = source(session=session, workers=self._workers)
         self._trained = self._run.manifest.step
         """Train steps that the actor has taken."""
 
@@ -71,7 +74,7 @@ class Training:
         )
         with progress:
             await self._train_or_stop(progress)
-            run.update(final=await self._stages.save_final(self._session))
+            run.update(final=await self._session.save_final())
         self._recorder.complete()
 
     async def _train_or_stop(self, progress: ProgressLine) -> None:
@@ -92,11 +95,11 @@ class Training:
         model, sampled = config.model, config.sampling_type
         if model.new or model.warm_start:
             progress.note("making the starting model, unless it is in the cache")
-            self._recorder.timing(await self._stages.warm_start(self._session, info.train_problems))
+            self._recorder.timing(await self._session.warm_start(info.train_problems))
         samplers = config.num_rollout_workers if "rollout" in self._session.roles else 0
         beside = f" and {counted(samplers, 'rollout worker')}" if samplers else ""
         progress.note(f"starting the actor{beside}")
-        ready = await self._stages.start_workers(self._session, self._run.manifest.step)
+        ready = await self._session.start_workers(self._run.manifest.step)
         if ready.step < self._run.manifest.step:
             progress.note(f"going back to step {ready.step}: a record of it is damaged or missing")
             self._recorder.go_back_to(ready.step)
@@ -126,7 +129,7 @@ class Training:
                 rolling_out = stop.guard(self._rolled_out(step))
                 problems, batch = await self._or_save(rolling_out, progress)
                 forgetting = asyncio.create_task(self._forget())  # while the actor trains
-                result = await self._stages.train_step(session, step, batch)
+                result = await self._session.train_step(step, batch)
                 self._trained = step + 1
                 if result.weights is not None:
                     self._source.publish(result.weights)
@@ -150,7 +153,7 @@ class Training:
 
     async def _forget(self) -> None:
         """Drop what is kept in memory and in Prefect for steps that are done."""
-        self._stages.forget(self._session, before=self._run.manifest.step)
+        self._session.forget(before=self._run.manifest.step)
 
     async def _begin_next(self, step: int) -> None:
         """Begin the rollouts of the next step while this one is recorded and saved, unless the run
@@ -203,14 +206,14 @@ class Training:
 
     async def _evaluate(self, done: int, weights: WeightsRef, progress: ProgressLine) -> Evaluation:
         async with self._workers.sampling_with(weights):
-            result = await self._stages.evaluate(self._session, done, weights)
+            result = await self._session.evaluate(done, weights)
         self._recorder.evaluation(result)
         progress.evaluated(done, result.metrics)
         return result
 
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
-        """The result of work by other workers than the actor. If it fails for good, the actor's
-        state is saved before the error is raised."""
+        """Return the result of work by other workers than the actor. If it fails for good, the
+        actor's state is saved before the error is raised."""
         try:
             return await work
         except LeaseLostError:
@@ -230,7 +233,7 @@ class Training:
         saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
         if self._trained <= saved:
             return False
-        saving = self._stages.checkpoint(self._session, self._trained, None)
+        saving = self._session.checkpoint(self._trained, best_score=None)
         self._run.note_checkpoint(await saving)
         return True
 

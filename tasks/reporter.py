@@ -1,5 +1,10 @@
 """Shows a run's progress in the Prefect UI, and holds the run back when the server is away too
-long."""
+long.
+
+Each flow run of a run has one artifact, its report, which is updated in place: a refresh adds no
+version. All of them have the run's key, so the server lists the latest first. If an artifact cannot
+be written, this is logged; it never ends a run.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,65 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator
+from uuid import UUID
 
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.client.schemas.filters import ArtifactFilter
+from prefect.context import FlowRunContext
+from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 
-from mortal_steps.orchestration.stages import Reporter
+from mortal_steps.orchestration.reporter import Reporter
+from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
-from mortal_tasks.artifacts import ReportArtifact
+from mortal_tasks.best_effort import best_effort
 from mortal_tasks.notices import NoticeEvents
 from mortal_tasks.server_watch import ServerWatch
 
 TASK_RUNS_LEVEL = "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"
+
+
+class PageArtifact:
+    """One Markdown page of a flow run, updated in place."""
+
+    def __init__(self, name: str) -> None:
+        self._key = _slug(name)
+        self._id: UUID | None = None
+
+    async def put(self, text: str, description: str) -> None:
+        """Set the page's content; raises what the client raises."""
+        context = FlowRunContext.get()
+        assert context is not None and context.flow_run is not None, "artifacts are of a flow run"
+        flow_run = context.flow_run.id
+        async with get_client() as client:
+            self._id = self._id or await self._find(client, flow_run)
+            if self._id is not None:
+                with contextlib.suppress(ObjectNotFound):  # somebody has deleted it
+                    change = ArtifactUpdate(data=text, description=description)
+                    await client.update_artifact(self._id, change)
+                    return
+            made = await client.create_artifact(
+                ArtifactCreate(
+                    key=self._key,
+                    type="markdown",
+                    description=description,
+                    data=text,
+                    flow_run_id=flow_run,
+                )
+            )
+            self._id = made.id
+
+    async def _find(self, client: PrefectClient, flow_run: UUID) -> UUID | None:
+        """Return the artifact that an earlier attempt of this flow run has made."""
+        wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
+        found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
+        return found[0].id if found else None
+
+
+def _slug(name: str) -> str:
+    """Return the text as an artifact key: lower-case letters, digits and dashes only."""
+    return "".join(c if c.isalnum() else "-" for c in name.lower())
 
 
 class PrefectReporter(Reporter):
@@ -24,12 +78,11 @@ class PrefectReporter(Reporter):
 
     def __init__(self, run: Run, server: ServerWatch) -> None:
         self._run = run
-        self._artifact = ReportArtifact(run)
+        self._page = PageArtifact(f"report-{run.info.run_id}")
         self._notices = NoticeEvents(run, server)
         self._server = server
 
     def say(self, line: str) -> None:
-        """See `Reporter`; so for all."""
         get_run_logger().info(line)
 
     @property
@@ -41,8 +94,13 @@ class PrefectReporter(Reporter):
         self._server.check()
 
     async def refresh(self) -> None:
-        if not self._server.forgotten:
-            await self._artifact.refresh()
+        path = self._run.store.path(MARKDOWN)
+        if self._server.forgotten or not path.exists():  # its writer has told why it is not
+            return
+        at, info = self._run.manifest, self._run.info
+        description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
+        report = path.read_text(encoding="utf-8")
+        await best_effort(self._page.put(report, description), "the report is not shown")
 
     def tell(self) -> None:
         self._notices.tell()
@@ -72,7 +130,7 @@ def quiet_task_runs() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def reporting(run: Run, server: ServerWatch) -> AsyncIterator[PrefectReporter]:
-    """The run's reporter, for the time of the block."""
+    """Provide the run's reporter during the block."""
     reporter = PrefectReporter(run, server)
     try:
         with quiet_task_runs():

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 
 from prefect import task
 
-from mortal_steps.orchestration import evaluation
+from mortal_steps.compute.base import Compute, Role
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
-from mortal_steps.system.threads import in_thread
+from mortal_steps.runs.run import Run
 from mortal_steps.types import (
     ActorReady,
     Batch,
@@ -33,15 +31,15 @@ from mortal_tasks.segments import Segments
 
 @task(name="warm_start", task_run_name="warm_start", **DURABLE)
 async def warm_start(session: Session, problems: FileRef) -> StageTiming:
-    """See `Stages`; so for all."""
+    """See `Session`; so for all."""
     tag_stage("warm_start")
-    return await session.build_base_model(problems)
+    return await Session.warm_start(session, problems)
 
 
 @task(name="start_workers", task_run_name="start_workers/{step}", **DURABLE)
 async def start_workers(session: Session, step: int) -> ActorReady:
     tag_stage("start_workers")
-    return await session.start_workers(step)
+    return await Session.start_workers(session, step)
 
 
 @task(
@@ -50,7 +48,7 @@ async def start_workers(session: Session, step: int) -> ActorReady:
     **cached_by("get_batch", lambda step: f"{step}"),
 )
 async def get_batch(session: Session, step: int) -> BatchRef:
-    return await in_thread(partial(session.get_batch, step))
+    return await Session.get_batch(session, step)
 
 
 @task(
@@ -63,7 +61,7 @@ async def get_batch(session: Session, step: int) -> BatchRef:
 async def generate(
     session: Session, step: int, shard: int, batch: BatchRef, weights: WeightsRef
 ) -> GenerationRef:
-    generated = await session.generate(batch, shard, weights)
+    generated = await Session.generate(session, batch, shard, weights)
     tag_worker()
     return generated
 
@@ -76,7 +74,7 @@ async def generate(
     ),
 )
 async def reward(session: Session, step: int, shard: int, generation: GenerationRef) -> RewardRef:
-    scored = await session.reward(generation)
+    scored = await Session.reward(session, generation)
     tag_worker()
     return scored
 
@@ -87,7 +85,7 @@ async def train_step(
 ) -> StepResult:
     """Prefect links this task run to those that made the `shards`."""
     tag_stage("train_step", replayed=session.is_committed("train_step", step))
-    return await session.train_step(step, batch)
+    return await Session.train_step(session, step, batch)
 
 
 @task(name="sync_weights", task_run_name="sync_weights/{version}/{worker}", **DURABLE)
@@ -96,91 +94,95 @@ async def sync_weights(
 ) -> StageTiming:
     tag_stage("sync_weights")
     tag_worker(worker)
-    return await session.sync_weights(weights, worker)
+    return await Session.sync_weights(session, weights, worker)
 
 
 @task(name="evaluate", task_run_name="evaluate/{step}", **DURABLE)
 async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluation:
     tag_stage("evaluate")
-    return await evaluation.evaluate(session, step, weights)
+    return await Session.evaluate(session, step, weights)
 
 
 @task(name="checkpoint", task_run_name="checkpoint/{step}", **DURABLE)
 async def checkpoint(session: Session, step: int, best_score: float | None) -> Checkpoint:
     tag_stage("checkpoint")
-    return await session.checkpoint(step, best_score=best_score)
+    return await Session.checkpoint(session, step, best_score=best_score)
 
 
 @task(name="save_final", task_run_name="save_final", **DURABLE)
 async def save_final(session: Session) -> FinalModel:
     tag_stage("save_final")
-    return await session.save_final()
+    return await Session.save_final(session)
 
 
-class PrefectStages(Stages):
+class PrefectSession(Session):
     """Runs each stage as a task run of its step's segment, or of the flow run itself if the stage
     belongs to no step."""
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(
+        self,
+        segments: Segments,
+        run: Run,
+        compute: Compute,
+        roles: Collection[Role],
+        *,
+        samples: bool,
+    ) -> None:
+        super().__init__(run, compute, roles, samples=samples)
         self._segments = segments
 
-    async def warm_start(self, session: Session, problems: FileRef) -> StageTiming:
-        """See `Stages`; so for all."""
-        return await warm_start(session, problems)
+    async def warm_start(self, problems: FileRef) -> StageTiming:
+        return await warm_start(self, problems)
 
-    async def start_workers(self, session: Session, step: int) -> ActorReady:
-        return await start_workers(session, step)
+    async def start_workers(self, step: int) -> ActorReady:
+        return await start_workers(self, step)
 
-    async def get_batch(self, session: Session, step: int) -> BatchRef:
+    async def get_batch(self, step: int) -> BatchRef:
         async with self._segments.at(step):
-            return await committed(get_batch, session, step=step)
+            return await committed(get_batch, self, step=step)
 
-    async def generate(
-        self, session: Session, batch: BatchRef, shard: int, weights: WeightsRef
-    ) -> GenerationRef:
+    async def generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
         async with self._segments.at(batch.step):
             return await committed(
                 generate,
-                session,
+                self,
                 step=batch.step,
                 shard=shard,
                 batch=opaque(batch),
                 weights=opaque(weights),
             )
 
-    async def reward(self, session: Session, generation: GenerationRef) -> RewardRef:
+    async def reward(self, generation: GenerationRef) -> RewardRef:
         async with self._segments.at(generation.step):
             return await committed(
                 reward,
-                session,
+                self,
                 step=generation.step,
                 shard=generation.shard,
                 generation=opaque(generation),
             )
 
-    async def train_step(self, session: Session, step: int, batch: Batch) -> StepResult:
+    async def train_step(self, step: int, batch: Batch) -> StepResult:
         shards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
         async with self._segments.at(step):
-            return await train_step(
-                session, step, opaque(batch), [opaque(shard) for shard in shards]
-            )
+            return await train_step(self, step, opaque(batch), [opaque(shard) for shard in shards])
 
-    async def sync_weights(self, session: Session, weights: WeightsRef, worker: int) -> StageTiming:
+    async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
         async with self._segments.at(weights.version):  # the first step that it may sample
-            return await sync_weights(session, weights.version, worker, opaque(weights))
+            return await sync_weights(self, weights.version, worker, opaque(weights))
 
-    async def evaluate(self, session: Session, step: int, weights: WeightsRef) -> Evaluation:
-        return await evaluate(session, step, weights)
+    async def evaluate(self, step: int, weights: WeightsRef) -> Evaluation:
+        return await evaluate(self, step, weights)
 
-    async def checkpoint(self, session: Session, step: int, best_score: float | None) -> Checkpoint:
-        return await checkpoint(session, step, best_score)
+    async def checkpoint(self, step: int, *, best_score: float | None) -> Checkpoint:
+        return await checkpoint(self, step, best_score)
 
-    async def save_final(self, session: Session) -> FinalModel:
-        return await save_final(session)
+    async def save_final(self) -> FinalModel:
+        return await save_final(self)
 
-    def forget(self, session: Session, before: int) -> None:
+    def forget(self, before: int) -> None:
         """Drop the results of these steps that Prefect keeps in memory and on disk, and end their
         segments."""
         self._segments.end(before)
         forget_results()
-        drop_results(session.run.info.uid, before=before)
+        drop_results(self.run.info.uid, before=before)

@@ -21,7 +21,7 @@ from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.stages import Reporter, Stages
+from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.report.recorder import Recorder
 
 
@@ -38,7 +38,7 @@ def main() -> None:
     async def drive() -> None:
         async with open_session(run) as session:
             recorder, source = Stamping(run), batch_source(run.config.rollout.source)
-            loop = Training(session, Stages(), source, Reporter(), Stop(), recorder)
+            loop = Training(session, source, Reporter(), Stop(), recorder)
             await loop.run()
 
     asyncio.run(drive())

@@ -121,7 +121,7 @@ def schedule(
     with prefect_server(say, PORTS) as running:
         # Prefect reads its settings when it is imported.
         from mortal.server import scheduled
-        from mortal.server.cron import cron_schedule, next_time
+        from mortal.server.scheduled import cron_schedule, next_time
 
         times = cron_schedule(cron, timezone or "UTC") if cron is not None else None
         deployed = name or settings.name

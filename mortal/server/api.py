@@ -33,12 +33,6 @@ def client_of(api_url: str) -> Iterator[SyncPrefectClient]:
         yield client
 
 
-def answers(api_url: str) -> bool:
-    """Whether a Prefect server is healthy."""
-    with client_of(api_url) as client:
-        return client.api_healthcheck() is None
-
-
 def check_serves(api_url: str) -> None:
     """Raise `ServerError`, with the remedy, if a server does not answer or refuses this user."""
     with client_of(api_url) as client:
@@ -53,13 +47,9 @@ def check_serves(api_url: str) -> None:
             ) from error
 
 
-def _is_refusal(error: httpx.HTTPStatusError) -> bool:
-    return error.response.status_code in REFUSED
-
-
 def _refused(api_url: str, error: httpx.HTTPStatusError) -> ServerError:
     code = error.response.status_code
-    if _is_refusal(error):
+    if code in REFUSED:
         return ServerError(
             f"PREFECT_API_URL = {api_url} refuses this user (status {code}); set "
             "PREFECT_API_AUTH_STRING to the server's PREFECT_SERVER_API_AUTH_STRING, or "

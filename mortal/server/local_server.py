@@ -56,8 +56,8 @@ LONGEST_PAUSE_S = 60.0
 
 @contextlib.contextmanager
 def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[BegunServer]:
-    """The server that another command has started, or a new one on the first of the `ports` that is
-    free (0: any port). It may still be starting.
+    """Join the server that another command has started, or start one on the first of the `ports`
+    that is free (0: any port). It may still be starting.
 
     Raises `ServerError` if the server does not start, or if one already runs on another port and
     any port will not do.
@@ -106,7 +106,7 @@ class BegunServer:
         """Wait until the server answers. From then on, it is restarted if it dies. Raises
         `ServerError` if it does not start."""
         self.name()
-        _wait_until_it_answers(self._home, self._record)
+        _wait_until_itanswers(self._home, self._record)
         self._watched.enter_context(_kept_running(self._home, self._record, self._say))
         return self.server
 
@@ -209,16 +209,16 @@ def _did_not_start(home: Path) -> ServerError:
     return ServerError(f"the Prefect server did not start; its log is {log}{out_of_room(home)}")
 
 
-def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
+def _wait_until_itanswers(home: Path, record: ServerRecord) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not _answers(record.port):
+    while not answers(record.port):
         if not record.process.lives() or time.monotonic() > deadline:
             raise _did_not_start(home)
         time.sleep(0.1)
 
 
-def _answers(port: int) -> bool:
-    """Whether the server on this port of 127.0.0.1 is healthy.
+def answers(port: int) -> bool:
+    """Return whether the server on this port of 127.0.0.1 is healthy.
 
     This does not use Prefect's client, because making one takes longer than the request. Raises
     `ServerError` if the network interface of loopback is down.

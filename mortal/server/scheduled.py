@@ -9,23 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import hashlib
+import inspect
 import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from prefect import Flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
+from prefect.logging import get_run_logger
 from prefect.schedules import Schedule
+from prefect.server.schemas.schedules import CronSchedule
 from prefect.types.entrypoint import EntrypointType
+from pydantic import ValidationError
 
 from mortal.server.files import server_home
-from mortal.server.recovery import SILENT, ids_watched
+from mortal.server.local_server import join_server
 from mortal.server.resilient_runner import ResilientRunner
 from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
@@ -37,8 +44,6 @@ from mortal_steps.store.files import lock_file, writing
 from mortal_steps.system.streams import let_go_of_terminals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SERVED = "mortal.server.served"
-"""The module that the processes of flow runs import their flow from."""
 START_LOOK_S = 0.05
 SKIP_AFTER_MIN = 60.0
 """How many minutes late a scheduled run may begin if another run occupied this machine."""
@@ -56,6 +61,11 @@ RESUMES = """Continue a run of `{name}` at its last step. `mortal runs` lists th
 
 It ends with the same bits as a run that was never interrupted. See `docs/operations.md`.
 """
+FIELDS = 5
+"""Minute, hour, day, month, weekday. Prefect takes a sixth for seconds: a run in each of them."""
+REMEDY = (
+    "write five fields, such as '0 3 * * *' (each night at three), and a zone such as Europe/Berlin"
+)
 
 
 def serve(
@@ -70,11 +80,9 @@ def serve(
     for deployment in deployments:
         _refuse_pooled(deployment.name)
     runner = ResilientRunner(deployments, say)
-    ids = asyncio.run(runner.deploy())
+    asyncio.run(runner.deploy())
     for deployment in deployments:
         say(f"serving {NAME}/{deployment.name}")
-    if _unwatched({str(deployment_id) for deployment_id in ids}):
-        say("the server does not watch these runs for silence yet: call `mortal automate` again")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
         os.chdir(nothing_to_import)
@@ -109,8 +117,8 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
 def scheduled_deployments(
     config: RunConfig, name: str, schedule: Schedule | None
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
-    """The deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one of its
-    runs."""
+    """Return the deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one
+    of its runs."""
     parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
@@ -134,16 +142,8 @@ def scheduled_deployments(
         version=__version__,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    for deployment, flow in ((train, grpo_train), (resume, grpo_resume)):
-        deployment.entrypoint = f"{SERVED}.{flow.fn.__name__}"
+    train.entrypoint, resume.entrypoint = f"{__name__}.served_train", f"{__name__}.served_resume"
     return train, resume
-
-
-def _unwatched(ids: set[str]) -> bool:
-    """Whether `mortal automate` was called before these deployments existed."""
-    with get_client(sync_client=True) as client:
-        silent = client.read_automations_by_name(SILENT)
-    return bool(silent) and not ids <= ids_watched(silent[0])
 
 
 def _refuse_pooled(name: str) -> None:
@@ -185,3 +185,53 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
             held.write(f"process {os.getpid()} in {Path.cwd()}")
             held.flush()
         yield
+
+
+def _served(flow: Flow[..., Any]) -> Flow[..., Any]:
+    """Return the flow as its processes import it from here: it outlasts `mortal schedule`, and
+    keeps its server alive."""
+    served, trains = flow.with_options(), flow.fn
+
+    @functools.wraps(trains)
+    async def outlast(*args: Any, **kwargs: Any) -> Any:
+        join_server(get_run_logger().warning)
+        return await trains(*args, **kwargs)
+
+    # Prefect checks the parameters by it, and looks for the types that it names in this module.
+    outlast.__signature__ = inspect.signature(trains, eval_str=True)  # type: ignore[attr-defined]
+    served.fn = outlast
+    return served
+
+
+served_train = _served(grpo_train)
+served_resume = _served(grpo_resume)
+
+
+def cron_schedule(cron: str, timezone: str) -> Schedule:
+    """Return the times as Prefect's schedule.
+
+    Raises `ConfigError` if they are malformed, or if they never come, such as 31 February:
+    Prefect's server accepts those, and never begins a run.
+    """
+    given, fields = f"--cron {cron!r} --timezone {timezone!r}", len(cron.split())
+    if fields > FIELDS:
+        raise ConfigError(f"{given}: there are {fields} fields; {REMEDY}")
+    try:
+        _next_time(cron, timezone)
+    except ValidationError as error:
+        raise ConfigError(f"{given}: {error.errors()[0]['ctx']['error']}; {REMEDY}") from None
+    except LookupError:  # known to this machine alone, such as `localtime`
+        raise ConfigError(f"{given}: Prefect knows no such time zone; {REMEDY}") from None
+    except ValueError:
+        raise ConfigError(f"{given}: no such time ever comes; {REMEDY}") from None
+    return Schedule(cron=cron, timezone=timezone)
+
+
+def next_time(schedule: Schedule) -> datetime:
+    """When a schedule begins its next run, in its time zone, as the server computes it."""
+    return _next_time(str(schedule.cron), schedule.timezone)
+
+
+def _next_time(cron: str, timezone: str | None) -> datetime:
+    (due,) = asyncio.run(CronSchedule(cron=cron, timezone=timezone).get_dates(n=1))
+    return due

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
@@ -26,7 +27,7 @@ from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.events import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
-from mortal_steps.rewards.sources.record import note_sources
+from mortal_steps.rewards.sources import note_sources
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.logs import flow_log
@@ -73,12 +74,14 @@ async def open_session(
     on_stop: Callable[[str], None] | None = None,
     local: Callable[..., Compute] = LocalCompute,
     on_notice: Callable[[], None] = lambda: None,
+    session_type: Callable[..., Session] = Session,
 ) -> AsyncIterator[Session]:
     """Take the run's lease, start its workers, and drive the run for the time of the block.
 
     Workers on this machine are made by `local`, which takes the arguments of `LocalCompute`.
     `on_stop` is called with the name of whoever asks a run on Modal to stop; other runs get SIGINT
-    from `mortal stop`. `on_notice` is called when a tracker has something to report. At the end,
+    from `mortal stop`. `on_notice` is called when a tracker has something to report. `session_type`
+    takes the arguments of `Session`, which carries out the stages. At the end,
     the manifest's status and the report say how the run ended.
 
     Raises `StoreError` if another process drives the run, and `ComputeError` if its workers cannot
@@ -96,7 +99,12 @@ async def open_session(
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
             samples = declared(run.config.rollout.source, "samples")
-            session = Session(run, compute, needed_roles(run.config), samples=samples)
+            session = session_type(
+                run,
+                compute,
+                needed_roles(run.config.rollout, evaluates=run.config.evaluates),
+                samples=samples,
+            )
             yield session
             note_finished(run)
             run.update(status="completed")
@@ -121,7 +129,7 @@ async def _workers(
     on_stop: Callable[[str], None] | None,
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
-    """The run's workers, where the configuration places them; they end with the block."""
+    """Yield the run's workers, where the configuration places them; they end with the block."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),
@@ -131,21 +139,24 @@ async def _workers(
         rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
-    found = find_placement(run.config, samples=has_samplers(run.config))
+    found = find_placement(
+        run.config, samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
+    )
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
     if not on_modal:
         _log_ignored(run)
         _log_changed_versions(run)
-    here = local(
-        {"reward": specs["reward"]} if on_modal else specs,
-        working_dir=run.working_dir(),
-        log_dir=run.store.path("logs").absolute(),
-        inherited=lease.filenos(),
-    )
+    where: dict[str, Any] = {
+        "working_dir": run.working_dir(),
+        "log_dir": run.store.path("logs").absolute(),
+        "inherited": lease.filenos(),
+    }
+    rewards = LocalCompute({"reward": specs["reward"]}, **where) if on_modal else None
+    here = rewards or local(specs, **where)
     try:
-        if on_modal:
-            async with _modal_workers(run, here, on_stop) as compute:
+        if rewards is not None:
+            async with _modal_workers(run, rewards, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:
@@ -180,13 +191,13 @@ def _log_changed_versions(run: Run) -> None:
 
 
 def _modal_workers(
-    run: Run, beside: Compute, on_stop: Callable[[str], None] | None
+    run: Run, rewards: LocalCompute, on_stop: Callable[[str], None] | None
 ) -> contextlib.AbstractAsyncContextManager[Compute]:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute
     from mortal_steps.compute.modal.detached import settings_of
 
-    return modal_compute(settings_of(run), run.store, beside, on_stop)
+    return modal_compute(settings_of(run), run.store, rewards, on_stop)
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from mortal_steps.orchestration.session import Session
 from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
@@ -22,6 +23,8 @@ from mortal_steps.types import (
     StageTiming,
     WeightsRef,
 )
+
+Call = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +45,7 @@ class HeldOut:
     def generate_request(
         self, step: int, shard: int, weights: WeightsRef, folder: str
     ) -> GenerateRequest:
-        """The request to sample one shard; its completions go into `folder`."""
+        """Return the request to sample one shard; its completions go into `folder`."""
         start, stop = self.bounds[shard]
         return GenerateRequest(
             stage="evaluate",
@@ -58,31 +61,32 @@ class HeldOut:
         )
 
     def reward_request(self, generation: GenerationRef, folder: str) -> RewardRequest:
-        """The request to score one shard; its scores go into `folder`."""
+        """Return the request to score one shard; its scores go into `folder`."""
         output = shard_file(folder, "rewards", generation.shard)
         return RewardRequest(stage="evaluate", generation=generation, output=output)
 
 
-async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluation:
-    """Sample the held-out problems with `weights`, score them, and average the scores."""
-    info = session.run.info
+async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Evaluation:
+    """Sample the held-out problems with `weights`, score them, and average the scores; `call` makes
+    a request to a worker."""
+    config, info = run.config, run.info
     held_out = HeldOut(
         problems=info.eval_problems,
         num_problems=info.num_eval_problems,
-        num_shards=session.config.num_shards,
-        sampling=session.config.eval_sampling,
+        num_shards=config.num_shards,
+        sampling=config.eval_sampling,
     )
     shards = await asyncio.gather(
         *(
-            _evaluate_shard(session, held_out, step, shard, weights)
+            _evaluate_shard(call, held_out, step, shard, weights)
             for shard in range(len(held_out.bounds))
         )
     )
-    rewarded = [session.store.read_record(shard.file, RewardedShard) for shard in shards]
+    rewarded = [run.store.read_record(shard.file, RewardedShard) for shard in shards]
     return Evaluation(
         step=step,
         num_problems=info.num_eval_problems,
-        metrics=mean_scores(session.config.eval_rewards, rewarded, info.eval_sets),
+        metrics=mean_scores(config.eval_rewards, rewarded, info.eval_sets),
         timing=StageTiming(
             stage="evaluate",
             step=step,
@@ -95,13 +99,14 @@ async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluati
 
 
 async def _evaluate_shard(
-    session: Session, held_out: HeldOut, step: int, shard: int, weights: WeightsRef
+    call: Call, held_out: HeldOut, step: int, shard: int, weights: WeightsRef
 ) -> RewardRef:
     folder = f"evaluations/{step:06d}"
     sampling = held_out.generate_request(step, shard, weights, folder)
-    generation = await session.call(GenerationRef, "rollout", "generate", sampling)
+    generation: GenerationRef = await call(GenerationRef, "rollout", "generate", sampling)
     scoring = held_out.reward_request(generation, folder)
-    return await session.call(RewardRef, "reward", "reward", scoring)
+    scored: RewardRef = await call(RewardRef, "reward", "reward", scoring)
+    return scored
 
 
 def _added(shards: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """A run being driven: the run directory together with the workers that serve it (see `driver`).
 
-This module defines once what each stage asks of which worker, and where in the store the result
-goes. The tasks wrap these calls with retries, caching and names.
+A stage asks a worker and commits the result to the store; stages exchange references. Here nothing
+is retried, named or cached: `mortal_tasks.stages` overrides the stages with Prefect's tasks.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.orchestration import evaluation
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.store.records import shard_file
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
     Batch,
     BatchRef,
     Checkpoint,
+    Evaluation,
     FileRef,
     FinalModel,
     GenerateRequest,
@@ -61,11 +64,11 @@ class Budget:
         self._judges.learn(judges)
 
     def spent(self) -> float:
-        """What the run has cost so far."""
+        """Return what the run has cost so far."""
         return self._compute.spent() + self._judges.so_far().dollars
 
     def spent_share(self) -> float | None:
-        """The part of the limit that is spent (1 is all of it); None without a limit."""
+        """Return the part of the limit that is spent (1 is all of it); None without a limit."""
         return None if self._limit is None else self.spent() / self._limit
 
     def overspent(self) -> str | None:
@@ -76,8 +79,12 @@ class Budget:
 
 
 class Session:
-    """One run and its workers. This is a plain class, so that Prefect does not search it for
-    results."""
+    """One run, its workers, and the stages that they carry out.
+
+    A stage raises the `MortalError` that ends the run. If it is called again after a kill, it
+    returns what it has committed. This is a plain class, so that Prefect does not search it for
+    results.
+    """
 
     def __init__(
         self, run: Run, compute: Compute, roles: Collection[Role] = ROLES, *, samples: bool = True
@@ -126,8 +133,11 @@ class Session:
 
     # stages
 
-    def get_batch(self, step: int) -> BatchRef:
-        """Commit the problems of a step."""
+    async def get_batch(self, step: int) -> BatchRef:
+        """Commit the problems of a step: a pure function of dataset, seed and step."""
+        return await in_thread(functools.partial(self._get_batch, step))
+
+    def _get_batch(self, step: int) -> BatchRef:
         started = time.perf_counter()
         config, size = self.config, self.config.training.batch_size
         batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
@@ -208,9 +218,18 @@ class Session:
         )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
+    async def evaluate(self, step: int, weights: WeightsRef) -> Evaluation:
+        """Sample the held-out problems with `weights`, and average what the rewards make of
+        them."""
+        return await evaluation.evaluate(self.run, self.call, step, weights)
+
+    def forget(self, before: int) -> None:
+        """Drop what is kept in memory for the steps before this one: they are done and recorded.
+        Here nothing is kept."""
+
     # the run's beginning and end
 
-    async def build_base_model(self, problems: FileRef) -> StageTiming:
+    async def warm_start(self, problems: FileRef) -> StageTiming:
         """Build and warm-start the model that the run begins with, if the configuration asks for
         it."""
         started = time.perf_counter()
@@ -270,6 +289,6 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:
-    """The worker's timing, with the rest of the call's wall time added as waiting time."""
+    """Return the worker's timing, with the rest of the call's wall time added as waiting time."""
     wait = max(0.0, time.perf_counter() - started - timing.busy_s)
     return dataclasses.replace(timing, index=index, wait_s=wait)

@@ -32,7 +32,7 @@ from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import ConfigError, CorruptFileError
 from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.rewards.sources.files import find_sources
+from mortal_steps.rewards.sources import find_sources
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
@@ -102,9 +102,7 @@ class Judge:
     def key(self, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
         rewards = self._config.eval_rewards
-        sources = find_sources(
-            rewards.code, self._run.working_dir(), folders=rewards.folders, packages=False
-        )
+        sources = find_sources(rewards.code, self._run.working_dir(), folders=rewards.folders)
         parts = [sha256, self._problems.sha256, sources.digest(), self._settings()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -145,7 +143,7 @@ class Judge:
             return judgement
 
     def _find(self, place: str) -> Judgement | None:
-        """A damaged one is logged and counts as none."""
+        """Return a judgement, if there is one; a damaged one is logged and counts as none."""
         try:
             found = self._store.find_record(place, Judgement)
         except CorruptFileError as error:
@@ -203,7 +201,7 @@ class Judge:
         return self._store.write_record(place, self._given, list[Problem])
 
     def _bring_problems(self) -> FileRef:
-        """The problems to judge by, in the registry."""
+        """Return the problems to judge by, in the registry."""
         if self._given:
             return self._problems
         problems = self._run.store.read_record(self._problems, list[Problem])

@@ -14,7 +14,7 @@ from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.scoring.assignments import assign
 from mortal_steps.rewards.scoring.scorer import Scorer
-from mortal_steps.rewards.sources.record import check_files
+from mortal_steps.rewards.sources import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
 from mortal_steps.types import (

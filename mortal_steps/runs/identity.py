@@ -19,7 +19,7 @@ from mortal_steps.data.problem_files import check_problem_file, keep_problems
 from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
-from mortal_steps.rewards.sources.record import begin_sources
+from mortal_steps.rewards.sources import begin_sources
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically

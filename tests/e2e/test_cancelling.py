@@ -16,7 +16,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Completed, Pending, Suspended
 
-from mortal_flows.final_states import ended_already, stay_suspended
+from mortal_flows.deployed import ended_already, stay_suspended
 from mortal_tasks.server_watch import POLL_S, ServerWatch, watch_server
 
 

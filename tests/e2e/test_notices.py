@@ -13,8 +13,8 @@ from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 from prefect.states import Crashed, Running, Suspended
 
 from mortal.server import notifications
+from mortal_flows.deployed import flow_run_url
 from mortal_flows.grpo_train import tell_the_end
-from mortal_flows.takeover import flow_run_url
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.report.alerts import Alerts
@@ -92,7 +92,7 @@ def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
         name="w", url=webhook.url, json_data={"subject": "{{subject}}", "body": "{{body}}"}
     )
     block.save("somebody", overwrite=True)
-    with pytest.raises(ServerError, match=r"no notification block .*; it has: .*somebody"):
+    with pytest.raises(ServerError, match="no notification block"):
         list(notifications.notify([BLOCK, "slack-webhook/nobody"]))
     assert list(notifications.remove()) == [], "a wrong name changes nothing"
     for _ in range(2):

@@ -9,9 +9,8 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from mortal.server.cron import cron_schedule
 from mortal.server.resilient_runner import ResilientRunner
-from mortal.server.scheduled import scheduled_deployments
+from mortal.server.scheduled import cron_schedule, scheduled_deployments
 from mortal_steps.config.loader import load_config
 from tests.support.deployments import PATIENCE_S
 from tests.support.paths import ROOT

@@ -11,7 +11,8 @@ from mortal_flows.training import Training
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.stages import Reporter, Stages
+from mortal_steps.orchestration.reporter import Reporter
+from mortal_steps.orchestration.session import Session
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
 from tests.support.bare_flow import bare_in, go_on, project_config
@@ -21,17 +22,19 @@ KILLED_AT = 2
 SAVE_KILLED_AT = 4
 
 
-class Killing(Stages):
+class Killing(Session):
     """Ends the actor while workers load what it has published, and in the middle of a checkpoint
     that it writes beside its train steps."""
 
     killed = 0
     saving = None
 
-    async def generate(self, session, batch, shard, weights):
+    async def generate(self, batch, shard, weights):
         if batch.step == SAVE_KILLED_AT and self.saving is None:
-            self.saving = asyncio.create_task(self._kill_in_mid_save(session.store))
-        return await super().generate(session, batch, shard, weights)
+            self.saving = asyncio.create_task(self._kill_in_mid_save(self.store))
+        if batch.step == SAVE_KILLED_AT:  # its train step finds the actor dead, not dying
+            await asyncio.wait([self.saving])
+        return await super().generate(batch, shard, weights)
 
     async def _kill_in_mid_save(self, store):
         """Whether it hit what it was aimed at."""
@@ -42,14 +45,14 @@ class Killing(Stages):
         os.kill(actor, signal.SIGKILL)
         return not whole.exists()
 
-    async def sync_weights(self, session, weights, worker):
-        store = session.store
+    async def sync_weights(self, weights, worker):
+        store = self.store
         assert store.in_memory.path(weights.path).exists()
         assert not store.path(weights.path).exists()
         if weights.version == KILLED_AT and not self.killed:
             self.killed = _actor(store)
             os.kill(self.killed, signal.SIGKILL)
-        return await super().sync_weights(session, weights, worker)
+        return await super().sync_weights(weights, worker)
 
 
 def _actor(store):
@@ -58,21 +61,21 @@ def _actor(store):
     return int(re.findall(r"process (\d+) is a", printed)[-1])
 
 
-async def drive(run, stages):
-    async with driver.open_session(run) as session:
+async def drive(run):
+    async with driver.open_session(run, session_type=Killing) as session:
         source, recorder = batch_source(run.config.rollout.source), Recorder(run)
-        await Training(session, stages, source, Reporter(), Stop(), recorder).run()
+        await Training(session, source, Reporter(), Stop(), recorder).run()
+        return session
 
 
 def test_an_actor_killed_in_mid_sync_and_in_mid_save_ends_with_the_bits_of_reload(tmp_path):
-    stages = Killing()
     with bare_in(tmp_path):
         reload = go_on(project_config(tmp_path))
         config = project_config(tmp_path, **{"rollout.weight_sync": "direct"})
         config = config.model_copy(update={"run_id": "direct"})
         direct = open_run(config)
-        asyncio.run(drive(direct, stages))
-        assert stages.killed and stages.saving.result()
+        session = asyncio.run(drive(direct))
+        assert session.killed and session.saving.result()
         assert [saved.step for saved in direct.manifest.checkpoints] == [
             saved.step for saved in reload.manifest.checkpoints
         ]

@@ -14,7 +14,7 @@ from mortal_steps.errors import ConfigError, EngineError, RewardError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import find_entry
-from mortal_steps.rewards.sources.history import find_history
+from mortal_steps.rewards.sources import find_history
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.scores import reward_weights
 from tests.support.bare_flow import Killed, bare_in, go_on

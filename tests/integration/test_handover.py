@@ -10,7 +10,7 @@ from prefect.exceptions import Abort
 from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
-from mortal_flows import takeover
+from mortal_flows import deployed
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
 from mortal_steps.runs.run import Run, find_run
@@ -35,8 +35,8 @@ THEIRS = "00000000-0000-0000-0000-000000000002"
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """Of a run that another process drives for the flow run `OURS`."""
-    monkeypatch.setattr(takeover, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(takeover, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(deployed, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(deployed, "LOOK_EVERY_S", 0.02)
     store = RunStore(tmp_path / "run")
     store.write_record(IDENTITY_FILE, run_info(tmp_path), RunInfo)
     run = Run(store, RunConfig(), run_info(tmp_path))
@@ -55,13 +55,13 @@ def config(tmp_path, monkeypatch):
 async def test_a_flow_run_is_left_to_the_process_that_drives_it(config, monkeypatch):
     monkeypatch.setitem(os.environ, "PREFECT__RUNTIME__FLOW_RUN__ID", OURS)
     with pytest.raises(Abort):
-        await takeover.wait_for_driver(Path(config.runs_dir), config.run_id)
+        await deployed.wait_for_driver(Path(config.runs_dir), config.run_id)
 
 
 async def test_another_flow_run_is_skipped(config, monkeypatch):
     """`mortal resume` has been faster."""
     monkeypatch.setitem(os.environ, "PREFECT__RUNTIME__FLOW_RUN__ID", THEIRS)
-    state = await takeover.wait_for_driver(Path(config.runs_dir), config.run_id)
+    state = await deployed.wait_for_driver(Path(config.runs_dir), config.run_id)
     assert state.is_cancelled()
     assert "run run is in use by another process" in state.message
     with pytest.raises(StoreError, match="run run is in use by process"):

@@ -6,8 +6,7 @@ import pytest
 from prefect.exceptions import ParameterTypeError
 
 from mortal.cli.scheduling import schedule
-from mortal.server.cron import cron_schedule, next_time
-from mortal.server.scheduled import scheduled_deployments
+from mortal.server.scheduled import cron_schedule, next_time, scheduled_deployments
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import grpo_train
 from mortal_flows.promote import promote

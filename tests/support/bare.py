@@ -5,8 +5,8 @@ from __future__ import annotations
 from mortal_flows.stop import Stop
 from mortal_flows.training import Training
 from mortal_steps.orchestration.batch_source import batch_source
+from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Reporter, Stages
 from mortal_steps.report.recorder import Recorder
 
 
@@ -17,4 +17,4 @@ async def train(
     source = batch_source(session.config.rollout.source)
     recorder = recorder or Recorder(session.run)
     stop = stop or Stop()
-    await Training(session, Stages(), source, Reporter(), stop, recorder).run()
+    await Training(session, source, Reporter(), stop, recorder).run()

@@ -15,7 +15,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import RELOAD
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import is_imported
-from mortal_steps.rewards.sources.files import find_sources
+from mortal_steps.rewards.sources import find_sources
 from mortal_steps.store.files import digest_file
 
 MODELS = ".uploaded"
@@ -76,7 +76,7 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
     """What `module:name` is in, or may import: the modules beside a file, the whole package of
     a module, and what these import from elsewhere below the folder. What is installed is in the
     image, or is nowhere there."""
-    imported = (here / name for name in find_sources([spec], here, packages=False).files)
+    imported = (here / name for name in find_sources([spec], here).files)
     yield from (path for path in imported if path.is_file() and path.is_relative_to(here))
     place = spec.rpartition(":")[0]
     package = here / place.partition(".")[0]
@@ -96,7 +96,7 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
         yield from here.glob(f"{place}.py")
 
 
-def folder_there(files: Mapping[str, str]) -> str | None:
+def remote_folder(files: Mapping[str, str]) -> str | None:
     """Where on the Volume the folder belongs that held these files, sha256 by name; None where
     there are none: for a hub name, or a model that the run builds."""
     if not files:

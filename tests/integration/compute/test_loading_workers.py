@@ -12,9 +12,8 @@ from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, WorkerLostError
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.orchestration.batch_source import RolloutWorkers
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
@@ -56,7 +55,7 @@ def timings():
 @pytest.fixture
 def workers(compute, tmp_path, timings):
     session = Session(Run(RunStore(tmp_path), RunConfig(), run_info(tmp_path)), compute)
-    return RolloutWorkers(session, Stages(), timings)
+    return RolloutWorkers(session, timings)
 
 
 async def until(found):

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from mortal_flows import takeover
-from mortal_flows.takeover import wait_for_holder
+from mortal_flows import deployed
+from mortal_flows.deployed import wait_for_holder
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
 from mortal_steps.runs import lease
@@ -195,7 +195,7 @@ def test_another_container_of_this_machine_is_seen_and_its_locks_tell_its_end(st
 
 
 async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, monkeypatch):
-    monkeypatch.setattr(takeover, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(deployed, "LOOK_EVERY_S", 0.02)
     said = []
     assert await wait_for_holder(store, 60, said.append)
     assert said == [], "nobody holds it"
@@ -209,7 +209,7 @@ async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, m
 
 
 async def test_a_machine_that_is_gone_is_waited_for_until_its_lease_is_stale(store, monkeypatch):
-    monkeypatch.setattr(takeover, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(deployed, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
     store.write_record("lease.json", foreign(age_s=59.7), LeaseRecord)
     said = []

@@ -10,9 +10,7 @@ from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import accept_changed_rewards, open_run
 from mortal_steps.report.summary import summarize
-from mortal_steps.rewards.sources import files
-from mortal_steps.rewards.sources.history import SOURCES_FILE, find_history
-from mortal_steps.rewards.sources.record import note_sources
+from mortal_steps.rewards.sources import SOURCES_FILE, find_history
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import project_config, unchecked
 
@@ -52,14 +50,3 @@ async def test_it_stops_at_edited_ones_until_they_are_accepted(config, tmp_path,
     assert summarize(run).changed_rewards == changed
     checked = check_run(tmp_path / "runs", "run").files
     assert run.store.path(SOURCES_FILE) in [one.path for one in checked]
-
-
-def test_an_upgraded_package_is_noted_and_stops_nothing(config, monkeypatch):
-    rewards = config.rewards.model_copy(
-        update={"functions": ("mortal.rewards.functions:exact_match",)}
-    )
-    config = config.model_copy(update={"rewards": rewards, "run_id": "upgraded"})
-    run = open_run(config)
-    monkeypatch.setattr(files, "_versions", lambda names: {"mortal-rl": "9.9"})
-    note_sources(open_run(config).store, config, run.working_dir(), 0)
-    assert [entry.sources.packages["mortal-rl"] for entry in find_history(run.store)][1:] == ["9.9"]

@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from mortal.server.api import answers
 from mortal.server.files import VARIABLE, own_sqlite
+from mortal.server.local_server import answers
 from mortal.server.process import SERVER_SETTINGS
 from tests.support.database import new_database
 
@@ -53,7 +53,7 @@ class KillableServer:
                 start_new_session=True,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not answers(self.api_url):
+        while not answers(self._port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the Prefect server did not start; see {log_path}")
             time.sleep(0.1)

@@ -7,8 +7,8 @@ from mortal_flows.stop import Stop
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError, DataError, LeaseLostError
+from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Reporter, Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
@@ -41,7 +41,7 @@ def compute():
 def training(tmp_path, compute):
     run = Run(RunStore(tmp_path), RunConfig(), run_info(tmp_path))
     session, recorder = Session(run, compute), Recorder(run)
-    training = Training(session, Stages(), Rollouts, Reporter(), Stop(), recorder)
+    training = Training(session, Rollouts, Reporter(), Stop(), recorder)
     training._trained = 3
     return training
 

@@ -7,7 +7,6 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.errors import DiskError, WorkerLostError
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -53,7 +52,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def saves(run, actor):
-    return Saves(Session(run, actor), Stages(), Recorder(run))
+    return Saves(Session(run, actor), Recorder(run))
 
 
 async def end(saves, *steps):
@@ -123,6 +122,6 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_count(run, saves, ac
 async def test_the_configuration_may_let_train_steps_wait(tmp_path, actor):
     config = RunConfig(checkpoints=CheckpointsConfig(save_steps=3, background=False))
     run = Run(RunStore(tmp_path), config, run_info(tmp_path))
-    saves = Saves(Session(run, actor), Stages(), Recorder(run))
+    saves = Saves(Session(run, actor), Recorder(run))
     assert await end(saves, 3) == ([True], [])
     assert actor.calls == ["checkpoint"]

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from prefect.client.schemas.objects import FlowRun
 
-from mortal_flows.skip_late_runs import why_skipped
+from mortal_flows.deployed import why_skipped
 
 DUE = datetime(2026, 1, 5, 3, tzinfo=UTC)
 

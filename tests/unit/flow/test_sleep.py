@@ -6,9 +6,8 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.orchestration.batch_source import RolloutWorkers
 from mortal_steps.orchestration.session import Session
-from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -39,7 +38,7 @@ async def test_workers_sleep_after_the_last_shard_and_load_before_the_next(tmp_p
     config = RunConfig(rollout={"sleep_while_training": sleeps})
     compute = TwoWorkers()
     session = Session(Run(RunStore(tmp_path), config, run_info(tmp_path)), compute)
-    workers = RolloutWorkers(session, Stages(), Recorder(session.run))
+    workers = RolloutWorkers(session, Recorder(session.run))
     synced, slept = [("sync_weights", 0), ("sync_weights", 1)], [("sleep", 0), ("sleep", 1)]
     for _ in range(2):
         async with workers.sampling_with(WEIGHTS):

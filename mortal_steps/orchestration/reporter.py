@@ -1,0 +1,33 @@
+"""What a reporter is: it shows a run's progress somewhere outside its own logs."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Shows a run's progress, and can hold the run back while the place where it is shown is away.
+
+    By default, the methods show nothing and never hold the run back.
+    """
+
+    def say(self, line: str) -> None:
+        """Show one line about the run. By default it is logged."""
+        logger.info("%s", line)
+
+    def tell(self) -> None:
+        """Send the run's new notices to the people responsible for it."""
+
+    @property
+    def away(self) -> bool:
+        """Whether nobody would receive a message now."""
+        return False
+
+    async def ready(self) -> None:
+        """Return when the run may take another step. Raises `ServerError` if the server is gone for
+        good."""
+
+    async def refresh(self) -> None:
+        """Show the report that was just written to the run directory."""

@@ -1,0 +1,298 @@
+"""The files that reward functions are made of: an edited function is noticed.
+
+Scores are part of a run's bits, so a reward function that was edited stops the run before it scores
+anything, until somebody accepts the edited one: by its digest, which the error tells.
+
+A function's files are the one that defines it, and the user's own modules that these import. They
+are parsed and not executed. Imports inside functions count, too, and so do calls of
+`import_module` with a literal name. Installed packages and data files do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.models.local_folder import files_of
+from mortal_steps.rewards.users_code.project import find_in, folders_of
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file
+from mortal_steps.store.identity import read_identity
+
+SOURCES_FILE = "reward_sources.json"
+MISSING = "missing"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardSources:
+    """What scores are made with."""
+
+    files: Mapping[str, str]
+    """sha256 of each file by its path, from the folder that the run began in where it is below it;
+    `missing` for a function's file that is not there."""
+
+    def digest(self) -> str:
+        """Return a digest of the files; short, hexadecimal, for people to copy."""
+        content = json.dumps(dict(self.files), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def changes_to(self, other: RewardSources) -> list[str]:
+        """Return which files are different in `other`, one phrase each."""
+        found = []
+        for path in sorted(self.files.keys() | other.files.keys()):
+            before, now = self.files.get(path), other.files.get(path)
+            if before != now:
+                how = {MISSING: "is missing", None: "is not used any more"}.get(now, "was altered")
+                found.append(f"{path} {how if before is not None else 'is new'}")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoredWith:
+    """Sources, and since when they score."""
+
+    step: int
+    """Train steps done when they were noted: what was not scored by then, they score."""
+    sources: RewardSources
+    noted_at: float
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceHistory:
+    """Record of the sources of a run, the present ones last."""
+
+    entries: tuple[ScoredWith, ...]
+
+
+def find_history(store: RunStore) -> Sequence[ScoredWith]:
+    """Return what a run was scored with, oldest first; empty for one that began without noting it.
+
+    Raises `CorruptFileError` for damage.
+    """
+    try:
+        found = store.find_record(SOURCES_FILE, SourceHistory)
+    except CorruptFileError as error:
+        raise CorruptFileError(
+            f"{error}; it records which reward functions scored the run: restore it from a copy, "
+            "remove it so that the run records the present ones, or train again under another "
+            "--run-id"
+        ) from None
+    return found[1].entries if found else ()
+
+
+def begin_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
+    """Record what a run begins with that stands at `step`."""
+    _write(store, (), _present(config, working_dir), step)
+
+
+def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None:
+    """Raise `RewardError` if sources were changed and nobody has accepted that."""
+    now = _seen_by_driver(store, config, working_dir)
+    history = find_history(store)
+    if history and now is not None:
+        _check(store, config, history[-1].sources, now)
+
+
+def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
+    """Do the same in a worker, which has all files."""
+    if history := find_history(store):
+        now = _present(config, working_dir, _began_in(store, working_dir))
+        _check(store, config, history[-1].sources, now)
+
+
+def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
+    """Record the sources where they are new or accepted; only for the run's one driver.
+
+    Raises `RewardError` as `check_sources` does.
+    """
+    now = _seen_by_driver(store, config, working_dir)
+    if now is None:
+        return
+    history = find_history(store)
+    if history:
+        _check(store, config, history[-1].sources, now)
+        changes = history[-1].sources.changes_to(now)
+        if not changes:
+            return
+        logger.warning("from step %d on, other code scores: %s", step, "; ".join(changes))
+    else:
+        logger.warning("the reward functions' sources are noted from step %d on", step)
+    _write(store, history, now, step)
+
+
+def accept_present_sources(config: RunConfig, working_dir: Path) -> RunConfig:
+    """Return the same configuration with the sources accepted as they are now."""
+    digest = _present(config, working_dir).digest()
+    rewards = config.rewards.model_copy(update={"accept_changed": digest})
+    return config.model_copy(update={"rewards": rewards})
+
+
+def folders_of_models(
+    store: RunStore, config: RunConfig, working_dir: Path
+) -> dict[str, dict[str, str]]:
+    """Return the folders of the run's reward models, each with the sha256 of its files by their
+    names, as the run has noted them last; those of the hub are left out."""
+    found = _noted_models(store, config, working_dir)
+    return {
+        folder: {Path(path).name: sha256 for path, sha256 in files.items()}
+        for folder, files in found.items()
+    }
+
+
+def find_sources(
+    functions: Sequence[str],
+    working_dir: Path,
+    *,
+    folders: Sequence[str] = (),
+    began_in: Path | None = None,
+) -> RewardSources:
+    """Return the sources of functions as they are now, and the files of models in `folders`.
+    Relative names start in `working_dir`. A name that is no folder is a model of the hub: its
+    commit identifies it, and it has no files here.
+
+    `began_in` is the folder in which the run began, which the names of model files start in as
+    well; default: `working_dir`.
+    """
+    working_dir = working_dir.absolute()
+    files = {
+        _named(path, working_dir, began_in): _digest(path)
+        for folder in folders
+        for path in files_of(working_dir / folder)
+    }
+    for spec in functions:
+        module = spec.rpartition(":")[0]
+        for path in _closure(module, folders_of(module, working_dir), working_dir):
+            files[_from(working_dir, path)] = digest_file(path) if path.is_file() else MISSING
+    return RewardSources(files=files)
+
+
+def _present(config: RunConfig, working_dir: Path, began_in: Path | None = None) -> RewardSources:
+    return find_sources(
+        config.reward_code, working_dir, folders=config.reward_folders, began_in=began_in
+    )
+
+
+def _seen_by_driver(store: RunStore, config: RunConfig, working_dir: Path) -> RewardSources | None:
+    """Return the present sources. None if another machine has brought the functions to the Volume.
+
+    Where a container scores, it compares itself what is not on this machine: model folders that are
+    not here are taken as they were noted.
+    """
+    now = _present(config, working_dir, _began_in(store, working_dir))
+    if not config.compute.scores_in_a_container:
+        return now
+    if now.files and set(now.files.values()) == {MISSING}:
+        return None
+    elsewhere = {
+        path: sha256
+        for folder, files in _noted_models(store, config, working_dir).items()
+        if not (working_dir / folder).is_dir()
+        for path, sha256 in files.items()
+    }
+    return replace(now, files={**now.files, **elsewhere})
+
+
+def _noted_models(
+    store: RunStore, config: RunConfig, working_dir: Path
+) -> dict[str, dict[str, str]]:
+    """Return the noted files of each folder of a reward model."""
+    history = find_history(store)
+    began, working_dir = _began_in(store, working_dir), working_dir.absolute()
+    found: dict[str, dict[str, str]] = {}
+    for folder in config.reward_folders if history else ():
+        at = Path(_named(working_dir / folder, working_dir, began))
+        noted = history[-1].sources.files.items()
+        if files := {path: sha256 for path, sha256 in noted if Path(path).parent == at}:
+            found[folder] = files
+    return found
+
+
+def _write(store: RunStore, history: Sequence[ScoredWith], now: RewardSources, step: int) -> None:
+    entry = ScoredWith(step=step, sources=now, noted_at=time.time())
+    store.write_record(SOURCES_FILE, SourceHistory(entries=(*history, entry)), SourceHistory)
+
+
+def _began_in(store: RunStore, working_dir: Path) -> Path:
+    """Return the folder that the run began in, on whichever machine that was."""
+    info = read_identity(store)
+    return working_dir.absolute() if info is None else Path(info.working_dir)
+
+
+def _check(store: RunStore, config: RunConfig, before: RewardSources, now: RewardSources) -> None:
+    changes = before.changes_to(now)
+    if changes and config.rewards.accept_changed != now.digest():
+        raise RewardError(
+            f"the reward functions are not those with which run {store.root.name} was scored: "
+            f"{'; '.join(changes)}. Restore them, or let the run continue with them: `mortal "
+            f"resume {store.root.name} --accept-changed-rewards`, or for a deployment's run set "
+            f"rewards.accept_changed = {now.digest()!r} in its parameters"
+        )
+
+
+def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
+    """Return the name of a model's file, which is the same on every machine that works on the
+    run."""
+    name = _from(working_dir, path)
+    return name if began_in is None else _from(began_in, Path(name))
+
+
+def _from(working_dir: Path, path: Path) -> str:
+    return str(path.relative_to(working_dir) if path.is_relative_to(working_dir) else path)
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of a model's file. It is read again only if it was changed."""
+    found = path.stat()
+    return _digest_of(path, found.st_size, found.st_ctime_ns)
+
+
+@functools.cache
+def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
+    return digest_file(path)
+
+
+def _closure(module: str, folders: Sequence[Path], working_dir: Path) -> Iterator[Path]:
+    """Every file of the user's that a module, or a file, leads to."""
+    is_file = module.endswith(".py")
+    waiting = [(working_dir / module).absolute()] if is_file else find_in(folders, module)
+    seen: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        yield path
+        for name, base in _imports(path):
+            waiting += find_in([base] if base else folders, name, relative=base is not None)
+
+
+def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
+    """The dotted names that a file imports, each with the folder in which a relative one starts."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # the reward host says what is wrong with it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = path.parents[node.level - 1] if node.level else None
+            start = f"{node.module}." if node.module else ""
+            yield from ((f"{start}{alias.name}", base) for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            name = getattr(node.args[0], "value", None)
+            if called in ("import_module", "__import__") and isinstance(name, str):
+                yield name, None
