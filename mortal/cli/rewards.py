@@ -28,12 +28,11 @@ EXAMPLES = """A line of FILE is a completion to score:
 
 {"prompt": "2+2=", "completion": "4", "answer": "4"}
 
-{"problem_id": "train-7", "completion": "4"}
+{"prompt": "2+2=", "completion": "5", "answer": "4"}
 
 Prompt and completion are text or chat messages, and all other fields are
-columns of the dataset, such as `answer`. `problem_id` takes prompt and columns
-from the dataset of CONFIG. `completion_ids`, a list of token ids, is empty
-where it is not given. Completions of one problem are scored together.
+columns of the dataset, such as `answer`. `completion_ids` may be a list of
+token ids. Completions of one problem are scored together.
 """
 
 CompletionsFile = Annotated[
@@ -85,13 +84,14 @@ def test(
     Exit code 1: a function failed on some completion.
     """
     from mortal_steps.config.loader import load_config
-    from mortal_steps.orchestration.trial import read_given, try_rewards
+    from mortal_steps.orchestration.trial import try_rewards
+    from mortal_steps.rewards.scoring.completions_file import read_completions
 
     settings = load_config(config, overrides or ())
     if evaluation:
         settings = settings.for_evaluation()
     waiting("reading the completions")
-    given = read_given(settings, completions)
+    given = read_completions(completions, settings.data.prompt_column)
     waiting("calling the reward functions")
     trial = try_rewards(settings, given, one_by_one=one_by_one)
     raise typer.Exit(show(trial, logs=logs, as_json=as_json))
