@@ -22,7 +22,7 @@ from mortal_deployments.images import (
 )
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import WorkerHost
-from mortal_steps.compute.modal.orders import Order, Outcome
+from mortal_steps.compute.modal.messages import CallRequest, CallResult
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
@@ -85,9 +85,9 @@ def verify(run_id: str) -> RunCheck:
 )
 def orchestrate(config: RunConfig) -> str:
     """Drive a run to its end; how it ended."""
-    from mortal.remote.detach import drive_here  # in this image alone
+    from mortal.remote.detach import drive_in_container  # in this image alone
 
-    return drive_here(config)
+    return drive_in_container(config)
 
 
 TRIAL = {
@@ -170,7 +170,7 @@ class Worker:
 
     @modal.enter()
     def begin(self) -> None:
-        """Be ready for orders."""
+        """Be ready for requests."""
         self.host = WorkerHost(
             runs_dir=RUNS,
             run_id=self.run_id,
@@ -181,9 +181,9 @@ class Worker:
         )
 
     @modal.method()
-    def call(self, order: Order) -> Outcome:
-        """Carry out one order."""
-        return self.host.call(order)
+    def call(self, request: CallRequest) -> CallResult:
+        """Carry out one request."""
+        return self.host.call(request)
 
 
 @app.cls(image=trainer_image, **reserved("actor"), **WORKER)

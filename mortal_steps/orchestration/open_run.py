@@ -42,11 +42,11 @@ from mortal_steps.types import Problem
 def open_run(
     config: RunConfig,
     say: Callable[[str], None] | None = None,
-    beside: preflight.Beside | None = None,
+    parallel: preflight.ParallelStartup | None = None,
 ) -> Run:
     """Return the run of `config.run_id`; it is created if it does not exist.
 
-    `say` is called with a line on each check. `beside` is what happens beside the checks of a new
+    `say` is called with a line on each check. `parallel` is what happens beside the checks of a new
     run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
     local model that was changed since the run began, `RewardError` for reward functions that were
     changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
@@ -55,11 +55,11 @@ def open_run(
     root, warned = _checked_root(config), list[str]()
     config = with_own_seed(config)
     if config.compute.backend == "modal":
-        bring_here(config.compute.modal.volume, root)
+        download_run(config.compute.modal.volume, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(follow_link(config))
-        problems = preflight.check(config, say=say, beside=beside, warned=warned)
+        problems = preflight.check(config, say=say, parallel=parallel, warned=warned)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
     note_warnings(run, warned, step=0)
@@ -141,7 +141,7 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
     return accept_present_sources(config, working_dir)
 
 
-def bring_here(volume: str, root: Path) -> bool:
+def download_run(volume: str, root: Path) -> bool:
     """Download a run from Modal, where another machine may have driven it further. Return whether
     it is there."""
     # Imported where used: a local run needs no client of Modal's.
@@ -149,7 +149,7 @@ def bring_here(volume: str, root: Path) -> bool:
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
 
-    return run_in_thread(volume_runs.bring_here(RunsVolume(volume), RunStore(root)))
+    return run_in_thread(volume_runs.download_run(RunsVolume(volume), RunStore(root)))
 
 
 def create_run(

@@ -9,7 +9,7 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.orchestration.open_run import bring_here, changes_between, in_words
+from mortal_steps.orchestration.open_run import changes_between, download_run, in_words
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
 
@@ -31,7 +31,7 @@ def resume_config(
     Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that would
     change what the run computes, and, unless `trust`, what `check_trusted` raises.
     """
-    if volume is not None and not bring_here(volume, runs_dir / run_id):
+    if volume is not None and not download_run(volume, runs_dir / run_id):
         raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
     run = find_run(runs_dir, run_id)
     if not trust:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.compute.local import REHEARSAL, call_in_turn
+from mortal_steps.compute.local import REHEARSAL, call_several
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.checks import check_interpreter
@@ -168,7 +168,7 @@ def try_rewards(
         )["reward"]
         requests = [_request(store, number, shard) for number, shard in enumerate(shards)]
         payloads = [{"request": request} for request in requests]
-        found: list[RewardRef] = call_in_turn(spec, "reward", payloads, store.path("logs"))
+        found: list[RewardRef] = call_several(spec, "reward", payloads, store.path("logs"))
         scored = [store.read_record(each.file, RewardedShard) for each in found]
         log = store.path(f"logs/{REHEARSAL}.log").read_text(encoding="utf-8", errors="replace")
     weights = reward_weights(config.rewards)

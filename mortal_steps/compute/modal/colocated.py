@@ -25,7 +25,7 @@ from mortal_steps.config.gpus import gpu_count
 logger = logging.getLogger(__name__)
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """Whoever carries out the orders of a container."""
 
     def call(self, role: Role, method: str, payload: Mapping[str, Any], label: str) -> Any:
@@ -47,11 +47,11 @@ class OneWorker:
         self._worker = getattr(importlib.import_module(module), name)(**spec.kwargs)
 
     def call(self, role: Role, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """See `Crew.call`; the worker is of the only role that is asked for here."""
+        """See `Workers.call`; the worker is of the only role that is asked for here."""
         return getattr(self._worker, method)(**payload)
 
     def close(self) -> None:
-        """See `Crew.close`; one without processes of its own goes with the last reference."""
+        """See `Workers.close`; one without processes of its own goes with the last reference."""
         if hasattr(self._worker, "close"):
             self._worker.close()
 
@@ -66,7 +66,7 @@ class NodeWorkers:
         }
 
     def call(self, role: Role, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """See `Crew.call`. Where the container is taken away meanwhile, no process works on."""
+        """See `Workers.call`. Where the container is taken away meanwhile, no process works on."""
         try:
             return self._runner.run(self._containers[role].call(method, payload, label))
         except Exception:
@@ -76,7 +76,7 @@ class NodeWorkers:
             raise
 
     def close(self) -> None:
-        """See `Crew.close`."""
+        """See `Workers.close`."""
         self._end_processes()
         self._runner.close()
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 
 from mortal_steps.compute.base import ROLES, Role
-from mortal_steps.compute.modal.orders import Outcome
+from mortal_steps.compute.modal.messages import CallResult
 from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.errors import ConfigError
@@ -66,15 +66,15 @@ class Meter:
         self._counted: dict[str, float] = {}
         """Seconds of containers since their last answer that are counted, for a call was lost."""
 
-    def answered(self, worker: str, role: Role, label: str, outcome: Outcome) -> None:
+    def answered(self, worker: str, role: Role, label: str, result: CallResult) -> None:
         """A container of a worker's answered a call."""
-        times = outcome.times
+        times = result.times
         if times is None:
             return
         before = self._serving.get(worker)
         if before is not None and before != times.container:
             self._open.pop(before, None)  # it is gone, for this one has its place
-        kind = "repeated" if outcome.error is not None else "useful"
+        kind = "repeated" if result.error is not None else "useful"
         idle = max(0.0, times.idle_s - self._counted.pop(times.container, 0.0))
         seconds = {"start_up": times.startup_s, "idle": idle, kind: times.busy_s}
         self._note(role, label, times.container, seconds)

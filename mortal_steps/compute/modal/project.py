@@ -96,7 +96,7 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
         yield from here.glob(f"{place}.py")
 
 
-def folder_there(files: Mapping[str, str]) -> str | None:
+def remote_folder(files: Mapping[str, str]) -> str | None:
     """Where on the Volume the folder belongs that held these files, sha256 by name; None where
     there are none: for a hub name, or a model that the run builds."""
     if not files:

@@ -11,7 +11,7 @@ can be told from here, or it was not renewed for `LEASE_TTL_S`. Then the next nu
 Modal gives an entry that is not there yet to one of all who ask for it. Only its holder writes one,
 so nobody ever writes over another's. Whoever finds the number after its own taken has lost the run
 and asks no container any more. Entries that nobody reads go by themselves, after seven days; the
-Volume keeps the numbers, for the containers (orders.py) and for whoever takes the next one.
+Volume keeps the numbers, for the containers (messages.py) and for whoever takes the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from functools import partial
 import modal
 from modal import exception
 
-from mortal_steps.compute.modal.orders import LEASES
+from mortal_steps.compute.modal.messages import LEASES
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import LeaseLostError, StoreError
@@ -116,7 +116,7 @@ class ModalLease:
 
 
 async def put_up_fence(volume: RunsVolume, held: ModalLease, run_id: str) -> None:
-    """From now on no container begins what is asked with an earlier lease (orders.py)."""
+    """From now on no container begins what is asked with an earlier lease (messages.py)."""
     who = f"process {held.record.pid} on {held.record.host}\n"
     await volume.upload({f"{run_id}/{LEASES}/{held.number}": who.encode()})
 
