@@ -60,7 +60,7 @@ class Approval(RunInput):
 
 
 def flow_run_name() -> str:
-    """`promote/<run id>`."""
+    """Return `promote/<run id>`."""
     return f"promote/{flow_run.parameters['run_id'].strip()}"
 
 

@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from mortal_steps.orchestration.batch_source import BatchSource, StepBatch
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.orchestration.batch_source import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import (

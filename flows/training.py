@@ -20,9 +20,13 @@ from typing import Any, TypeVar
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
-from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, StepBatch
+from mortal_steps.orchestration.batch_source import (
+    BatchSource,
+    BatchSourceFactory,
+    RolloutWorkers,
+    StepBatch,
+)
 from mortal_steps.orchestration.reporter import Reporter
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder

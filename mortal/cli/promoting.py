@@ -153,12 +153,12 @@ def _show_comparison(comparison: Comparison) -> None:
 
 
 def _ask(name: str) -> bool:
-    """Whether the person at the terminal wants the model in production."""
+    """Return whether the person at the terminal wants the model in production."""
     return typer.confirm(f"Put this model in production as {name}?")
 
 
 def _show_decision(decision: Decision, registry: Registry) -> None:
-    """What was decided, and where the model in use is."""
+    """Print what was decided, and where the model in use is."""
     said = f"{decision.version.id}: {decision.action}"
     say(f"{said} ({decision.why})" if decision.action == "refused" else said)
     if registry.link.is_symlink():
@@ -166,7 +166,7 @@ def _show_decision(decision: Decision, registry: Registry) -> None:
 
 
 def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
-    """A line for each name that has a model in production."""
+    """Print a line for each name that has a model in production."""
     rows = []
     for registry in registries:
         moved = [made for made in registry.history() if made.action != "refused"]
@@ -183,7 +183,8 @@ def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
 
 
 def _show_history(registry: Registry, *, as_json: bool) -> None:
-    """A line for each decision about a name, oldest first; raises `StoreError` if there is none."""
+    """Print a line for each decision about a name, oldest first; raises `StoreError` if there is
+    none."""
     history = registry.history()
     if not history:
         raise StoreError(f"nothing was decided about {registry.name} in {registry.store.root}")

@@ -99,7 +99,12 @@ async def open_session(
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
             samples = declared(run.config.rollout.source, "samples")
-            session = session_type(run, compute, needed_roles(run.config), samples=samples)
+            session = session_type(
+                run,
+                compute,
+                needed_roles(run.config.rollout, evaluates=run.config.evaluates),
+                samples=samples,
+            )
             yield session
             note_finished(run)
             run.update(status="completed")
@@ -134,7 +139,9 @@ async def _workers(
         rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
-    found = find_placement(run.config, samples=has_samplers(run.config))
+    found = find_placement(
+        run.config, samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
+    )
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
     if not on_modal:

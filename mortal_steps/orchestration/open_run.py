@@ -42,11 +42,11 @@ from mortal_steps.types import Problem
 def open_run(
     config: RunConfig,
     say: Callable[[str], None] | None = None,
-    beside: preflight.Beside | None = None,
+    parallel: preflight.ParallelStartup | None = None,
 ) -> Run:
     """Return the run of `config.run_id`; it is created if it does not exist.
 
-    `say` is called with a line on each check. `beside` is what happens beside the checks of a new
+    `say` is called with a line on each check. `parallel` is what happens beside the checks of a new
     run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
     local model that was changed since the run began, `RewardError` for reward functions that were
     changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
@@ -59,7 +59,7 @@ def open_run(
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(follow_link(config))
-        problems = preflight.check(config, say=say, beside=beside, warned=warned)
+        problems = preflight.check(config, say=say, parallel=parallel, warned=warned)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
     note_warnings(run, warned, step=0)

@@ -53,7 +53,7 @@ Problems = tuple[Sequence[Problem], Sequence[Problem]]
 """The training problems and the held-out problems of a run."""
 
 
-class Beside:
+class ParallelStartup:
     """Work that the caller of `check` does beside the checks. This class does nothing; derive from
     it."""
 
@@ -69,7 +69,7 @@ def check(
     config: RunConfig,
     problems: Problems | None = None,
     say: Callable[[str], None] | None = None,
-    beside: Beside | None = None,
+    parallel: ParallelStartup | None = None,
     warned: list[str] | None = None,
     show: Callable[[str], None] | None = None,
 ) -> Problems:
@@ -80,17 +80,17 @@ def check(
     is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
     the `MortalError` that names what is wrong.
     """
-    say, beside = say or _say_nothing, beside or Beside()
+    say, parallel = say or _say_nothing, parallel or ParallelStartup()
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
-    roles = needed_roles(config)
+    roles = needed_roles(config.rollout, evaluates=config.evaluates)
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
     begin_workers_imports(config)
-    beside.begin()
+    parallel.begin()
     say("reading the dataset")
     train, held_out = problems or _read(config, say)
     if config.evaluation.eval_steps and not held_out:
@@ -115,7 +115,7 @@ def check(
         )
         check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
-    beside.go_on()
+    parallel.go_on()
     found, longest = check_training(config, train, held_out, warned, sampled)
     warned += report_forecast(forecast(config, longest, samples="rollout" in roles), show)
     return found
@@ -135,7 +135,9 @@ def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    check_interpreters(config.compute, config.rollout, needed_roles(config))
+    check_interpreters(
+        config.compute, config.rollout, needed_roles(config.rollout, evaluates=config.evaluates)
+    )
     actor = _passing_worker(config, "actor")
     begin_imports(dataclasses.replace(actor, rounding=rounding))
 

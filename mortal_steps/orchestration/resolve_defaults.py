@@ -55,7 +55,7 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
-    samples = has_samplers(config)
+    samples = has_samplers(config.rollout, evaluates=config.evaluates)
     found = find_placement(config, samples=samples)
     settled = resolved(
         config,

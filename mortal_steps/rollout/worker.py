@@ -185,7 +185,11 @@ class RolloutWorker:
 
     def _started_episodes(self) -> Episodes:
         if self._episodes is None:
-            self._episodes = episodes_of(self._config, self._read_tokenizer())
+            self._episodes = episodes_of(
+                self._config.rollout,
+                self._read_tokenizer(),
+                self._config.training.template_options,
+            )
         return self._episodes
 
     def _read_tokenizer(self) -> Any:
