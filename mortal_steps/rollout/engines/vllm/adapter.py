@@ -51,8 +51,8 @@ class VllmAdapters:
             llm.llm_engine.add_lora(request)
         except Exception as error:
             raise EngineError(
-                f"vLLM does not take the adapter in {folder}: {message_of(error)}\nTo sample with the "
-                "adapter added to its base instead, begin a run with "
+                f"vLLM does not take the adapter in {folder}: {message_of(error)}\nTo sample "
+                "with the adapter added to its base instead, begin a run with "
                 'training.lora.publish = "merged"'
             ) from error
         self.request = request
