@@ -133,6 +133,6 @@ PAGE = """<!doctype html>
 
 
 def report_html(title: str, markdown: str) -> str:
-    """A self-contained page. HTML in the Markdown stays text, and no link runs a script."""
+    """Return a self-contained page. HTML in the Markdown stays text, and no link runs a script."""
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
     return PAGE.format(title=html.escape(title), style=STYLE, body=render(markdown))

@@ -96,12 +96,12 @@ class RunSummary(RunStatus):
 
     @property
     def builds_model(self) -> bool:
-        """Whether it began with a model of its own, made from `[model.new]`."""
+        """Return whether it began with a model of its own, made from `[model.new]`."""
         return self.base_model == NEW_MODEL
 
     @property
     def learned_nothing(self) -> bool:
-        """Whether steps are done, and no completion of any of them has a reward."""
+        """Return whether steps are done, and no completion of any of them has a reward."""
         return self.step > 0 and not self.curve["training"] and not self.num_rows
 
     @property

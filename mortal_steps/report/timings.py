@@ -47,7 +47,7 @@ class StageRow:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a part of a stage above, which has no price of its own."""
+        """Return whether it is a part of a stage above, which has no price of its own."""
         return self.stage not in STAGES
 
 
@@ -94,19 +94,21 @@ def stage_rows(timings: Iterable[Mapping[str, Any]]) -> list[StageRow]:
 
 
 def part_of(stage: str, name: str) -> str:
-    """What the table calls a part of a stage: of a reward function, or of work in the background,
-    by its name."""
+    """Return what the table calls a part of a stage: of a reward function, or of work in the
+    background, by its name."""
     return f"{stage}: {name}"
 
 
 def timing_row(timing: StageTiming) -> dict[str, Any]:
-    """A line of timings.jsonl; what most timings have none of stands there where there is any."""
+    """Return a line of timings.jsonl; what most timings have none of stands there where there is
+    any."""
     rare = ("functions", "num_bytes", "sync_s", "background")
     return {k: v for k, v in asdict(timing).items() if v or k not in rare}
 
 
 def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
-    """Of a shard, and of the sync of weights that its worker began with, if it did."""
+    """Yield the timing of a shard, and of the sync of weights that its worker began with, if it
+    did."""
     timing = generation.timing
     if timing.sync_s:
         yield replace(
@@ -123,7 +125,8 @@ def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
 
 
 def table_cells(rows: Sequence[StageRow]) -> list[dict[str, str]]:
-    """The table as text cells under the headings that users see; sizes where any is known."""
+    """Return the table as text cells under the headings that users see; sizes where any is
+    known."""
     sized = any(row.mean_bytes for row in rows)
     return [_cells(row, sized) for row in rows]
 

@@ -1,11 +1,12 @@
-"""`mortal rewards test`: completions of a file through the reward path of a run."""
+"""`mortal test-reward --completions`: completions of a file through the reward path of a run."""
 
 import json
 
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration.trial import read_given, try_rewards
+from mortal_steps.orchestration.trial import try_rewards
+from mortal_steps.rewards.scoring.completions_file import read_completions
 
 SOURCE = """
 import os
@@ -37,7 +38,7 @@ num_shards = 2
 ROWS = [
     {"prompt": "a", "completion": "ba", "answer": "ba"},
     {"prompt": "a", "completion": "long", "answer": "ba"},
-    {"problem_id": "train-0", "completion": "x"},
+    {"prompt": "p", "completion": "x", "answer": "x"},
     {"prompt": "b", "completion": "raise", "answer": "y"},
     {"prompt": "b", "completion": "y", "answer": "y"},
     {"prompt": "c", "completion": "exit", "answer": "y"},
@@ -60,7 +61,7 @@ def write(path, rows):
 
 def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
     file = write(project / "some.jsonl", ROWS)
-    code, output, _ = mortal("rewards", "test", "c.toml", "--completions", file, "--json")
+    code, output, _ = mortal("test-reward", "c.toml", "--completions", file, "--json")
     found = json.loads(output)
     scored = [(each["place"], each["reward"]) for each in found["completions"]]
     assert (code, found["stops"], found["num_shards"]) == (1, True, 2)
@@ -84,7 +85,7 @@ def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
 
 def test_it_prints_the_scores_and_says_that_all_is_well(mortal, project):
     file = write(project / "some.jsonl", ROWS[:3])
-    command = ("rewards", "test", "c.toml", "--completions", file, "--one-by-one", "--logs")
+    command = ("test-reward", "c.toml", "--completions", file, "--one-by-one", "--logs")
     code, output, errors = mortal(*command)
     completions, functions = (part.splitlines() for part in output.strip().split("\n\n"))
     assert (code, [line.split()[-2] for line in completions[1:]]) == (
@@ -100,6 +101,6 @@ def test_the_functions_of_an_evaluation_can_be_tried(project):
         rewards={"functions": ["my_rewards.py:correct"]},
         evaluation={"functions": ["my_rewards.py:if_long"]},
     ).for_evaluation()
-    trial = try_rewards(config, read_given(config, write(project / "some.jsonl", ROWS[3:])))
+    trial = try_rewards(config, read_completions(write(project / "some.jsonl", ROWS[3:]), "prompt"))
     assert [each.name for each in trial.functions] == ["if_long"]
     assert (trial.num_masked, trial.stops) == (0, False)
