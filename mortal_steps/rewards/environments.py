@@ -17,10 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mortal_steps.rewards import execution
 from mortal_steps.rewards.base import asked, text_of
-from mortal_steps.rewards.execution import shared_pool
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
+from mortal_steps.sandbox.executors import Needs, executor
 from mortal_steps.sandbox.pool import Row
 
 DEFAULTS = Limits()
@@ -160,7 +159,7 @@ class RewardEnvironment:
     ) -> list[list[ExecutionResult]]:
         """Rows of programs: beside each other the rows, one after the other those of a row."""
         try:
-            return shared_pool(**self._needs(config or self.sandbox_config)).run_rows(rows)
+            return executor().pool(self._needs(config or self.sandbox_config)).run_rows(rows)
         except Exception as error:
             self._lost = error
             raise
@@ -169,15 +168,15 @@ class RewardEnvironment:
         """Have the images built that programs run in, which may take minutes the first time."""
         for config in (self.sandbox_config, self.function_config):
             if config.image is not None:
-                execution.prepare(**self._needs(config))
+                executor().prepare(self._needs(config))
 
-    def _needs(self, config: FunctionConfig) -> dict[str, Any]:
-        return {
-            "who": self.name or type(self).__name__,
-            "image": config.image,
-            "memory_mb": config.memory_mb,
-            "allow_unisolated": self.sandbox_config.allow_unisolated,
-        }
+    def _needs(self, config: FunctionConfig) -> Needs:
+        return Needs(
+            who=self.name or type(self).__name__,
+            image=config.image,
+            memory_mb=config.memory_mb,
+            allow_unisolated=self.sandbox_config.allow_unisolated,
+        )
 
     def _execute_batch(
         self, config: FunctionConfig, codes: Sequence[str | None], stdins: Sequence[str] | None

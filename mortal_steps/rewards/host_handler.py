@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mortal_steps.config import RewardTerm
-from mortal_steps.rewards import execution
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
 from mortal_steps.rewards.calling.dispatch import call_function
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
 from mortal_steps.rewards.users_code.loading import load_term
-from mortal_steps.sandbox.places import PlaceSettings
+from mortal_steps.sandbox import executors
+from mortal_steps.sandbox.executors import ExecutorSettings
 
 
 class RewardHandler:
@@ -30,11 +30,11 @@ class RewardHandler:
         *,
         terms: Mapping[str, RewardTerm],
         gym_rows: bool,
-        sandbox: PlaceSettings,
+        sandbox: ExecutorSettings,
         judge: JudgePlace,
     ) -> None:
         our_functions.trust_gym_rows(gym_rows)
-        execution.use_settings(sandbox)
+        executors.use_settings(sandbox)
         use_place(judge)
         self._functions = {name: load_term(term) for name, term in terms.items()}
         self._arguments: CallArguments | None = None
@@ -44,7 +44,7 @@ class RewardHandler:
 
     def release(self) -> None:
         """Let go what would outlive this process: sandboxes of a service."""
-        execution.close()
+        executors.close()
 
     def receive(self, *, arguments: CallArguments) -> None:
         """Keep what the next calls are about."""
