@@ -22,7 +22,7 @@ from mortal_deployments.images import (
 )
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import WorkerHost
-from mortal_steps.compute.modal.orders import Order, Outcome
+from mortal_steps.compute.modal.messages import CallRequest, CallResult
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
@@ -41,7 +41,8 @@ APART, TOGETHER = ComputeConfig(), ComputeConfig(mode="single_node")
 
 
 def reserved(role: Role, compute: ComputeConfig = APART) -> dict[str, Any]:
-    """What a container of a role has by default; a run's own `[compute.modal]` goes before it.
+    """Return what a container of a role has by default; a run's own `[compute.modal]` goes before
+    it.
 
     What is reserved is what a container has for certain: Modal's own default is an eighth of a core
     and 128 MiB.
@@ -64,7 +65,7 @@ WORKER = {
 
 @app.function(image=trainer_image, timeout=600, retries=2)
 def about() -> Deployed:
-    """What is deployed."""
+    """Return what is deployed."""
     return Deployed(release=this_release(), volume=VOLUME)
 
 
@@ -85,9 +86,9 @@ def verify(run_id: str) -> RunCheck:
 )
 def orchestrate(config: RunConfig) -> str:
     """Drive a run to its end; how it ended."""
-    from mortal.remote.detach import drive_here  # in this image alone
+    from mortal.remote.detach import drive_in_container  # in this image alone
 
-    return drive_here(config)
+    return drive_in_container(config)
 
 
 TRIAL = {
@@ -111,7 +112,7 @@ def sample_with_vllm(
 def sample_with_transformers(
     config: RunConfig, problems: list[Problem], num_generations: int
 ) -> SampledProblems:
-    """The same, by the other engine."""
+    """Sample with the other engine."""
     return sample_here(config, problems, num_generations)
 
 
@@ -170,7 +171,7 @@ class Worker:
 
     @modal.enter()
     def begin(self) -> None:
-        """Be ready for orders."""
+        """Be ready for requests."""
         self.host = WorkerHost(
             runs_dir=RUNS,
             run_id=self.run_id,
@@ -181,9 +182,9 @@ class Worker:
         )
 
     @modal.method()
-    def call(self, order: Order) -> Outcome:
-        """Carry out one order."""
-        return self.host.call(order)
+    def call(self, request: CallRequest) -> CallResult:
+        """Carry out one request."""
+        return self.host.call(request)
 
 
 @app.cls(image=trainer_image, **reserved("actor"), **WORKER)

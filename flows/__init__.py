@@ -1,7 +1,7 @@
 """Prefect flows: order, branching and names. They hold no computation.
 
 grpo_train                    a run: begin it or continue it, and train it to its end
-grpo_resume, grpo_detach      continue a run by its id; hand one over to Modal
+grpo_resume                   continue a run by its id
 promote                       the gate before a model is put to use
 
 training                      the training loop: which stage follows which

@@ -44,8 +44,8 @@ LOOK_EVERY_S = 1.0
 
 
 def state_for(ended: Exception) -> State[Any]:
-    """The state `Crashed`, if a lost worker, an outage or the disk has ended a deployment's flow
-    run.
+    """Return the state `Crashed`, if a lost worker, an outage or the disk has ended a deployment's
+    flow run.
 
     `mortal automate` starts crashed flow runs again. A plain `OSError` counts as well, because
     Prefect keeps files on that disk, too. Raises any other error, which makes the flow run Failed.
@@ -74,8 +74,8 @@ def ended_already(state: State[Any]) -> Abort:
 
 
 def is_deployed() -> bool:
-    """Whether a deployment made this flow run. This does not use `prefect.runtime`, which would ask
-    the server; the server may be away."""
+    """Return whether a deployment made this flow run. This does not use `prefect.runtime`, which
+    would ask the server; the server may be away."""
     context = FlowRunContext.get()
     return context is not None and getattr(context.flow_run, "deployment_id", None) is not None
 
@@ -91,8 +91,8 @@ def too_late(skip_after_min: float | None) -> State[Any] | None:
 
 
 def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str | None:
-    """The reason as a sentence. None if the flow run is in time, has begun before, or was started
-    by a person."""
+    """Return the reason as a sentence. None if the flow run is in time, has begun before, or was
+    started by a person."""
     due = flow_run.expected_start_time
     if due is None or not is_first_try(flow_run):
         return None
@@ -106,7 +106,7 @@ def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str 
 
 
 def is_first_try(flow_run: FlowRun) -> bool:
-    """Whether a schedule made this flow run, and it has not run before."""
+    """Return whether a schedule made this flow run, and it has not run before."""
     return flow_run.auto_scheduled and flow_run.run_count <= 1
 
 
@@ -147,8 +147,8 @@ async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str
 
 
 def _drives(ui_url: str | None, flow_run_id: str) -> bool:
-    """Whether the page of a run's driver is that of this flow run, by whatever address its process
-    knows the server."""
+    """Return whether the page of a run's driver is that of this flow run, by whatever address its
+    process knows the server."""
     return (ui_url or "").rstrip("/").endswith(f"/{flow_run_id}")
 
 

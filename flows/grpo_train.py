@@ -207,8 +207,8 @@ async def tell_the_end(run: Run) -> None:
 
 
 def _nothing_to_train(run: Run) -> State[Any]:
-    """The last state of a flow run whose run was complete. A night that has trained nothing is
-    skipped, not a success, if its configuration names the run of an earlier night. If the run is
+    """Return the last state of a flow run whose run was complete. A night that has trained nothing
+    is skipped, not a success, if its configuration names the run of an earlier night. If the run is
     its own, the server has forgotten that it was trained: its database was restored from a copy."""
     run_id, context = run.info.run_id, FlowRunContext.get()
     begun = context.flow_run if context is not None else None
@@ -224,6 +224,6 @@ def _nothing_to_train(run: Run) -> State[Any]:
 
 
 def _completed(run: Run, said: str = "") -> State[Any]:
-    """The flow run's last state, which says what was reached."""
+    """Return the flow run's last state, which says what was reached."""
     summary = summarize(run)
     return Completed(message=f"{said}{summary.headline}", data=summary)

@@ -60,7 +60,7 @@ class Approval(RunInput):
 
 
 def flow_run_name() -> str:
-    """`promote/<run id>`."""
+    """Return `promote/<run id>`."""
     return f"promote/{flow_run.parameters['run_id'].strip()}"
 
 
@@ -115,7 +115,7 @@ async def promote(
 
 
 async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) -> State[Any]:
-    """The end of a comparison that needs no person; None if a person decides.
+    """Return the end of a comparison that needs no person; None if a person decides.
 
     Raises `ProductionMovedError` if another model came into use meanwhile.
     """
@@ -142,7 +142,8 @@ async def _show(
 
 
 async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
-    """A person's answer and that person's name; the flow run is suspended until somebody answers.
+    """Return a person's answer and that person's name; the flow run is suspended until somebody
+    answers.
 
     The question is about this comparison. If the flow run is resumed without an answer, or after
     another model has come into use, the question is asked anew.
@@ -163,7 +164,7 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
 
 
 def _ended(made: Decision, registry: Registry) -> State[Any]:
-    """The flow run's last state, whose message says what was decided."""
+    """Return the flow run's last state, whose message says what was decided."""
     said = f"{made.action} {made.version.id} by {made.by}" + (f": {made.why}" if made.why else "")
     place = f"; in production: {registry.link}" if made.action == "promoted" else ""
     return Completed(message=f"{said}{place}", data=made)

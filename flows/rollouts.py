@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from mortal_steps.orchestration.batch_source import BatchSource, StepBatch
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.orchestration.batch_source import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import (
@@ -43,7 +42,6 @@ class Rollouts(BatchSource):
         """The problems of a step that is not sampled yet."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
-        """See `BatchSource.begin`."""
         self._next = step
         self._published = {weights.version: weights for weights in published}
 
@@ -70,7 +68,7 @@ class Rollouts(BatchSource):
             self._next += 1
 
     async def take(self, step: int) -> StepBatch:
-        """The rollouts of `step`, which is the next step to train on."""
+        """Return the rollouts of `step`, which is the next step to train on."""
         self.look_ahead(step)
         rolled_out = await self._under_way[0]
         self._under_way.popleft()

@@ -29,7 +29,7 @@ FLOW_RUN = "grpo/"
 
 
 def plain_run_id(value: str) -> str:
-    """A run's id as it is typed into a form, without the spaces and line ends around it."""
+    """Return a run's id as it is typed into a form, without the spaces and line ends around it."""
     run_id = value.strip()
     if not re.match(NAME, run_id):
         raise ValueError(
@@ -49,7 +49,8 @@ def settings(
     overrides: Sequence[str],
     backend: str | None = None,
 ) -> RunConfig:
-    """The configuration of a flow run, with a run id; one is made if the parameters give none.
+    """Return the configuration of a flow run, with a run id; one is made if the parameters give
+    none.
 
     `config_file` wins over `config`, which a deployment may have as its default. `backend` and
     `overrides` change either of them, and `overrides` win over `backend`. A flow run that has
@@ -71,7 +72,7 @@ def settings(
 
 
 def _begun(flow_run_id: UUID, runs_dir: str) -> RunConfig | None:
-    """The configuration of the run that this flow run began, if it has begun one."""
+    """Return the configuration of the run that this flow run began, if it has begun one."""
     for run_id in _runs_begun(flow_run_id, runs_dir):
         begun = find_run(Path(runs_dir), run_id).config
         return begun.model_copy(update={"run_id": run_id, "runs_dir": runs_dir})
@@ -84,8 +85,8 @@ def has_begun(
     config_file: str | None,
     overrides: Sequence[str],
 ) -> bool:
-    """Whether a flow run with these parameters has begun a run before, whatever the server says. A
-    server whose database was restored from a copy may have forgotten it."""
+    """Return whether a flow run with these parameters has begun a run before, whatever the server
+    says. A server whose database was restored from a copy may have forgotten it."""
     try:
         if config_file is not None:
             runs_dir = _runs_dir(Path(config_file), overrides)
@@ -97,7 +98,7 @@ def has_begun(
 
 
 def is_named_after(flow_run_id: UUID, run_id: str) -> bool:
-    """Whether this flow run gave the run its id."""
+    """Return whether this flow run gave the run its id."""
     return run_id.endswith(f"-{_end(flow_run_id)}")
 
 
@@ -130,8 +131,8 @@ def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
 
 
 def run_id(flow_run_id: UUID, config: RunConfig) -> str:
-    """The run id in the configuration, or one made from the flow run's id, so that a Retry finds
-    its run.
+    """Return the run id in the configuration, or one made from the flow run's id, so that a Retry
+    finds its run.
 
     Only the end of a flow run's id is used. The server schedules several flow runs at once, and the
     ids of these begin with the same time; only the end is random.

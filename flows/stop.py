@@ -37,8 +37,8 @@ class Stop:
             self._event.set()
 
     async def guard(self, work: Awaitable[T]) -> T:
-        """The result of `work`. If the stop comes first, `work` is cancelled and `StopRequested` is
-        raised."""
+        """Return the result of `work`. If the stop comes first, `work` is cancelled and
+        `StopRequested` is raised."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._event.wait())
         try:

@@ -34,7 +34,7 @@ def stand_alone() -> None:
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Whether the run has not told of it already."""
+    """Return whether the run has not told of it already."""
     return not record.getMessage().startswith(OF_A_STOP)
 
 

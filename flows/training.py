@@ -20,9 +20,13 @@ from typing import Any, TypeVar
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
-from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, StepBatch
+from mortal_steps.orchestration.batch_source import (
+    BatchSource,
+    BatchSourceFactory,
+    RolloutWorkers,
+    StepBatch,
+)
 from mortal_steps.orchestration.reporter import Reporter
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
@@ -208,8 +212,8 @@ class Training:
         return result
 
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
-        """The result of work by other workers than the actor. If it fails for good, the actor's
-        state is saved before the error is raised."""
+        """Return the result of work by other workers than the actor. If it fails for good, the
+        actor's state is saved before the error is raised."""
         try:
             return await work
         except LeaseLostError:

@@ -31,7 +31,7 @@ from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.batch_source import has_samplers
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.preflight import Beside, begin_workers_imports
+from mortal_steps.orchestration.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
@@ -77,7 +77,12 @@ def drive(config: RunConfig) -> None:
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
-            if (found := find_placement(run.config, samples=has_samplers(run.config))).gpus:
+            if (
+                found := find_placement(
+                    run.config,
+                    samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates),
+                )
+            ).gpus:
                 say(f"placement: {placement_in_words(found)}")
             checking("waiting for the Prefect server")
             server = prefect.answering()
@@ -155,7 +160,7 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
 
 
 def _room(server: Server) -> str:
-    """That the disk is full, if this is a server of ours and its disk is."""
+    """Return the end of an error message, if this is a server of ours and its disk is full."""
     home = state_dir() / "prefect"
     own = living_server(home)
     return out_of_room(home) if own is not None and own.api_url == server.api_url else ""
@@ -167,7 +172,7 @@ def _report(run: Run, seconds: float) -> None:
         show_outcome(summary, seconds)
 
 
-class PrefectStart(Beside):
+class PrefectStart(ParallelStartup):
     """Starts Prefect, its server and its client, while a run is being checked; the server stays for
     the time of the block.
 

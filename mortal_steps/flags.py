@@ -140,7 +140,7 @@ NOT_ON_MODAL = ("backend",)
 
 
 def in_place_of_flags(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> Any:
-    """The function with `parameters` where it has `**flags`, for those who read a signature.
+    """Return the function with `parameters` where it has `**flags`, for those who read a signature.
 
     Its own parameters come first; all of them are passed by name.
     """

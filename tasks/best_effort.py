@@ -26,7 +26,7 @@ has switched off while it pauses."""
 
 
 async def best_effort(call: Awaitable[T], otherwise: str) -> T | None:
-    """The server's answer. If there is none, returns None and logs `otherwise`."""
+    """Return the server's answer. If there is none, return None and log `otherwise`."""
     try:
         async with asyncio.timeout(PATIENCE_S):  # Prefect would try again for a minute
             return await call

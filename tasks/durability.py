@@ -50,7 +50,7 @@ instead."""
 
 
 def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
-    """Whether Prefect retries the task: only after a failure of the infrastructure."""
+    """Return whether Prefect retries the task: only after a failure of the infrastructure."""
     return isinstance(state.data, TransientError)
 
 
@@ -86,8 +86,8 @@ def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
 async def committed(
     task: Task[..., Coroutine[Any, Any, Reference]], session: Session, **inputs: Any
 ) -> Reference:
-    """The task's result. If it came from the cache and its file is missing from the store or has
-    changed, it is made again."""
+    """Return the task's result. If it came from the cache and its file is missing from the store or
+    has changed, it is made again."""
     reference: Reference = await task(session=session, **inputs)
     try:
         await in_thread(partial(session.store.check_record, reference.file))

@@ -94,7 +94,7 @@ class NoticeEvents:
 
 
 def payload(run: Run, notice: Notice) -> dict[str, Any]:
-    """The payload of a notice's event; `subject` and `body` are for people."""
+    """Return the payload of a notice's event; `subject` and `body` are for people."""
     at = f"step {notice.step} of {run.info.num_steps}"
     advice = f"What to do: {notice.advice}." if notice.advice else ""
     parts = [f"{run.info.run_id}, {at}: {notice.text}.", advice, run.manifest.ui_url or ""]

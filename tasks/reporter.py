@@ -62,14 +62,14 @@ class PageArtifact:
             self._id = made.id
 
     async def _find(self, client: PrefectClient, flow_run: UUID) -> UUID | None:
-        """The artifact that an earlier attempt of this flow run has made."""
+        """Return the artifact that an earlier attempt of this flow run has made."""
         wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
         found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
         return found[0].id if found else None
 
 
 def _slug(name: str) -> str:
-    """The text as an artifact key: lower-case letters, digits and dashes only."""
+    """Return the text as an artifact key: lower-case letters, digits and dashes only."""
     return "".join(c if c.isalnum() else "-" for c in name.lower())
 
 
@@ -83,7 +83,6 @@ class PrefectReporter(Reporter):
         self._server = server
 
     def say(self, line: str) -> None:
-        """See `Reporter`; so for all."""
         get_run_logger().info(line)
 
     @property
@@ -131,7 +130,7 @@ def quiet_task_runs() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def reporting(run: Run, server: ServerWatch) -> AsyncIterator[PrefectReporter]:
-    """The run's reporter, for the time of the block."""
+    """Provide the run's reporter during the block."""
     reporter = PrefectReporter(run, server)
     try:
         with quiet_task_runs():

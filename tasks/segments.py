@@ -57,13 +57,13 @@ RUN_TAG = "run:"
 
 
 def segment_steps(run: Run) -> int:
-    """Steps of each of the run's segments."""
+    """Return the number of steps in each of the run's segments."""
     wanted = run.config.logging.segment_steps
     return wanted or max(SHORTEST, math.ceil(run.info.num_steps / MOST_SEGMENTS))
 
 
 def segment_name(first: int, last: int) -> str:
-    """Name of a segment's flow run, and of its bar on the page of the run."""
+    """Return the name of a segment's flow run, and of its bar on the page of the run."""
     return f"step {first}" if first == last else f"steps {first}-{last}"
 
 
@@ -123,7 +123,7 @@ class Segment:
         self._over.set_result(state)
 
     def ending(self) -> bool:
-        """Whether the subflow has yet to tell the server of its end."""
+        """Return whether the subflow has yet to tell the server of its end."""
         return self._thread.is_alive()
 
     async def ended(self) -> None:
@@ -165,7 +165,8 @@ class Segments:
             yield
 
     def _segment(self, step: int) -> Segment | None:
-        """The segment of a step. It is begun now unless it was before, or the server is away."""
+        """Return the segment of a step. It is begun now unless it was before, or the server is
+        away."""
         number = step // self._length
         if number not in self._open and not (self._server.away or self._server.forgotten):
             end = min((number + 1) * self._length, self._run.info.num_steps)
@@ -256,7 +257,7 @@ def _quiet_threads() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def in_segments(run: Run, server: ServerWatch) -> AsyncIterator[Segments]:
-    """The segments of the flow run in which this is called; they end with the block."""
+    """Provide the segments of the flow run in which this is called; they end with the block."""
     parent = FlowRunContext.get()
     assert parent is not None, "segments belong to a flow run"
     with _quiet_threads():

@@ -113,7 +113,7 @@ class ServerWatch:
             self._stop_retrying()
 
     async def _answers(self) -> bool:
-        """Whether the server answers. If it does, also tell it that this run is alive."""
+        """Return whether the server answers. If it does, also tell it that this run is alive."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if await self._client.api_healthcheck() is not None:
@@ -160,7 +160,7 @@ class ServerWatch:
         EventsWorker.set_client_override(NullEventsClient if muted else None)
 
     def _is_cancelled(self, state: State[Any], *, has_worker: bool) -> bool:
-        """Whether the flow run is cancelled, and no worker has told this process so far."""
+        """Return whether the flow run is cancelled, and no worker has told this process so far."""
         if state.type == StateType.CANCELLED:
             return not (state.message or "").startswith(NO_PLACE)
         if state.type != StateType.CANCELLING:

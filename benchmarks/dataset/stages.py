@@ -5,6 +5,7 @@ python -m benchmarks.dataset.stages STAGE CONFIG      # prints what it took, as 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import resource
 import sys
@@ -24,7 +25,7 @@ def begin(config: Path) -> None:
 def first_batch(config: Path) -> None:
     """The flow's process: open the run again, commit the problems of step 0."""
     run = open_run(load_config(config))
-    Session(run, None).get_batch(0)  # type: ignore[arg-type]
+    asyncio.run(Session(run, None).get_batch(0))  # type: ignore[arg-type]
 
 
 def probe(config: Path) -> None:

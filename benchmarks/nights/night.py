@@ -22,8 +22,7 @@ LOOK_EVERY_S = 0.1
 ASK_EVERY_S = 1.0
 STUCK_AFTER_S = 300.0
 """Without a step or another state of the flow run."""
-ENDED = ("COMPLETED", "FAILED")
-CANCELLED_FOR_S = 20.0
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
 FELL_TO = {"collapse": 0.5, "regression": 0.7}
 """A planted change shows when a reward is below this part of the night's best."""
 
@@ -121,9 +120,6 @@ class Watch:
         return night
 
     def _has_ended(self) -> bool:
-        """A run that comes back while the next one goes is Cancelled for a moment, then HeldUp."""
-        if self._night.state == "CANCELLED":
-            return time.monotonic() - self._moved > CANCELLED_FOR_S
         return self._night.state in ENDED
 
     def _look(self) -> None:

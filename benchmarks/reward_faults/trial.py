@@ -15,7 +15,7 @@ from benchmarks.reward_faults.advantages import Advantages, Scores
 from benchmarks.reward_faults.batch import make_shards, struck_problems
 from benchmarks.reward_faults.fault import Fault, Scene
 from benchmarks.reward_faults.functions import ONCE
-from mortal_steps.compute.local import call_in_turn
+from mortal_steps.compute.local import call_several
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.errors import MortalError, TransientError
@@ -195,7 +195,7 @@ class _Run:
         payloads = [{"request": self._requests[number]} for number in numbers]
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                call_in_turn(spec, "reward", payloads, self._store.path("logs"))
+                call_several(spec, "reward", payloads, self._store.path("logs"))
                 return
             except TransientError:
                 if attempt == ATTEMPTS:

@@ -34,7 +34,7 @@ mortal resume RUN (continue a run that ended early)
 
 mortal serve RUN (ask the trained model)
 
-mortal rewards test gsm8k.toml --completions FILE (score completions without training)
+mortal test-reward gsm8k.toml --completions FILE (score completions without training)
 
 mortal options rewards (list the keys of a section, with their defaults)
 

@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "promoting:rollback",
         "promoting:models",
     ),
-    "Write a configuration": ("configuring:options", "configuring:new_model", "rewards:rewards"),
+    "Write a configuration": ("configuring:options", "configuring:new_model"),
     "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
     "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
     "Modal": ("keeping:deploy",),

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
+import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, find_place
+from mortal.terminal.console import print_columns
 from mortal.terminal.output import say
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.report.units import moment
+
+if TYPE_CHECKING:  # help needs none of them
+    from mortal_steps.promotion.comparison import Comparison
+    from mortal_steps.registry.registry import Decision, Registry
+
+NAMES = ("name", "run", "since", "by", "path")
+DECISIONS = ("when", "decision", "run", "by", "why")
 
 ModelsDir = Annotated[
     Path,
@@ -66,7 +78,6 @@ def promote(
     """
     import asyncio
 
-    from mortal.terminal.promotion import ask, show_comparison, show_decision
     from mortal_steps.promotion.comparison import Verdict, by_threshold
     from mortal_steps.promotion.gate import Gate
     from mortal_steps.registry.registry import Registry
@@ -88,15 +99,15 @@ def promote(
         return
     say("comparing the models on the held-out problems")
     comparison = asyncio.run(gate.compare(candidate))
-    show_comparison(comparison)
+    _show_comparison(comparison)
     if min_gain is not None:
         verdict, by = by_threshold(comparison, min_gain), f"mortal promote --min-gain {min_gain:g}"
     else:
         by = getpass.getuser()
-        promotes = yes or ask(gate.registry.name)
+        promotes = yes or _ask(gate.registry.name)
         verdict = Verdict(promote=promotes, why="--yes" if yes else "asked at the terminal")
     decision = gate.decide(comparison, verdict, by=by)
-    show_decision(decision, gate.registry)
+    _show_decision(decision, gate.registry)
     raise typer.Exit(0 if verdict.promote else 1)
 
 
@@ -110,12 +121,11 @@ def rollback(
     models_dir: ModelsDir = Path("models"),
 ) -> None:
     """Put the previous model back into production."""
-    from mortal.terminal.promotion import show_decision
     from mortal_steps.registry.registry import Registry
 
     registry = Registry(models_dir.absolute(), name)
     decision = registry.roll_back(by=getpass.getuser(), why=why or "mortal rollback", to=to)
-    show_decision(decision, registry)
+    _show_decision(decision, registry)
 
 
 def models(
@@ -126,10 +136,60 @@ def models(
     as_json: AsJson = False,
 ) -> None:
     """List the models in production, or every decision about one of them."""
-    from mortal.terminal.promotion import show_history, show_names
     from mortal_steps.registry.registry import Registry, list_names
 
     if name is not None:
-        show_history(Registry(models_dir.absolute(), name), as_json=as_json)
+        _show_history(Registry(models_dir.absolute(), name), as_json=as_json)
     else:
-        show_names(list_names(models_dir.absolute()), as_json=as_json)
+        _show_names(list_names(models_dir.absolute()), as_json=as_json)
+
+
+def _show_comparison(comparison: Comparison) -> None:
+    from mortal_steps.promotion.comparison import metric_rows
+
+    other = "incumbent" if comparison.incumbent else "before training"
+    print_columns([("", "candidate", other, "difference"), *metric_rows(comparison)])
+    say(f"{comparison.num_problems:,} held-out problems")
+
+
+def _ask(name: str) -> bool:
+    """Return whether the person at the terminal wants the model in production."""
+    return typer.confirm(f"Put this model in production as {name}?")
+
+
+def _show_decision(decision: Decision, registry: Registry) -> None:
+    """Print what was decided, and where the model in use is."""
+    said = f"{decision.version.id}: {decision.action}"
+    say(f"{said} ({decision.why})" if decision.action == "refused" else said)
+    if registry.link.is_symlink():
+        say(f"in production: {registry.link} -> {registry.link.readlink()}")
+
+
+def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
+    """Print a line for each name that has a model in production."""
+    rows = []
+    for registry in registries:
+        moved = [made for made in registry.history() if made.action != "refused"]
+        if moved:
+            last = moved[-1]
+            run, since = last.version.run_id, moment(last.at)
+            rows.append((registry.name, run, since, last.by, str(registry.link)))
+    if as_json:
+        typer.echo(json.dumps([dict(zip(NAMES, row, strict=True)) for row in rows], indent=1))
+    elif rows:
+        print_columns([NAMES, *rows])
+    else:
+        typer.echo("no model is in production; `mortal promote RUN` puts one there", err=True)
+
+
+def _show_history(registry: Registry, *, as_json: bool) -> None:
+    """Print a line for each decision about a name, oldest first; raises `StoreError` if there is
+    none."""
+    history = registry.history()
+    if not history:
+        raise StoreError(f"nothing was decided about {registry.name} in {registry.store.root}")
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(made) for made in history], indent=1))
+        return
+    rows = [(moment(m.at), m.action, m.version.run_id, m.by, m.why) for m in history]
+    print_columns([DECISIONS, *rows])

@@ -46,9 +46,9 @@ def show(
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
-        from mortal.remote.runs import summary_there
+        from mortal.remote.runs import remote_summary
 
-        summary = summary_there(volume, run_id)
+        summary = remote_summary(volume, run_id)
     else:
         summary = summarize(find_run(runs_dir, run_id))
     if as_json:
@@ -103,9 +103,9 @@ def verify(
         if volume is None:
             check = check_here(runs_dir, run_id, progress.note)
         else:
-            from mortal.remote.runs import check_there
+            from mortal.remote.runs import verify_remote
 
-            check = check_there(volume, run_id)
+            check = verify_remote(volume, run_id)
             for file in check.files:
                 progress.note(file)
     raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mortal.cli.arguments import AsJson, Overrides, with_flags
-from mortal.cli.rewards import Logs, show
 from mortal.terminal.output import waiting
+
+if TYPE_CHECKING:  # help needs no configuration
+    from mortal_steps.orchestration.trial import Trial
 
 ConfigFile = Annotated[
     Path | None,
@@ -70,32 +74,93 @@ def test_rollout(
     show_sampled(sampled, as_json=as_json)
 
 
+CompletionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--completions",
+        metavar="FILE",
+        help="Score these: JSON lines, as above, or a generations-N.parquet of a run.",
+    ),
+]
+Evaluation = Annotated[bool, typer.Option("--evaluation", help="Score with evaluation.functions.")]
+OneByOne = Annotated[
+    bool,
+    typer.Option(
+        "--one-by-one", help="Call the functions once per problem, to see which problem is slow."
+    ),
+]
+Logs = Annotated[
+    bool,
+    typer.Option("--logs", help="Also print what the functions print, and where they failed."),
+]
+
+
 @with_flags
 def test_reward(
     config: ConfigFile = None,
     overrides: Overrides = None,
-    completions: CompletionTexts = None,
+    texts: CompletionTexts = None,
+    completions: CompletionsFile = None,
+    evaluation: Evaluation = False,
+    one_by_one: OneByOne = False,
     logs: Logs = False,
     as_json: AsJson = False,
     **flags: Any,
 ) -> None:
-    """Score a completion with the rewards of a configuration.
+    """Score completions with the rewards of a configuration, as a run would, without training.
 
-    Without --completion, a made-up text is scored. Without a configuration, a dataset
-    and a reward, two programs run in the sandbox: a right one and a wrong one.
-    `mortal rewards test` scores completions from a file.
+    The same reward worker calls the functions with the same time limits,
+    retries and masking; it needs no GPU, no model and no Prefect server.
+    `seconds` is the time of the calls that scored a completion and the rest of
+    its shard.
+
+    A line of FILE is {"prompt": "2+2=", "completion": "4", "answer": "4"} or
+    {"problem_id": "train-7", "completion": "4"}. Prompt and completion are text or chat
+    messages, and all other fields are columns of the dataset, such as `answer`.
+    `problem_id` takes prompt and columns from the dataset. Completions of one problem are
+    scored together.
+
+    Without --completion or --completions, a made-up text is scored. Without a configuration, a
+    dataset and a reward, two programs run in the sandbox: a right one and a wrong one.
 
     Exit code 1: a function failed on a completion.
     """
     from mortal_steps.config.flagged import CODE_DATASET, flagged_config
-    from mortal_steps.orchestration.trial import given_texts, sample_programs, try_rewards
+    from mortal_steps.orchestration.trial import (
+        given_texts,
+        read_given,
+        sample_programs,
+        try_rewards,
+    )
 
     settings = flagged_config(config, flags, overrides or ())
+    if evaluation:
+        settings = settings.for_evaluation()
     nothing_named = config is None and settings.data.source == CODE_DATASET["source"]
     waiting("reading the dataset")
-    if nothing_named and not completions:
+    if completions is not None:
+        given = read_given(settings, completions)
+    elif nothing_named and not texts:
         given = sample_programs()
     else:
-        given = given_texts(settings, completions or ())
+        given = given_texts(settings, texts or ())
     waiting("calling the reward functions")
-    raise typer.Exit(show(try_rewards(settings, given), logs=logs, as_json=as_json))
+    trial = try_rewards(settings, given, one_by_one=one_by_one)
+    raise typer.Exit(_show(trial, logs=logs, as_json=as_json))
+
+
+def _show(trial: Trial, *, logs: bool, as_json: bool) -> int:
+    """Print what came of it; returns the exit code, which is 1 if a function failed."""
+    from mortal.terminal.trial import conclusions, show_trial
+
+    if logs:
+        typer.echo(trial.log, err=True)
+    if as_json:
+        values = dataclasses.asdict(trial)
+        del values["log"]
+        typer.echo(json.dumps({**values, "conclusions": conclusions(trial)}, indent=1))
+    else:
+        show_trial(trial)
+        if trial.num_masked and not logs:
+            typer.echo("--logs prints where in their code the functions failed", err=True)
+    return 1 if trial.num_masked else 0

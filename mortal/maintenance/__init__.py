@@ -26,10 +26,10 @@ def ok(what: str, word: str) -> Finding:
 
 
 def warning(what: str, word: str) -> Finding:
-    """Runs work, but somebody should know this."""
+    """Return a complaint with which runs work."""
     return Finding(level="warning", what=what, word=word)
 
 
 def problem(what: str, word: str) -> Finding:
-    """Runs do not work."""
+    """Return a complaint with which runs do not work."""
     return Finding(level="problem", what=what, word=word)

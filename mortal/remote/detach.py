@@ -25,7 +25,7 @@ from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.run import find_run
 
 
-def drive_here(config: RunConfig) -> str:
+def drive_in_container(config: RunConfig) -> str:
     """Drive the run to its end in the orchestrator's container; return how it ended.
 
     Only what another attempt may mend is raised, and `KeyboardInterrupt` where the container is

@@ -25,7 +25,7 @@ OF_STATUS = (MANIFEST_FILE, METRICS)
 logger = logging.getLogger(__name__)
 
 
-def summary_there(volume: str, run_id: str) -> RunSummary:
+def remote_summary(volume: str, run_id: str) -> RunSummary:
     """Return the summary of a run; its paths are those on the Volume."""
     with tempfile.TemporaryDirectory() as folder:
         run = asyncio.run(volume_runs.look_at(RunsVolume(volume), run_id, Path(folder)))
@@ -54,9 +54,9 @@ def statuses_there(volume: str) -> list[RunStatus]:
     return found
 
 
-def check_there(volume: str, run_id: str) -> RunCheck:
+def verify_remote(volume: str, run_id: str) -> RunCheck:
     """`mortal verify`, done beside the Volume."""
-    check: RunCheck = asyncio.run(volume_runs.check_there(RunsVolume(volume), run_id))
+    check: RunCheck = asyncio.run(volume_runs.verify_remote(RunsVolume(volume), run_id))
     return check
 
 

@@ -47,13 +47,9 @@ def check_serves(api_url: str) -> None:
             ) from error
 
 
-def _is_refusal(error: httpx.HTTPStatusError) -> bool:
-    return error.response.status_code in REFUSED
-
-
 def _refused(api_url: str, error: httpx.HTTPStatusError) -> ServerError:
     code = error.response.status_code
-    if _is_refusal(error):
+    if code in REFUSED:
         return ServerError(
             f"PREFECT_API_URL = {api_url} refuses this user (status {code}); set "
             "PREFECT_API_AUTH_STRING to the server's PREFECT_SERVER_API_AUTH_STRING, or "

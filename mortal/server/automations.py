@@ -15,11 +15,9 @@ from prefect.events.schemas.automations import AutomationCore
 
 from mortal.server.recovery import (
     ALL,
-    CRASHED,
     FLOWS,
     HEARTBEAT_DEFAULT_S,
     HEARTBEAT_SETTING,
-    RECOVERING,
     SILENT,
     Deployed,
     Recovery,
@@ -50,19 +48,11 @@ def automate(recovery: Recovery) -> Iterator[str]:
 def _facts(
     deployments: list[Deployed], watched: list[Deployed], recovery: Recovery, made: list[str]
 ) -> Iterator[str]:
-    def done(*automations: str) -> str:
-        verb = "made" if any(name in made for name in automations) else "kept"
-        return f"{verb} {' and '.join(repr(name) for name in automations)}"
-
+    yield f"made: {', '.join(made)}" if made else "all automations are there, and stay as they are"
+    yield f"{names(deployments)} come back after a crash: {recovery.attempts} starts at most"
     if watched:
-        yield (
-            f"{done(SILENT)}: {names(watched)} after {recovery.silence_s:g} s without a "
-            "heartbeat or a start"
-        )
-    yield (
-        f"{done(CRASHED, RECOVERING)}: {names(deployments)}, "
-        f"{recovery.attempts} starts of a flow run at most"
-    )
+        silence = f"{recovery.silence_s:g} s without a heartbeat or a start"
+        yield f"{names(watched)} count as crashed after {silence}"
     for deployment in deployments:
         if deployment not in watched:
             yield (
@@ -73,7 +63,7 @@ def _facts(
 
 
 def has_deployments() -> bool:
-    """Whether the server has deployments that `automate` can watch."""
+    """Return whether the server has deployments that `automate` can watch."""
     with get_client(sync_client=True) as client:
         return bool(deployed(client))
 
@@ -86,7 +76,7 @@ def remove() -> Iterator[str]:
 
 
 def deployed(client: SyncPrefectClient) -> list[Deployed]:
-    """The deployments of the `FLOWS`, flow by flow, sorted by name."""
+    """Return the deployments of the `FLOWS`, flow by flow, sorted by name."""
     return [
         Deployed(name=f"{flow}/{each.name}", id=each.id, heartbeat_s=_heartbeat_s(each))
         for flow in FLOWS
@@ -95,7 +85,7 @@ def deployed(client: SyncPrefectClient) -> list[Deployed]:
 
 
 def deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
-    """The deployments of one of the `FLOWS`."""
+    """Return the deployments of one of the `FLOWS`."""
     return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
 
 

@@ -81,7 +81,8 @@ def state_dir() -> Path:
 
 
 def server_home() -> Path:
-    """The folder of the server's files, which other users cannot enter. Raises `StoreError`."""
+    """Return the folder of the server's files, which other users cannot enter. Raises
+    `StoreError`."""
     home = (state_dir() / "prefect").absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -113,8 +114,8 @@ def client_environment(server: Server) -> dict[str, str]:
 
 
 def read_record(home: Path) -> ServerRecord | None:
-    """The record of the server that was started last, unless that server ended in order. A damaged
-    record, or one that does not name the server's process, counts as missing."""
+    """Return the record of the server that was started last, unless that server ended in order. A
+    damaged record, or one that does not name the server's process, counts as missing."""
     try:
         found = json.loads((home / "server.json").read_text(encoding="utf-8"))
         process = ProcessId(**found["process"])
@@ -128,14 +129,14 @@ def read_record(home: Path) -> ServerRecord | None:
 
 
 def living_server(home: Path) -> ServerRecord | None:
-    """The server that is running or starting; None if there is none."""
+    """Return the server that is running or starting; None if there is none."""
     record = read_record(home)
     return record if record is not None and record.process.lives() else None
 
 
 def out_of_room(home: Path) -> str:
-    """The end of an error message, if the disk is full that holds the files of a server of ours;
-    otherwise nothing. The server's own errors do not tell."""
+    """Return the end of an error message, if the disk is full that holds the files of a server of
+    ours; otherwise nothing. The server's own errors do not tell."""
     free = shutil.disk_usage(home).free
     if free >= ROOM:
         return ""
@@ -146,7 +147,7 @@ def out_of_room(home: Path) -> str:
 
 
 def in_use_elsewhere(home: Path) -> ServerError:
-    """The error to raise if a server that cannot be seen from here uses the folder."""
+    """Return the error to raise if a server that cannot be seen from here uses the folder."""
     return ServerError(
         f"the Prefect server of {home} runs on another machine, or in another container, that "
         "shares this folder. Set MORTAL_STATE_DIR to a folder that only this machine uses, or set "
@@ -190,8 +191,8 @@ def try_lock(lock: IO[str], how: int) -> bool:
 
 
 def database_url(home: Path) -> str:
-    """The URL of the database of the server whose files are in `home`, in the form that Prefect
-    takes.
+    """Return the URL of the database of the server whose files are in `home`, in the form that
+    Prefect takes.
 
     Raises `ServerError` if the environment variable names a database that Prefect cannot use.
     """
@@ -208,16 +209,16 @@ def database_url(home: Path) -> str:
 
 
 def own_sqlite(home: Path) -> str:
-    """The URL of the database that a server uses by default."""
+    """Return the URL of the database that a server uses by default."""
     return f"{SQLITE}:///{home / DATABASE}"
 
 
 def without_password(url: str) -> str:
-    """The URL without its password and its query, so that it may be shown and stored."""
+    """Return the URL without its password and its query, so that it may be shown and stored."""
     return re.sub(r"(://[^:@/]*):.*@", r"\1@", url).partition("?")[0]
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of an SQLite database; None for PostgreSQL."""
+    """Return the file of an SQLite database; None for PostgreSQL."""
     scheme, _, place = url.partition(":///")
     return Path(place.partition("?")[0]) if scheme == SQLITE else None

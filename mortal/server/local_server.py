@@ -56,8 +56,8 @@ LONGEST_PAUSE_S = 60.0
 
 @contextlib.contextmanager
 def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[BegunServer]:
-    """The server that another command has started, or a new one on the first of the `ports` that is
-    free (0: any port). It may still be starting.
+    """Join the server that another command has started, or start one on the first of the `ports`
+    that is free (0: any port). It may still be starting.
 
     Raises `ServerError` if the server does not start, or if one already runs on another port and
     any port will not do.
@@ -218,7 +218,7 @@ def _wait_until_itanswers(home: Path, record: ServerRecord) -> None:
 
 
 def answers(port: int) -> bool:
-    """Whether the server on this port of 127.0.0.1 is healthy.
+    """Return whether the server on this port of 127.0.0.1 is healthy.
 
     This does not use Prefect's client, because making one takes longer than the request. Raises
     `ServerError` if the network interface of loopback is down.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.actions import SendNotification
@@ -20,6 +20,7 @@ from prefect.events.schemas.automations import (
     EventTrigger,
     Posture,
 )
+from prefect.exceptions import ObjectNotFound
 
 from mortal.server.recovery import (
     ANY_DEPLOYED_RUN,
@@ -61,15 +62,12 @@ def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str
     Raises `ServerError`, and changes nothing, if the server has no such notification block.
     """
     with get_client(sync_client=True) as client:
-        known = _blocks(client)
-        for block in blocks:
-            if block not in known:
-                raise ServerError(_unknown(client, block, known))
+        ids = {block: _id_of(client, block) for block in blocks}
         _remove(client)
-        for block in dict.fromkeys(blocks):
-            client.create_automation(_sending(block, known[block], levels))
+        for block, block_id in ids.items():
+            client.create_automation(_sending(block, block_id, levels))
             yield f"made {PREFIX + block!r}: {', '.join(levels)}"
-            client.create_automation(_telling_of_the_down(block, known[block]))
+            client.create_automation(_telling_of_the_down(block, block_id))
             yield f"made {DOWN + block!r}: down for {DOWN_S:g} s, or a promotion that asks"
 
 
@@ -94,32 +92,24 @@ def _automations(client: SyncPrefectClient) -> list[Automation]:
     return found
 
 
-def _blocks(client: SyncPrefectClient) -> dict[str, Any]:
-    """`TYPE/NAME` of each notification block that has a name -> its id."""
-    found: dict[str, Any] = {}
-    offset = 0
-    wanted = {"block_schemas": {"block_capabilities": {"all_": ["notify"]}}}
-    while page := client.request(
-        "POST", "/block_documents/filter", json={**wanted, "limit": PAGE, "offset": offset}
-    ).json():
-        offset += len(page)
-        for block in page:
-            if block["name"] and not block["is_anonymous"]:
-                found[f"{block['block_type']['slug']}/{block['name']}"] = block["id"]
-    return found
-
-
-def _unknown(client: SyncPrefectClient, block: str, known: Collection[str]) -> str:
+def _id_of(client: SyncPrefectClient, block: str) -> UUID:
+    """Return the id of a notification block, `TYPE/NAME`. Raises `ServerError` if there is none."""
     kind, _, name = block.partition("/")
-    there = ", ".join(sorted(known)) or "none"
-    return (
-        f"--notify {block}: {client.api_url} has no notification block of this name; it has: "
-        f"{there}. Write TYPE/NAME. `prefect block create {kind or 'TYPE'}` shows the page on "
-        f"which you can make one named {name or 'NAME'}; `prefect block type ls` lists the types"
-    )
+    try:
+        found = client.read_block_document_by_name(name, kind) if name else None
+    except ObjectNotFound:
+        found = None
+    schema = found.block_schema if found is not None else None
+    if found is None or schema is None or "notify" not in schema.capabilities:
+        raise ServerError(
+            f"--notify {block}: {client.api_url} has no notification block of this name. Write "
+            f"TYPE/NAME; `prefect block ls` lists those that there are, and `prefect block create "
+            f"{kind or 'TYPE'}` shows the page on which you can make one"
+        )
+    return found.id
 
 
-def _sending(block: str, block_id: Any, levels: Collection[str]) -> AutomationCore:
+def _sending(block: str, block_id: UUID, levels: Collection[str]) -> AutomationCore:
     return AutomationCore(
         name=PREFIX + block,
         description="`mortal automate --notify` made this.",
@@ -134,7 +124,7 @@ def _sending(block: str, block_id: Any, levels: Collection[str]) -> AutomationCo
     )
 
 
-def _telling_of_the_down(block: str, block_id: Any) -> AutomationCore:
+def _telling_of_the_down(block: str, block_id: UUID) -> AutomationCore:
     down = events("Crashed", "Recovering", "AwaitingRetry")
     promotion = {"prefect.resource.role": "flow", "prefect.resource.name": FLOWS[0]}
     asks = EventTrigger(

@@ -36,8 +36,8 @@ class CausalOrdering(memory.CausalOrdering):
             await super().wait_for_leader(event)
 
     async def get_lost_followers(self) -> list[ReceivedEvent]:
-        """The events that have waited long enough, in the order in which they occurred. Prefect
-        calls this every few seconds.
+        """Return the events that have waited long enough, in the order in which they occurred.
+        Prefect calls this every few seconds.
 
         An event stays on the list until it has been passed on; `preceding_event_confirmed` then
         removes it. If one of them fails, for example because SQLite is busy, Prefect passes on none

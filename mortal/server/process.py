@@ -225,12 +225,12 @@ async def make_tables(path: Path) -> None:
 
 
 def _made_by() -> int:
-    """The installed Prefect's version as SQLite's number of a database."""
+    """Return the installed Prefect's version as SQLite's number of a database."""
     return zlib.crc32(version("prefect").encode()) & 0x7FFFFFFF
 
 
 def _origins(address: str) -> list[str]:
-    """The origins whose pages may use the server: its own, and those that the user names."""
+    """Return the origins whose pages may use the server: its own, and those that the user names."""
     named = [each.strip() for each in os.environ.get(ORIGINS, "").split(",")]
     return [address, address.replace(HOST, "localhost"), *filter(None, named)]
 

@@ -50,7 +50,7 @@ MADE_FOR_ALL = f"`mortal automate` made this for the deployments of {' and '.joi
 
 
 def events(*names: str) -> set[str]:
-    """The events of a flow run for these names: names of states, or `heartbeat`."""
+    """Return the events of a flow run for these names: names of states, or `heartbeat`."""
     return {f"prefect.flow-run.{name}" for name in names}
 
 
@@ -120,7 +120,7 @@ def definitions(watched: list[Deployed], recovery: Recovery) -> list[AutomationC
 
 
 def ids_watched(silent: AutomationCore) -> set[str]:
-    """Ids of the deployments that the automation `SILENT` watches."""
+    """Return the ids of the deployments that the automation `SILENT` watches."""
     assert isinstance(silent.trigger, EventTrigger)
     related = silent.trigger.match_related
     assert isinstance(related, ResourceSpecification)
@@ -129,12 +129,12 @@ def ids_watched(silent: AutomationCore) -> set[str]:
 
 
 def names(deployments: Sequence[Deployed]) -> str:
-    """The names of the deployments, separated by commas."""
+    """Return the names of the deployments, separated by commas."""
     return ", ".join(deployment.name for deployment in deployments)
 
 
 def _silent(deployments: list[Deployed], recovery: Recovery) -> AutomationCore:
-    """Sets Crashed if nothing follows a sign of life."""
+    """Set Crashed if nothing follows a sign of life."""
     watched: dict[str, Any] = {
         **ONE_RUN,
         "match_related": {
@@ -152,7 +152,7 @@ def _silent(deployments: list[Deployed], recovery: Recovery) -> AutomationCore:
 
 
 def _crashed(recovery: Recovery) -> AutomationCore:
-    """Sets Recovering if a run has crashed and has been Running less often than is allowed.
+    """Set Recovering if a run has crashed and has been Running less often than is allowed.
 
     A run that never reaches Running must end, too. So there is a trigger for the first crash, for
     the second, and so on, and each fires once for a flow run and a number of starts. Silence is
@@ -189,7 +189,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
 
 
 def _scheduled_again(recovery: Recovery) -> AutomationCore:
-    """Sets AwaitingRetry if nothing follows Recovering during the pause, not even a Retry by
+    """Set AwaitingRetry if nothing follows Recovering during the pause, not even a Retry by
     hand."""
     return AutomationCore(
         name=RECOVERING,
@@ -210,8 +210,8 @@ def _scheduled_again(recovery: Recovery) -> AutomationCore:
 def nothing_after(
     last: set[str], others: set[str], seconds: float, runs: dict[str, Any]
 ) -> EventTrigger:
-    """A trigger that fires for a run if `seconds` pass after one of the events `last` without any
-    of them, any of `others`, or a sign of life.
+    """Return a trigger that fires for a run if `seconds` pass after one of the events `last`
+    without any of them, any of `others`, or a sign of life.
 
     It does not listen for Crashed and AwaitingRetry; the module's docstring says why.
     """

@@ -117,8 +117,8 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
 def scheduled_deployments(
     config: RunConfig, name: str, schedule: Schedule | None
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
-    """The deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one of its
-    runs."""
+    """Return the deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one
+    of its runs."""
     parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
@@ -188,8 +188,8 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
 
 
 def _served(flow: Flow[..., Any]) -> Flow[..., Any]:
-    """The flow as its processes import it from here: it outlasts `mortal schedule`, and keeps its
-    server alive."""
+    """Return the flow as its processes import it from here: it outlasts `mortal schedule`, and
+    keeps its server alive."""
     served, trains = flow.with_options(), flow.fn
 
     @functools.wraps(trains)
@@ -208,7 +208,7 @@ served_resume = _served(grpo_resume)
 
 
 def cron_schedule(cron: str, timezone: str) -> Schedule:
-    """The times as Prefect's schedule.
+    """Return the times as Prefect's schedule.
 
     Raises `ConfigError` if they are malformed, or if they never come, such as 31 February:
     Prefect's server accepts those, and never begins a run.

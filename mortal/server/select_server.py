@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @contextlib.contextmanager
 def prefect_server(say: Callable[[str], None], ports: Sequence[int] = (0,)) -> Iterator[Server]:
-    """A server that is available during the block, where `PREFECT_API_URL` names it.
+    """Provide a server during the block, where `PREFECT_API_URL` names it.
 
     This is the user's own server if the environment sets `PREFECT_API_URL`; otherwise one that
     another command started; otherwise a new one, which ends with the last command that uses it.
@@ -38,8 +38,8 @@ def prefect_server(say: Callable[[str], None], ports: Sequence[int] = (0,)) -> I
 
 
 def check_configured_server() -> Server | None:
-    """The user's own server, if the environment names one. Raises `ServerError` if this user cannot
-    use it."""
+    """Return the user's own server, if the environment names one. Raises `ServerError` if this user
+    cannot use it."""
     prepare_client()
     configured = os.environ.get("PREFECT_API_URL")
     if not configured:
@@ -60,7 +60,8 @@ def prepare_client() -> None:
 
 
 def server_of_profile() -> str | None:
-    """A sentence for a user whose Prefect profile names a server while the environment names none.
+    """Return a sentence for a user whose Prefect profile names a server while the environment names
+    none.
 
     The file is read without Prefect, which takes a second to import. A file that cannot be read is
     passed over, since Prefect itself reports what is wrong with it.

@@ -45,7 +45,6 @@ class WaitingSqlite(AioSqliteConfiguration):
     async def begin_transaction(
         self, session: AsyncSession, with_for_update: bool = False
     ) -> AsyncGenerator[AsyncSessionTransaction, None]:
-        """See `AioSqliteConfiguration.begin_transaction`."""
         around = _turn.get()
         if around is not None and not around.over:
             async with super().begin_transaction(session, with_for_update) as transaction:
@@ -61,7 +60,6 @@ class WaitingSqlite(AioSqliteConfiguration):
             _turn.reset(token)
 
     def begin_sqlite_stmt(self, conn: sa.Connection) -> None:
-        """See `AioSqliteConfiguration.begin_sqlite_stmt`."""
         turn = _turn.get()
         if turn is None or turn.begun or turn.over:
             super().begin_sqlite_stmt(conn)

@@ -119,7 +119,7 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def losing_what_cannot_be_printed() -> Iterator[None]:
-    """What the block prints is lost where standard output is full, or nobody reads it any more; so
+    """Lose what the block prints where standard output is full, or nobody reads it any more; so
     is what is printed after that."""
     try:
         yield

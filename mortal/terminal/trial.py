@@ -1,4 +1,4 @@
-"""`mortal rewards test`: the scores of each completion, and each function over all of them."""
+"""`mortal test-reward`: the scores of each completion, and each function over all of them."""
 
 from __future__ import annotations
 

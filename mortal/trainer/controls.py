@@ -79,7 +79,7 @@ class RunControls:
         if not elsewhere.may_be_elsewhere(run):
             return TrainingResult(run.store.root)
         stands = elsewhere.look(run)
-        elsewhere.bring_here(run)
+        elsewhere.download_run(run)
         return TrainingResult(run.store.root, status=stands.status)
 
     def evaluate(self, eval_dataset: Rows | Mapping[str, Rows] | None = None) -> dict[str, float]:

@@ -37,13 +37,13 @@ def look(run: Run) -> RunStatus:
         return status_of(there, volume.name)
 
 
-def bring_here(run: Run) -> None:
+def download_run(run: Run) -> None:
     """Copy the run's records from the Volume, and the final model if the run has ended."""
     from mortal_steps.compute.modal import volume_runs
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
 
-    run_in_thread(volume_runs.bring_here(RunsVolume(run.config.compute.modal.volume), run.store))
+    run_in_thread(volume_runs.download_run(RunsVolume(run.config.compute.modal.volume), run.store))
 
 
 def stop(run: Run, timeout_s: float) -> None:

@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.compute.base import CallKey, Role, WorkerSpec
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.forkserver import fork_server
 from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
-from mortal_steps.compute.pool import Pool
+from mortal_steps.compute.pool import Pool, PooledCompute
 
 REHEARSAL = "rehearsal"
 """Name of a worker that is started for a few calls."""
 
 
-class LocalCompute:
+class LocalCompute(PooledCompute[LocalContainer]):
     """`Compute` on local processes.
 
     `working_dir` is the current directory of every worker, so that relative paths mean the same
@@ -40,45 +40,25 @@ class LocalCompute:
         inherited: Sequence[int] = (),
     ) -> None:
         gpu = GpuLock()
-        self._pools: dict[Role, Pool[LocalContainer]] = {
-            role: Pool(
-                [
-                    LocalContainer(f"{role}-{index}", spec, index, working_dir, log_dir, inherited)
-                    for index in range(spec.count)
-                ],
-                spec.prepare,
-                gpu=gpu if spec.shared_gpu else None,
-                alone_in=spec.starts_engine_in,
-            )
-            for role, spec in specs.items()
-        }
-
-    async def start(self, role: Role) -> None:
-        """See `Compute.start`."""
-        await self._pools[role].first_ready()
-
-    async def call(
-        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
-    ) -> Any:
-        """See `Compute.call`; raises `KeyError` for a role that was not configured."""
-        return await self._pools[role].call(method, payload, key.label, worker)
-
-    def ready_workers(self, role: Role) -> list[int]:
-        """See `Compute.ready_workers`."""
-        return self._pools[role].ready_workers()
-
-    def spent(self) -> float:
-        """See `Compute.spent`: nothing."""
-        return 0.0
+        super().__init__(
+            {
+                role: Pool(
+                    [
+                        LocalContainer(f"{role}-{n}", spec, n, working_dir, log_dir, inherited)
+                        for n in range(spec.count)
+                    ],
+                    spec.prepare,
+                    gpu=gpu if spec.shared_gpu else None,
+                    alone_in=spec.starts_engine_in,
+                )
+                for role, spec in specs.items()
+            }
+        )
 
     def processes(self) -> dict[str, int]:
         """Process id of each running container, by name such as `rollout-0`."""
-        everyone = [c for pool in self._pools.values() for c in pool.containers]
+        everyone = [c for pool in self.pools.values() for c in pool.containers]
         return {c.name: c.pid for c in everyone if c.process is not None and c.pid is not None}
-
-    async def close(self) -> None:
-        """End every container: it gets a moment to leave by itself, then it is killed."""
-        await asyncio.gather(*(pool.close() for pool in self._pools.values()))
 
 
 def begin_imports(spec: WorkerSpec) -> None:
@@ -90,11 +70,11 @@ def begin_imports(spec: WorkerSpec) -> None:
 
 
 def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
-    """Make one call of a worker, in a process that is started for this call; see `call_in_turn`."""
-    return call_in_turn(spec, method, [payload])[0]
+    """Make one call of a worker, in a process that is started for this call; see `call_several`."""
+    return call_several(spec, method, [payload])[0]
 
 
-def call_in_turn(
+def call_several(
     spec: WorkerSpec,
     method: str,
     payloads: Sequence[Mapping[str, Any]],

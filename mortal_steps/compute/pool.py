@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from mortal_steps.compute.base import CallKey, Role
 from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.errors import TransientError
 from mortal_steps.system.retry import retry_async
@@ -45,13 +46,13 @@ called: ContextVar[int | None] = ContextVar("called", default=None)
 """Number of the worker that took the last call of this asyncio task."""
 
 
-class Place(NamedTuple):
-    """A worker's place in the queue of free workers. It becomes void when the worker is lost, even
+class Slot(NamedTuple):
+    """A worker's slot in the queue of free workers. It becomes void when the worker is lost, even
     if the worker joins again."""
 
     number: int
     joined: int
-    """Which of the worker's joinings this place belongs to."""
+    """Which of the worker's joinings this slot belongs to."""
 
 
 class Pool(Generic[C]):
@@ -74,8 +75,8 @@ class Pool(Generic[C]):
         self.containers = containers
         self._prepare = prepare
         self._gpu, self._alone_in = gpu, alone_in
-        self._ready: dict[int, Place] = {}
-        self._free: deque[Place] = deque()
+        self._ready: dict[int, Slot] = {}
+        self._free: deque[Slot] = deque()
         self._joining: dict[int, asyncio.Task[None]] = {}
         self._joinings = itertools.count()
         self._changed = asyncio.Event()
@@ -114,17 +115,17 @@ class Pool(Generic[C]):
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[C]:
-        """The next free container, for the time of the block.
+        """Yield the next free container, for the time of the block.
 
         Raises the error that kept a worker from getting ready, and a `TransientError` if none could
         be started.
         """
         self._start_missing()
-        place = await self._next_free()
+        slot = await self._next_free()
         try:
-            yield self.containers[place.number]
+            yield self.containers[slot.number]
         finally:
-            self._offer(place)
+            self._offer(slot)
 
     async def close(self) -> None:
         """End every container."""
@@ -142,14 +143,14 @@ class Pool(Generic[C]):
         async with self._gpu.take(alone=method in self._alone_in):
             return await container.call(method, payload, label)
 
-    async def _next_free(self) -> Place:
+    async def _next_free(self) -> Slot:
         while True:
             if self._refused is not None:
                 raise self._refused
             while self._free:
-                place = self._free.popleft()
-                if self._holds(place):
-                    return place
+                slot = self._free.popleft()
+                if self._holds(slot):
+                    return slot
             if self._lost is not None and not self._ready and not self._joining:
                 raise self._lost
             self._changed.clear()
@@ -184,17 +185,17 @@ class Pool(Generic[C]):
         )
 
     def _join(self, number: int) -> None:
-        self._ready[number] = Place(number, next(self._joinings))
+        self._ready[number] = Slot(number, next(self._joinings))
         self._offer(self._ready[number])
 
-    def _offer(self, place: Place) -> None:
+    def _offer(self, slot: Slot) -> None:
         """Give the next call to this worker, unless it was lost meanwhile."""
-        if self._holds(place):
-            self._free.append(place)
+        if self._holds(slot):
+            self._free.append(slot)
             self._changed.set()
 
-    def _holds(self, place: Place) -> bool:
-        return self._ready.get(place.number) == place
+    def _holds(self, slot: Slot) -> bool:
+        return self._ready.get(slot.number) == slot
 
     def _watch(self, number: int) -> None:
         def lost() -> None:
@@ -202,3 +203,27 @@ class Pool(Generic[C]):
                 self._start_missing()
 
         self.containers[number].on_lost = lost
+
+
+class PooledCompute(Generic[C]):
+    """`Compute` with a pool for each role that the run has workers of."""
+
+    def __init__(self, pools: Mapping[Role, Pool[C]]) -> None:
+        self.pools = pools
+
+    async def start(self, role: Role) -> None:
+        await self.pools[role].first_ready()
+
+    async def call(
+        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
+    ) -> Any:
+        return await self.pools[role].call(method, payload, key.label, worker)
+
+    def ready_workers(self, role: Role) -> list[int]:
+        return self.pools[role].ready_workers()
+
+    def spent(self) -> float:
+        return 0.0
+
+    async def close(self) -> None:
+        await asyncio.gather(*(pool.close() for pool in self.pools.values()))

@@ -50,7 +50,7 @@ def _of_its_kind(value: Any) -> Any:
 
 
 def grpo() -> AlgorithmConfig:
-    """The default algorithm."""
+    """Return the default algorithm."""
     default: AlgorithmConfig = _of_its_kind({})
     return default
 

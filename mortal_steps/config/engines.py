@@ -33,7 +33,7 @@ class Adapters:
     """The option among them that sets the rank."""
 
     def room_for(self, rank: int) -> int | None:
-        """The smallest of the ranks that is large enough; None if none is."""
+        """Return the smallest of the ranks that is large enough; None if none is."""
         return next((room for room in self.ranks if room >= rank), None) if self.ranks else rank
 
     def options_for(self, rank: int) -> dict[str, Any]:

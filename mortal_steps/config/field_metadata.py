@@ -55,7 +55,7 @@ class Decides:
 
 
 def trl_option(field: FieldInfo) -> str | None:
-    """The option of TRL that has the key's value."""
+    """Return the option of TRL that has the key's value."""
     return next((mark.option for mark in field.metadata if isinstance(mark, Trl)), None)
 
 
@@ -67,7 +67,7 @@ def trl_options(field: FieldInfo) -> tuple[str, ...]:
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The class of the table that a key is, if it is a table."""
+    """Return the class of the table that a key is, if it is a table."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
@@ -124,7 +124,7 @@ def identity_of(
 
 @functools.cache
 def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
-    """The options of TRL that keys of ours decide, each with the names of these keys."""
+    """Return the options of TRL that keys of ours decide, each with the names of these keys."""
     deciding: dict[str, list[str]] = {}
     for key, field in keys_of(section):
         for option in trl_options(field):
@@ -133,7 +133,7 @@ def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
 
 
 def trl_values(section: BaseModel) -> dict[str, Any]:
-    """The options of TRL whose values keys of ours hold."""
+    """Return the options of TRL whose values keys of ours hold."""
     found: dict[str, Any] = {}
     for name, field in type(section).model_fields.items():
         value, option = getattr(section, name), trl_option(field)

@@ -26,7 +26,7 @@ MISSING = object()
 def flagged_config(
     path: Path | None, flags: Mapping[str, Any], overrides: Iterable[str] = ()
 ) -> RunConfig:
-    """The configuration of a TOML file with `section.key=value` overrides and flags applied.
+    """Return the configuration of a TOML file with `section.key=value` overrides and flags applied.
 
     `flags` are by the names in `FLAGS`; None is a flag that was not given. Without a file, what
     nobody says is as `without_file` has it.
@@ -58,7 +58,7 @@ def flagged_config(
 
 
 def written(flag: Flag, given: Any) -> str:
-    """The flag as it is typed on the command line."""
+    """Return the flag as it is typed on the command line."""
     if isinstance(given, list | tuple):
         return " ".join(f"{flag.option} {one}" for one in given)
     if isinstance(given, bool):
@@ -67,8 +67,8 @@ def written(flag: Flag, given: Any) -> str:
 
 
 def find_key(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a key such as `training.max_steps` in nested values; `MISSING` if it is not
-    there."""
+    """Return the value of a key such as `training.max_steps` in nested values; `MISSING` if it is
+    not there."""
     found: Any = values
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:

@@ -30,7 +30,7 @@ FEWER_PER_CONTAINER = {"A10": 4}
 
 
 def modal_gpu(wanted: str) -> str:
-    """A GPU as Modal writes it: `A10G` becomes `A10`, `a100:2` becomes `A100:2`.
+    """Return a GPU as Modal writes it: `A10G` becomes `A10`, `a100:2` becomes `A100:2`.
 
     Raises `ValueError` for an unknown name, with the nearest known one, and for a number that does
     not fit into one container.
@@ -52,7 +52,7 @@ def modal_gpu(wanted: str) -> str:
 
 
 def gpu_count(wanted: str) -> int:
-    """The number of GPUs that `A100:2` stands for; raises what `modal_gpu` raises."""
+    """Return the number of GPUs that `A100:2` stands for; raises what `modal_gpu` raises."""
     return int(modal_gpu(wanted).partition(":")[2] or 1)
 
 

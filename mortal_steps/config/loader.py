@@ -34,7 +34,7 @@ PLAIN_WORDS = (
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The nested values of a TOML file; raises `ConfigError` for what is none."""
+    """Return the nested values of a TOML file; raises `ConfigError` for what is none."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows mark it
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """The configuration of a TOML file with `section.key=value` overrides applied.
+    """Return the configuration of a TOML file with `section.key=value` overrides applied.
 
     Raises `ConfigError` that names the key, the value and the remedy.
     """
@@ -63,7 +63,7 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """The configuration in a run's config.toml."""
+    """Return the configuration in a run's config.toml."""
     return _overridden(read_toml(path), overrides, origin=str(path))
 
 
@@ -83,7 +83,7 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
 
 
 def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
-    """The configuration with `section.key=value` overrides applied; raises `ConfigError`."""
+    """Return the configuration with `section.key=value` overrides applied; raises `ConfigError`."""
     changes = list(overrides)
     if not changes:
         return config
@@ -94,7 +94,7 @@ def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
 
 
 def dump_toml(config: RunConfig) -> str:
-    """The resolved configuration as TOML; keys without a value are left out."""
+    """Return the resolved configuration as TOML; keys without a value are left out."""
     import tomli_w  # workers, which only read, have environments without it
 
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
@@ -125,8 +125,8 @@ def _write(values: dict[str, Any], keys: list[str], value: Any, said: str) -> No
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value, or None for `null`, which TOML lacks. Anything else is a plain string, so that
-    quotes can be left out."""
+    """Return a TOML value, or None for `null`, which TOML lacks. Anything else is a plain string,
+    so that quotes can be left out."""
     if text == "null":
         return None
     try:
@@ -176,14 +176,14 @@ def _suggest(location: list[str], values: Mapping[str, Any]) -> str:
 
 
 def _algorithm_of(values: Mapping[str, Any]) -> type[BaseModel]:
-    """The class of `[algorithm]`, one of those that refuse unknown keys: ours."""
+    """Return the class of `[algorithm]`, one of those that refuse unknown keys: ours."""
     default = AlgorithmConfig.model_fields["type"].default
     kind: type[BaseModel] = ALGORITHMS.load(values["algorithm"].get("type", default))
     return kind
 
 
 def _suggest_elsewhere(name: str) -> str:
-    """The first of the outermost keys of nearly that name."""
+    """Return the first of the outermost keys of nearly that name."""
     everywhere: dict[str, str] = {}
     for key in sorted((key for key, _ in every_key()), key=lambda key: key.count(".")):
         everywhere.setdefault(key.rpartition(".")[2], key)
@@ -197,7 +197,8 @@ def every_key() -> Iterator[tuple[str, FieldInfo]]:
 
 
 def section_at(location: Iterable[str]) -> type[BaseModel] | None:
-    """The class of a table, such as `["training", "lora"]`; None if there is no such table."""
+    """Return the class of a table, such as `["training", "lora"]`; None if there is no such
+    table."""
     section: type[BaseModel] | None = RunConfig
     for part in location:
         field = section.model_fields.get(part) if section else None

@@ -59,7 +59,7 @@ def reference_toml(section: str | None = None) -> str:
 
 
 def reference_markdown() -> str:
-    """The page docs/configuration.md: a heading and the keys of each table."""
+    """Return the page docs/configuration.md: a heading and the keys of each table."""
     parts = [PAGE]
     for table, text in _tables().items():
         heading = f"## `[{table}]`" if table else "## Top level"
@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 
 def _choices(annotation: Any) -> list[str]:
-    """The values of a Literal, optional or not."""
+    """Return the values of a Literal, optional or not."""
     for candidate in (annotation, *get_args(annotation)):
         if get_origin(candidate) is Literal:
             return [repr(choice) for choice in get_args(candidate)]

@@ -151,7 +151,7 @@ class RunConfig(Section):
         )
 
     def for_evaluation(self) -> RunConfig:
-        """The same with the rewards that score evaluations in the place of training's."""
+        """Return the same with the rewards that score evaluations in the place of training's."""
         return self.model_copy(update={"rewards": self.eval_rewards})
 
     @property
@@ -170,7 +170,7 @@ class RunConfig(Section):
         return f"training.lora.peft.{option}" if option else None
 
     def with_room_for_adapters(self) -> RunConfig:
-        """The same with the engine options that a LoRA adapter beside its base asks for."""
+        """Return the same with the engine options that a LoRA adapter beside its base asks for."""
         adapters = self.rollout.engine_kind.adapters
         if adapters is None or not self.training.publishes_adapter:
             return self
@@ -222,7 +222,7 @@ class RunConfig(Section):
         return chosen if chosen is not None else stale or differs
 
     def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
-        """The same with commits for reward models of the hub."""
+        """Return the same with commits for reward models of the hub."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
         if self.evaluation.functions is not None:
             functions = self.eval_rewards.pinned(commits.evaluation).functions

@@ -218,8 +218,8 @@ class TrainingConfig(Section):
         return self.gradient_accumulation_steps or 1
 
     def accumulation_on_gpu(self) -> int:
-        """The default of `gradient_accumulation_steps` on a GPU: the least that divides the batch
-        into micro-batches of at most `GPU_ROWS`.
+        """Return the default of `gradient_accumulation_steps` on a GPU: the least that divides the
+        batch into micro-batches of at most `GPU_ROWS`.
 
         Where the loss is a mean over the micro-batch's own tokens, or micro-batches are cut in
         another way, it is 1.

@@ -156,7 +156,8 @@ def options_of(kind: str) -> tuple[str, ...]:
 
 
 def _option(statement: ast.stmt) -> str | None:
-    """The name of the dataclass field that a statement defines, if its constructor takes it."""
+    """Return the name of the dataclass field that a statement defines, if its constructor takes
+    it."""
     if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
         return None
     keywords = statement.value.keywords if isinstance(statement.value, ast.Call) else []
@@ -220,7 +221,8 @@ def idleness(name: str) -> str | None:
 
 
 def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each option with which a step may have other bits when it is repeated."""
+    """Return a sentence for each option with which a step may have other bits when it is
+    repeated."""
     said = "a run that is killed and resumed may not end with the same bits"
     found = []
     if chosen.get("torch_compile"):

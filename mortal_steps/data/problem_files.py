@@ -55,7 +55,7 @@ class ProblemFile(Sequence[Problem]):
     """
 
     def __init__(self, path: Path, *, keeps: object | None = None) -> None:
-        """`keeps` lives as long as this object, such as the folder of a temporary file."""
+        """Keep `keeps` alive as long as this object, such as the folder of a temporary file."""
         self.path = path.absolute()
         self._keeps = keeps
 
@@ -125,7 +125,8 @@ def texts_of(problem: Problem) -> Texts:
 
 
 def dataset_fingerprint(problems: Sequence[Problem]) -> str:
-    """sha256 over ids, prompts and columns, hexadecimal: a function of the rows alone."""
+    """Return the sha256 over ids, prompts and columns, hexadecimal: a function of the rows
+    alone."""
     if isinstance(problems, ProblemFile):
         return problems.fingerprint
     return _digest(map(texts_of, problems))
@@ -213,15 +214,15 @@ def keep_problems(
 
 
 def open_problems(store: RunStore, ref: FileRef) -> Sequence[Problem]:
-    """The problems that `ref` stands for. Raises `CorruptFileError`."""
+    """Return the problems that `ref` stands for. Raises `CorruptFileError`."""
     if ref.path.endswith(SUFFIX):
         return ProblemFile(store.path(ref.path))
     return store.read_record(ref, list[Problem])
 
 
 def find_train_problems(store: RunStore) -> Sequence[Problem]:
-    """The training problems of a run that may have lost its identity. Raises `StoreError` if it has
-    none."""
+    """Return the training problems of a run that may have lost its identity. Raises `StoreError` if
+    it has none."""
     path = store.path(TRAIN_PROBLEMS)
     if not path.exists():
         raise StoreError(f"{path} holds no problems; read the data first")

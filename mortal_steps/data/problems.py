@@ -89,7 +89,7 @@ def _read_train(
 
 
 def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
-    """The problems of `config.eval_sources`, set after set. Raises `DataError`."""
+    """Return the problems of `config.eval_sources`, set after set. Raises `DataError`."""
     problems = [
         problem
         for name, source in config.eval_sources.items()
@@ -108,8 +108,8 @@ def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
 
 
 def eval_set_sizes(held_out: Iterable[Problem]) -> dict[str, int]:
-    """How many problems each named set of `data.eval_sets` has, in order; empty without any. The
-    ids of its problems begin with `eval-<name>-`."""
+    """Return how many problems each named set of `data.eval_sets` has, in order; empty without any.
+    The ids of its problems begin with `eval-<name>-`."""
     names = (problem.id.removeprefix(f"{EVAL}-").rpartition("-")[0] for problem in held_out)
     return dict(Counter(filter(None, names)))
 
@@ -127,7 +127,7 @@ def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Pr
 def get_batch(
     problems: Sequence[Problem], config: DataConfig, *, batch_size: int, step: int, seed: int
 ) -> list[Problem]:
-    """The problems that step `step` trains on; length `batch_size`."""
+    """Return the problems that step `step` trains on; length `batch_size`."""
     indices = problem_indices(
         len(problems), batch_size=batch_size, step=step, seed=seed, shuffle=config.shuffle
     )
@@ -207,7 +207,8 @@ def _checked(
 
 
 def _check_prompt_column(names: Iterable[str], prompt_column: str, origin: str) -> None:
-    """Rows of a JSON lines file may lack a key; as in a `datasets` table, that is None."""
+    """Raise `DataError` where no row has the column of prompts. Rows of a JSON lines file may lack
+    it, which is None, as in a `datasets` table."""
     names = list(names)
     if prompt_column not in names:
         near = difflib.get_close_matches(prompt_column, names, n=1)

@@ -42,7 +42,7 @@ def check_prompt(prompt: Any, place: str) -> None:
 
 
 def _check_parts(content: Any, place: str) -> None:
-    """A message's content may be a list of parts, of which none may be a picture or the like."""
+    """Refuse the content of a message that has parts which are no text, such as a picture."""
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, dict) or part.get("type") != "text":
             raise DataError(
@@ -52,7 +52,7 @@ def _check_parts(content: Any, place: str) -> None:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON can hold the value as it is; a quick check."""
+    """Return whether JSON can hold the value as it is; a quick check."""
     kind = type(value)
     if kind is str:
         return value.isascii() or _is_unicode(value)
@@ -60,7 +60,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it has no halves of surrogate pairs."""
+    """Return whether it has no halves of surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -69,8 +69,8 @@ def _is_unicode(text: str) -> bool:
 
 
 def as_json(value: Any, place: str, depth: int = 0) -> Any:
-    """The value as JSON carries it to the reward functions: dates and times as ISO text, NaN and
-    other missing values as None, arrays as lists. Raises `DataError` for any other."""
+    """Return the value as JSON carries it to the reward functions: dates and times as ISO text, NaN
+    and other missing values as None, arrays as lists. Raises `DataError` for any other."""
     if depth > DEEPEST:
         raise DataError(
             f"{place}: lists and objects within each other, more than {DEEPEST} deep; store it as "

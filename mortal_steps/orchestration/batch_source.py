@@ -1,17 +1,32 @@
-"""What a batch source is: it supplies what each step trains on."""
+"""What a batch source is: it supplies what each step trains on; and the rollout workers of a run,
+with which it may sample."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from mortal_steps.compute.base import Role
-from mortal_steps.config import RunConfig
+from mortal_steps.compute.base import CallKey, Role
+from mortal_steps.config import RolloutConfig
 from mortal_steps.config.rollout import BATCH_SOURCES
-from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.session import Session
-from mortal_steps.types import Batch, BatchRef, Rows, ScoredRollouts, WeightsRef
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.types import (
+    Batch,
+    BatchRef,
+    PolicyVersion,
+    Rows,
+    ScoredRollouts,
+    StageTiming,
+    WeightsRef,
+)
+
+logger = logging.getLogger(__name__)
 
 
 class StepBatch(NamedTuple):
@@ -37,23 +52,81 @@ class BatchSource(Protocol):
     """What it supplies, which is what the algorithm has to train on (`Algorithm.trains_on`)."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
-        """Called first, with the first step that will be asked for and the published versions that
-        this step and later ones may sample with."""
+        """Get ready: called first, with the first step that will be asked for and the published
+        versions that this step and later ones may sample with."""
 
     def look_ahead(self, step: int) -> None:
-        """Called when `step` is next and the version that it samples with is published. The source
-        may begin with it while the step before is recorded and saved."""
+        """Begin a step early: called when `step` is next and the version that it samples with is
+        published, while the step before is recorded and saved."""
 
     @abstractmethod
     async def take(self, step: int) -> StepBatch:
-        """What `step` trains on. Steps are asked for in order."""
+        """Return what `step` trains on. Steps are asked for in order."""
         ...
 
     def publish(self, weights: WeightsRef) -> None:
-        """Called with each new policy version that rollouts may be sampled with."""
+        """Take a new policy version that rollouts may be sampled with."""
 
     async def close(self) -> None:
-        """Called when the run takes no more steps, for now or for good: stop what is under way."""
+        """Stop what is under way: the run takes no more steps, for now or for good."""
+
+
+class RolloutWorkers:
+    """Gives the workers to one user at a time, with one policy version loaded."""
+
+    def __init__(self, session: Session, recorder: Recorder) -> None:
+        self._session = session
+        self._recorder = recorder
+        self._lock = asyncio.Lock()
+        self._loaded: PolicyVersion | None = None
+        self._loads_with_shards = session.config.compute.loads_with_shards
+
+    @contextlib.asynccontextmanager
+    async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:
+        """All rollout workers, with this version, for the time of the block; callers take turns.
+
+        The block begins at once. A worker handles its requests in order, so a request to sample
+        waits at the worker until it has loaded the version.
+        """
+        async with self._lock:
+            loading = self._load(weights) if self._loaded != weights.version else []
+            try:
+                yield
+                timings = await asyncio.gather(*loading)
+            finally:
+                for each in loading:
+                    each.cancel()
+                await asyncio.gather(*loading, return_exceptions=True)
+            if timings:
+                self._recorder.timing(*timings)
+            self._loaded = weights.version
+            if self._session.config.rollout.sleep_while_training:
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Ask all workers to give their memory back, because the actor trains next."""
+        self._loaded = None
+        ready = self._session.compute.ready_workers("rollout")
+        await asyncio.gather(*map(self._put_to_sleep, ready))
+
+    async def _put_to_sleep(self, worker: int) -> None:
+        run = self._session.run
+        step = run.manifest.step
+        key = CallKey(run_id=run.info.run_id, stage="sleep", step=step, index=worker)
+        try:
+            await self._session.compute.call("rollout", "sleep", key=key, worker=worker)
+        except WorkerLostError as error:
+            logger.warning("rollout worker %d, which is lost, needs no sleep: %s", worker, error)
+
+    def _load(self, weights: WeightsRef) -> list[asyncio.Task[StageTiming]]:
+        """Ask every rollout worker that is ready to load a published version."""
+        self._loaded = None
+        if self._loads_with_shards:
+            return []
+        return [
+            asyncio.create_task(self._session.sync_weights(weights, worker))
+            for worker in self._session.compute.ready_workers("rollout")
+        ]
 
 
 class BatchSourceFactory(Protocol):
@@ -72,18 +145,18 @@ def batch_source(source: str) -> BatchSourceFactory:
     return found
 
 
-def needed_roles(config: RunConfig) -> frozenset[Role]:
+def needed_roles(rollout: RolloutConfig, *, evaluates: bool) -> frozenset[Role]:
     """Return the roles whose workers a run starts: the actor, those of its batch source, and where
     there are evaluations, those that sample and score."""
-    needed: set[Role] = {"actor", *declared(config.rollout.source, "roles")}
-    if config.evaluates:
+    needed: set[Role] = {"actor", *declared(rollout.source, "roles")}
+    if evaluates:
         needed |= {"rollout", "reward"}
     return frozenset(needed)
 
 
-def has_samplers(config: RunConfig) -> bool:
+def has_samplers(rollout: RolloutConfig, *, evaluates: bool) -> bool:
     """Return whether a run starts rollout workers."""
-    return "rollout" in needed_roles(config)
+    return "rollout" in needed_roles(rollout, evaluates=evaluates)
 
 
 def declared(source: str, name: str) -> Any:

@@ -67,7 +67,8 @@ def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> StepB
 
 
 def recorded(session: Session, step: int) -> StepBatch | None:
-    """What was committed for a step before the run was killed; None unless it is there whole."""
+    """Return what was committed for a step before the run was killed; None unless it is there
+    whole."""
     store = session.store
     try:
         batch = store.find_record(_batch(step), list[Problem])

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
@@ -98,7 +99,12 @@ async def open_session(
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
             samples = declared(run.config.rollout.source, "samples")
-            session = session_type(run, compute, needed_roles(run.config), samples=samples)
+            session = session_type(
+                run,
+                compute,
+                needed_roles(run.config.rollout, evaluates=run.config.evaluates),
+                samples=samples,
+            )
             yield session
             note_finished(run)
             run.update(status="completed")
@@ -123,7 +129,7 @@ async def _workers(
     on_stop: Callable[[str], None] | None,
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
-    """The run's workers, where the configuration places them; they end with the block."""
+    """Yield the run's workers, where the configuration places them; they end with the block."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),
@@ -133,21 +139,24 @@ async def _workers(
         rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
-    found = find_placement(run.config, samples=has_samplers(run.config))
+    found = find_placement(
+        run.config, samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
+    )
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
     if not on_modal:
         _log_ignored(run)
         _log_changed_versions(run)
-    here = local(
-        {"reward": specs["reward"]} if on_modal else specs,
-        working_dir=run.working_dir(),
-        log_dir=run.store.path("logs").absolute(),
-        inherited=lease.filenos(),
-    )
+    where: dict[str, Any] = {
+        "working_dir": run.working_dir(),
+        "log_dir": run.store.path("logs").absolute(),
+        "inherited": lease.filenos(),
+    }
+    rewards = LocalCompute({"reward": specs["reward"]}, **where) if on_modal else None
+    here = rewards or local(specs, **where)
     try:
-        if on_modal:
-            async with _modal_workers(run, here, on_stop) as compute:
+        if rewards is not None:
+            async with _modal_workers(run, rewards, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:
@@ -182,13 +191,13 @@ def _log_changed_versions(run: Run) -> None:
 
 
 def _modal_workers(
-    run: Run, beside: Compute, on_stop: Callable[[str], None] | None
+    run: Run, rewards: LocalCompute, on_stop: Callable[[str], None] | None
 ) -> contextlib.AbstractAsyncContextManager[Compute]:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute
     from mortal_steps.compute.modal.detached import settings_of
 
-    return modal_compute(settings_of(run), run.store, beside, on_stop)
+    return modal_compute(settings_of(run), run.store, rewards, on_stop)
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:

@@ -45,7 +45,7 @@ class HeldOut:
     def generate_request(
         self, step: int, shard: int, weights: WeightsRef, folder: str
     ) -> GenerateRequest:
-        """The request to sample one shard; its completions go into `folder`."""
+        """Return the request to sample one shard; its completions go into `folder`."""
         start, stop = self.bounds[shard]
         return GenerateRequest(
             stage="evaluate",
@@ -61,7 +61,7 @@ class HeldOut:
         )
 
     def reward_request(self, generation: GenerationRef, folder: str) -> RewardRequest:
-        """The request to score one shard; its scores go into `folder`."""
+        """Return the request to score one shard; its scores go into `folder`."""
         output = shard_file(folder, "rewards", generation.shard)
         return RewardRequest(stage="evaluate", generation=generation, output=output)
 

@@ -170,5 +170,5 @@ def rows_per_shard(config: RunConfig) -> int:
 
 
 def gib(num_bytes: float) -> str:
-    """A size in GiB, such as `1.5`."""
+    """Return a size in GiB, such as `1.5`."""
     return f"{num_bytes / GIB:.1f}"

@@ -48,8 +48,7 @@ def fork_run(
     checkpoint).
 
     Relative paths of the configuration start in the current folder, which should be the parent's
-    `working_dir`. If the same call, `run_id` included, has made a fork before, that fork is
-    returned. `say` is called with a line on each check.
+    `working_dir`. `say` is called with a line on each check.
 
     Raises `ConfigError` for overrides that the checkpoint does not fit, `ModelError` for a local
     base model that is not what the parent began with, `StoreError` for a checkpoint that is missing
@@ -62,7 +61,10 @@ def fork_run(
     config = _configure(parent, overrides, run_id)
     root = Path(config.runs_dir) / str(config.run_id)
     if (root / IDENTITY_FILE).exists():
-        return _made_before(parent, config, at_step)
+        raise StoreError(
+            f"run {config.run_id} exists in {config.runs_dir}; choose another --run-id, or "
+            f"continue it with `mortal resume {config.run_id}`"
+        )
     check_never_begun(root)
     changes = changes_between(parent.config, config)
     _check_shape(parent, config, changes)
@@ -100,7 +102,7 @@ def _check_place(parent: Run) -> None:
 
 
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
-    """The parent's configuration with the overrides and the fork's own run id."""
+    """Return the parent's configuration with the overrides and the fork's own run id."""
     before = parent.config
     chosen = load_stored_config(parent.store.path(CONFIG_FILE), overrides)
     if chosen.runs_dir != before.runs_dir:
@@ -114,22 +116,6 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
     return with_own_seed(config.with_reward_commits(find_reward_commits(config)))
-
-
-def _made_before(parent: Run, config: RunConfig, at_step: int | None) -> Run:
-    there = find_run(Path(config.runs_dir), str(config.run_id))
-    origin = there.info.parent
-    if (
-        origin is not None
-        and origin.uid == parent.info.uid
-        and at_step in (None, origin.step)
-        and not changes_between(there.config, config)
-    ):
-        return there
-    raise StoreError(
-        f"run {config.run_id} exists in {config.runs_dir} and is not a fork of "
-        f"{parent.info.run_id} at that step with these settings; choose another --run-id"
-    )
 
 
 def _put_in_place(beside: Path, root: Path) -> None:
@@ -164,7 +150,8 @@ def _check_shape(parent: Run, config: RunConfig, changes: Mapping[str, tuple[Any
 
 
 def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Problems | None:
-    """The parent's problems, if the fork has the same ones; then their source is not read again."""
+    """Return the parent's problems, if the fork has the same ones; then their source is not read
+    again."""
     data, info, store = parent.config.data, parent.info, parent.store
     drawn = any(map(made_rows, (data.source, *data.eval_sources.values())))
     sections = ("data", "seed") if drawn else ("data",)
@@ -200,7 +187,7 @@ def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: Sequence[Pro
 
 
 def _find_checkpoint(parent: Run, at_step: int | None) -> Checkpoint:
-    """Raises `StoreError` where it is not whole; the message names those that are."""
+    """Raise `StoreError` where it is not whole; the message names those that are."""
     store, name = parent.store, parent.info.run_id
     if at_step is None:
         newest = checkpoints.newest_whole(store)

@@ -109,8 +109,8 @@ class ForkFiles:
         fork.note_checkpoint(saved, fork.score(self._step) if judged_alike else None)
 
     def _own_state(self) -> CheckpointState | None:
-        """The fork's own state.json for the checkpoint; None if the parent's is right for the
-        fork."""
+        """Return the fork's own state.json for the checkpoint; None if the parent's is right for
+        the fork."""
         state = checkpoints.read_state(self._parent.store, self._saved.path)
         self._history_id = state.history_id
         fingerprint = self._fingerprint

@@ -42,11 +42,11 @@ from mortal_steps.types import Problem
 def open_run(
     config: RunConfig,
     say: Callable[[str], None] | None = None,
-    beside: preflight.Beside | None = None,
+    parallel: preflight.ParallelStartup | None = None,
 ) -> Run:
-    """The run of `config.run_id`; it is created if it does not exist.
+    """Return the run of `config.run_id`; it is created if it does not exist.
 
-    `say` is called with a line on each check. `beside` is what happens beside the checks of a new
+    `say` is called with a line on each check. `parallel` is what happens beside the checks of a new
     run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
     local model that was changed since the run began, `RewardError` for reward functions that were
     changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
@@ -55,11 +55,11 @@ def open_run(
     root, warned = _checked_root(config), list[str]()
     config = with_own_seed(config)
     if config.compute.backend == "modal":
-        bring_here(config.compute.modal.volume, root)
+        download_run(config.compute.modal.volume, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(follow_link(config))
-        problems = preflight.check(config, say=say, beside=beside, warned=warned)
+        problems = preflight.check(config, say=say, parallel=parallel, warned=warned)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
     note_warnings(run, warned, step=0)
@@ -98,8 +98,8 @@ def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str]
 
 
 def _checked_root(config: RunConfig) -> Path:
-    """The run's directory, whether it exists or not. Raises an error for a run that cannot be
-    opened here."""
+    """Return the run's directory, whether it exists or not. Raises an error for a run that cannot
+    be opened here."""
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
     if not re.fullmatch(NAME, config.run_id):
@@ -114,13 +114,14 @@ def _checked_root(config: RunConfig) -> Path:
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """The configuration, with defaults that were resolved when the run began as they were resolved
-    then."""
+    """Return the configuration, with defaults that were resolved when the run began as they were
+    resolved then."""
     return resolved_like(follow_as_before(config, begun), begun)
 
 
 def changes(begun: RunConfig, config: RunConfig) -> list[str]:
-    """The keys by which `config` would make another run; empty if the run can continue with it.
+    """Return the keys by which `config` would make another run; empty if the run can continue with
+    it.
 
     Both configurations are as this code reads them, so a key that is newer than the run has the
     same default in both.
@@ -133,14 +134,14 @@ def changes(begun: RunConfig, config: RunConfig) -> list[str]:
 
 
 def accept_changed_rewards(config: RunConfig) -> RunConfig:
-    """The configuration, with the run's reward functions accepted as they are now."""
+    """Return the configuration, with the run's reward functions accepted as they are now."""
     working_dir = Path.cwd()
     with contextlib.suppress(RunNotFoundError):
         working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
     return accept_present_sources(config, working_dir)
 
 
-def bring_here(volume: str, root: Path) -> bool:
+def download_run(volume: str, root: Path) -> bool:
     """Download a run from Modal, where another machine may have driven it further. Return whether
     it is there."""
     # Imported where used: a local run needs no client of Modal's.
@@ -148,7 +149,7 @@ def bring_here(volume: str, root: Path) -> bool:
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
 
-    return run_in_thread(volume_runs.bring_here(RunsVolume(volume), RunStore(root)))
+    return run_in_thread(volume_runs.download_run(RunsVolume(volume), RunStore(root)))
 
 
 def create_run(
@@ -193,7 +194,7 @@ def _differences(
 
 
 def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The tables of two lists of the same length, in pairs; empty for anything else."""
+    """Return the tables of two lists of the same length, in pairs; empty for anything else."""
     both = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
     if not both or not all(isinstance(one, dict) for one in (*before, *after)):
         return []
@@ -205,7 +206,8 @@ def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any
 
 
 def follow_link(config: RunConfig) -> RunConfig:
-    """The configuration of a new run, with the link replaced by the version that it points to now.
+    """Return the configuration of a new run, with the link replaced by the version that it points
+    to now.
 
     Other links are left as they are: a run that continues could not be told from one with another
     model. Raises `ModelError` if no model is in production.
@@ -218,8 +220,8 @@ def follow_link(config: RunConfig) -> RunConfig:
 
 
 def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """The configuration of a run that continues, with the version that the link pointed to when the
-    run was `begun`, if that version still exists."""
+    """Return the configuration of a run that continues, with the version that the link pointed to
+    when the run was `begun`, if that version still exists."""
     link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
     versions = Path(os.path.normpath(link.parent / VERSIONS))
     if link.name != PRODUCTION or before.parent != versions:

@@ -53,23 +53,23 @@ Problems = tuple[Sequence[Problem], Sequence[Problem]]
 """The training problems and the held-out problems of a run."""
 
 
-class Beside:
+class ParallelStartup:
     """Work that the caller of `check` does beside the checks. This class does nothing; derive from
     it."""
 
     def begin(self) -> None:
-        """Called when the quick checks have passed; start processes here that take long to
+        """Begin: called when the quick checks have passed; start processes here that take long to
         start."""
 
     def go_on(self) -> None:
-        """Called when only the imports of the workers are left to wait for."""
+        """Go on: called when only the imports of the workers are left to wait for."""
 
 
 def check(
     config: RunConfig,
     problems: Problems | None = None,
     say: Callable[[str], None] | None = None,
-    beside: Beside | None = None,
+    parallel: ParallelStartup | None = None,
     warned: list[str] | None = None,
     show: Callable[[str], None] | None = None,
 ) -> Problems:
@@ -80,17 +80,17 @@ def check(
     is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
     the `MortalError` that names what is wrong.
     """
-    say, beside = say or _say_nothing, beside or Beside()
+    say, parallel = say or _say_nothing, parallel or ParallelStartup()
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
-    roles = needed_roles(config)
+    roles = needed_roles(config.rollout, evaluates=config.evaluates)
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
     begin_workers_imports(config)
-    beside.begin()
+    parallel.begin()
     say("reading the dataset")
     train, held_out = problems or _read(config, say)
     if config.evaluation.eval_steps and not held_out:
@@ -115,7 +115,7 @@ def check(
         )
         check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
-    beside.go_on()
+    parallel.go_on()
     found, longest = check_training(config, train, held_out, warned, sampled)
     warned += report_forecast(forecast(config, longest, samples="rollout" in roles), show)
     return found
@@ -135,7 +135,9 @@ def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    check_interpreters(config.compute, config.rollout, needed_roles(config))
+    check_interpreters(
+        config.compute, config.rollout, needed_roles(config.rollout, evaluates=config.evaluates)
+    )
     actor = _passing_worker(config, "actor")
     begin_imports(dataclasses.replace(actor, rounding=rounding))
 
@@ -150,7 +152,7 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
 
 
 def _say_nothing(text: str) -> None:
-    """The default for callers who want no progress lines."""
+    """Take the progress lines of callers who want none."""
 
 
 def check_modal(config: RunConfig) -> None:
@@ -179,8 +181,8 @@ def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
-    """The configuration, with only the rewards that this machine can call. Raises `ConfigError` if
-    other rewards need a GPU and their container has none."""
+    """Return the configuration, with only the rewards that this machine can call. Raises
+    `ConfigError` if other rewards need a GPU and their container has none."""
     terms = config.rewards.terms
     on_gpus = [term for term in terms if term.needs_gpu]
     if on_gpus and config.compute.modal.reward_gpu is None:
@@ -235,6 +237,6 @@ def check_training(
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
-    """A worker without a run directory or a model, which is only good for checks."""
+    """Return a worker without a run directory or a model, which is only good for checks."""
     nowhere = Path(os.devnull)
     return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]

@@ -51,11 +51,11 @@ SEED_OF_THE_RUN = -1
 
 
 def resolve_defaults(config: RunConfig) -> RunConfig:
-    """The configuration that a run begins with, all such defaults resolved. Raises what
+    """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
-    samples = has_samplers(config)
+    samples = has_samplers(config.rollout, evaluates=config.evaluates)
     found = find_placement(config, samples=samples)
     settled = resolved(
         config,
@@ -75,14 +75,14 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
 
 
 def with_own_seed(config: RunConfig) -> RunConfig:
-    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    """Return the configuration of a run that has an id: a `seed` of -1 is made from the id."""
     if config.seed != SEED_OF_THE_RUN:
         return config
     return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
 
 
 def rollout_interpreter(compute: ComputeConfig) -> str:
-    """The Python interpreter of local rollout workers."""
+    """Return the Python interpreter of local rollout workers."""
     return compute.local.rollout.python or sys.executable
 
 
@@ -97,8 +97,8 @@ def lacks(python: str, module: str) -> bool:
 
 
 def find_reward_commits(config: RunConfig) -> RewardCommits:
-    """The configuration with the revisions of its reward models resolved to commits; raises what
-    `find_commit` raises."""
+    """Return the configuration with the revisions of its reward models resolved to commits; raises
+    what `find_commit` raises."""
     return RewardCommits(
         training=_find_commits(config.rewards), evaluation=_find_commits(config.eval_rewards)
     )
@@ -125,8 +125,8 @@ def _find_engine(config: RunConfig) -> str:
 
 
 def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
-    """The default of the sampler's type. None if it is the model's type, or if the configuration
-    sets it."""
+    """Return the default of the sampler's type. None if it is the model's type, or if the
+    configuration sets it."""
     own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
     asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
     autocasts = options.get("bf16") is not False and not options.get("fp16")
@@ -136,8 +136,8 @@ def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | N
 
 
 def _find_weight_sync(config: RunConfig, found: Placement) -> str:
-    """The default of the way in which workers get new weights. On a GPU nothing is gained by giving
-    back the old ones first, and an engine that can sleep pays for it."""
+    """Return the default of the way in which workers get new weights. On a GPU nothing is gained by
+    giving back the old ones first, and an engine that can sleep pays for it."""
     on_gpus = all(found.engines) and not config.rollout.sleep_while_training
     return VOLUME if on_gpus else RELOAD
 
@@ -149,8 +149,8 @@ def _has_engine(python: str, kind: EngineKind) -> bool:
 
 
 def find_context(model: ModelConfig) -> int | None:
-    """The length of the model's context in tokens, from its configuration; None if that cannot be
-    read yet."""
+    """Return the length of the model's context in tokens, from its configuration; None if that
+    cannot be read yet."""
     if model.new is not None:
         return model.new.max_position_embeddings
     if is_hub_model(model):
@@ -204,7 +204,7 @@ def _is_small(model: ModelConfig) -> bool:
 
 
 def _cores() -> int:
-    """The number of CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -282,7 +282,7 @@ def _resolve(config: RunConfig, defaults: Mapping[str, Any], commits: RewardComm
 
 
 def _table_of(values: Mapping[str, Any], key: str) -> Any:
-    """The table that a key is in, among nested values."""
+    """Return the table that a key is in, among nested values."""
     return functools.reduce(operator.getitem, key.split(".")[:-1], values)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.orchestration.open_run import bring_here, changes_between, in_words
+from mortal_steps.orchestration.open_run import changes_between, download_run, in_words
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
 
@@ -22,7 +22,7 @@ def resume_config(
     volume: str | None = None,
     trust: bool = False,
 ) -> RunConfig:
-    """The configuration with which an existing run continues; pass it to `open_run`.
+    """Return the configuration with which an existing run continues; pass it to `open_run`.
 
     The folder in which the run began becomes the working directory of this process, because
     relative paths of the configuration start there. A run on a Modal `volume` is first downloaded
@@ -31,7 +31,7 @@ def resume_config(
     Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that would
     change what the run computes, and, unless `trust`, what `check_trusted` raises.
     """
-    if volume is not None and not bring_here(volume, runs_dir / run_id):
+    if volume is not None and not download_run(volume, runs_dir / run_id):
         raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
     run = find_run(runs_dir, run_id)
     if not trust:
@@ -43,8 +43,8 @@ def resume_config(
 
 
 def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """The configuration with the overrides. Raises `ConfigError` for overrides that make it another
-    run."""
+    """Return the configuration with the overrides. Raises `ConfigError` for overrides that make it
+    another run."""
     changed = override_config(config, overrides)
     if (changed.run_id, changed.runs_dir) != (config.run_id, config.runs_dir):
         raise ConfigError(
@@ -61,8 +61,8 @@ def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
 
 
 def _on_volume(config: RunConfig, volume: str) -> RunConfig:
-    """The configuration with the Volume on which the run's files are. A run that began locally
-    continues there."""
+    """Return the configuration with the Volume on which the run's files are. A run that began
+    locally continues there."""
     modal = config.compute.modal.model_copy(update={"volume": volume})
     compute = config.compute.model_copy(update={"backend": "modal", "modal": modal})
     return config.model_copy(update={"compute": compute})

@@ -28,8 +28,8 @@ NUM_PROBLEMS = 2
 
 
 def chosen_problems(config: RunConfig, prompts: Sequence[str], num_problems: int) -> list[Problem]:
-    """The given prompts as problems; without prompts, the first problems of the dataset. Raises
-    `DataError` as `read_problems` does."""
+    """Return the given prompts as problems; without prompts, the first problems of the dataset.
+    Raises `DataError` as `read_problems` does."""
     if prompts:
         return [
             Problem(id=f"prompt-{number}", prompt=text) for number, text in enumerate(prompts, 1)
@@ -74,7 +74,7 @@ def try_rollout(
 
 
 def trial_spec(config: RunConfig, store: RunStore, model_path: str, role: Role) -> WorkerSpec:
-    """A worker of the trial, on the GPU that a run would give it."""
+    """Return a worker of the trial, on the GPU that a run would give it."""
     placed = placed_config(config)
     return worker_specs(
         placed, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1

@@ -64,11 +64,11 @@ class Budget:
         self._judges.learn(judges)
 
     def spent(self) -> float:
-        """What the run has cost so far."""
+        """Return what the run has cost so far."""
         return self._compute.spent() + self._judges.so_far().dollars
 
     def spent_share(self) -> float | None:
-        """The part of the limit that is spent (1 is all of it); None without a limit."""
+        """Return the part of the limit that is spent (1 is all of it); None without a limit."""
         return None if self._limit is None else self.spent() / self._limit
 
     def overspent(self) -> str | None:
@@ -289,6 +289,6 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:
-    """The worker's timing, with the rest of the call's wall time added as waiting time."""
+    """Return the worker's timing, with the rest of the call's wall time added as waiting time."""
     wait = max(0.0, time.perf_counter() - started - timing.busy_s)
     return dataclasses.replace(timing, index=index, wait_s=wait)

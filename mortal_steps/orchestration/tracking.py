@@ -218,7 +218,7 @@ async def tracked(run: Run, on_notice: Callable[[], None]) -> AsyncIterator[None
 
 
 def with_logging(run: Run, **changes: Any) -> Run:
-    """The run with other values in `[logging]`; raises `ConfigError`."""
+    """Return the run with other values in `[logging]`; raises `ConfigError`."""
     values = run.config.model_dump(mode="json")
     config = parse_config({**values, "logging": values["logging"] | changes})
     return Run(run.store, config, run.info)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.compute.local import REHEARSAL, call_in_turn
+from mortal_steps.compute.local import REHEARSAL, call_several
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import load_problems
@@ -118,7 +118,7 @@ class Trial:
 
 
 def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
-    """The completions of a file; see `read_completions`.
+    """Return the completions of a file; see `read_completions`.
 
     If a row names a problem of the dataset, the dataset of the configuration is read. Raises
     `DataError` as `read_completions` does.
@@ -133,8 +133,8 @@ def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
 
 
 def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
-    """The texts as answers to the first problem of the dataset, or to a made-up one if there is no
-    dataset."""
+    """Return the texts as answers to the first problem of the dataset, or to a made-up one if there
+    is no dataset."""
     [problem] = chosen_problems(config, (), 1)
     return [_answered(problem, texts or (MADE_UP_TEXT,), "text")]
 
@@ -186,7 +186,7 @@ def try_rewards(
         )["reward"]
         requests = [_request(store, number, shard) for number, shard in enumerate(shards)]
         payloads = [{"request": request} for request in requests]
-        found: list[RewardRef] = call_in_turn(spec, "reward", payloads, store.path("logs"))
+        found: list[RewardRef] = call_several(spec, "reward", payloads, store.path("logs"))
         scored = [store.read_record(each.file, RewardedShard) for each in found]
         log = store.path(f"logs/{REHEARSAL}.log").read_text(encoding="utf-8", errors="replace")
     weights = reward_weights(config.rewards)

@@ -192,7 +192,7 @@ class Actor:
             weights=published,
             num_parameters=state.stepper.num_parameters,
             place=state.stepper.place(),
-            warnings=tuple(filter(None, [gpu.on_cpu_beside_gpu()])) if step == 0 else (),
+            warnings=state.stepper.warnings() if step == 0 else (),
         )
 
     def train_step(self, *, request: TrainRequest) -> StepResult:

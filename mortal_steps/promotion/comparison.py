@@ -60,7 +60,7 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
 
 
 def comparison_table(comparison: Comparison) -> str:
-    """A line for each metric, as Markdown."""
+    """Return a line for each metric, as Markdown."""
     other = "incumbent" if comparison.incumbent else "before training"
     rows = [(code(name), *numbers) for name, *numbers in metric_rows(comparison)]
     return table(["", "candidate", other, "difference"], rows, "lrrr")

@@ -38,7 +38,7 @@ class Gate:
         overrides: Sequence[str] = (),
         local: Callable[..., Compute] = LocalCompute,
     ) -> None:
-        """`overrides` change how models are judged, such as `evaluation.functions=["a.py:b"]`.
+        """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`.
 
         Raises `ConfigError` where nothing can be judged so.
         """

@@ -143,7 +143,7 @@ class Judge:
             return judgement
 
     def _find(self, place: str) -> Judgement | None:
-        """A damaged one is logged and counts as none."""
+        """Return a judgement, if there is one; a damaged one is logged and counts as none."""
         try:
             found = self._store.find_record(place, Judgement)
         except CorruptFileError as error:
@@ -201,7 +201,7 @@ class Judge:
         return self._store.write_record(place, self._given, list[Problem])
 
     def _bring_problems(self) -> FileRef:
-        """The problems to judge by, in the registry."""
+        """Return the problems to judge by, in the registry."""
         if self._given:
             return self._problems
         problems = self._run.store.read_record(self._problems, list[Problem])

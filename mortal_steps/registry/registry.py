@@ -96,7 +96,8 @@ class Registry:
         return self.store.root / PRODUCTION
 
     def history(self) -> Sequence[Decision]:
-        """Every decision, oldest first; raises `CorruptFileError` where one is damaged or gone."""
+        """Return every decision, oldest first; raises `CorruptFileError` where one is damaged or
+        gone."""
         found: list[Decision] = []
         for path in sorted(self.store.path(HISTORY).glob("[0-9]*.json")):
             record = self.store.find_record(_path(len(found) + 1), Decision)
@@ -109,16 +110,16 @@ class Registry:
         return found
 
     def in_use(self) -> Sequence[ModelVersion]:
-        """See `in_use`."""
+        """Return the model in use, last, preceded by those that a rollback can return to."""
         return in_use(self.history())
 
     def production(self) -> ModelVersion | None:
-        """The model in use."""
+        """Return the model in use."""
         used = self.in_use()
         return used[-1] if used else None
 
     def answered(self, request: str) -> Decision | None:
-        """The decision on this request, if there was one."""
+        """Return the decision on this request, if there was one."""
         return next((made for made in self.history() if made.request == request), None)
 
     def add(
@@ -264,7 +265,7 @@ class Registry:
             sync_to_disk(self.store.root)
 
     def _drop_if_refused(self, made: Decision) -> None:
-        """A refused model takes no room: its run has it, and brings it in again."""
+        """Remove the folder of a refused model: its run has it, and brings it in again."""
         used = {other.version.id for other in self.history() if other.action != "refused"}
         if made.action == "refused" and made.version.id not in used:
             self.store.remove_folder(made.version.path)
@@ -282,7 +283,7 @@ class Registry:
 
 
 def in_use(history: Sequence[Decision]) -> Sequence[ModelVersion]:
-    """The model in use, last, preceded by those that a rollback can return to."""
+    """Return the model in use, last, preceded by those that a rollback can return to."""
     used: list[ModelVersion] = []
     for made in history:
         if made.action == "refused":
@@ -295,13 +296,14 @@ def in_use(history: Sequence[Decision]) -> Sequence[ModelVersion]:
 
 
 def list_names(models_dir: Path) -> list[Registry]:
-    """Every name in the models directory about which a decision was made."""
+    """Return every name in the models directory about which a decision was made."""
     folders = sorted(path.parent for path in models_dir.glob(f"[!.]*/{HISTORY}"))
     return [Registry(models_dir, folder.name) for folder in folders]
 
 
 def runs_in_use(models_dir: Path) -> set[str]:
-    """Ids of the runs whose models are in production, and of the runs that these are forks of.
+    """Return the ids of the runs whose models are in production, and of the runs that these are
+    forks of.
 
     Empty where there is no such folder. Raises `CorruptFileError` for a damaged history: nothing
     is known then of what is in use.

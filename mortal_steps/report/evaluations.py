@@ -18,8 +18,8 @@ OWN_COLUMNS = ("step", "reward")
 def mean_scores(
     rewards: RewardsConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
 ) -> dict[str, float]:
-    """Mean of each function that scores evaluations over the problems it scored, and of their
-    weighted sum.
+    """Return the mean of each function that scores evaluations over the problems it scored, and of
+    their weighted sum.
 
     Also how many completions are masked, by the function that failed on them, and the metrics that
     functions logged. A function that is called as one of our own columns is told by its mean under
@@ -59,7 +59,8 @@ def _by_set(
     sets: Mapping[str, int],
     weights: Mapping[str, float],
 ) -> dict[str, float]:
-    """`eval_<set>_reward` and `eval_<set>_rewards/<function>/mean`, where there are scores."""
+    """Return `eval_<set>_reward` and `eval_<set>_rewards/<function>/mean`, where there are
+    scores."""
     means: dict[str, float] = {}
     rows = iter(scored)
     for name, count in sets.items():
@@ -75,7 +76,7 @@ def _by_set(
 
 
 def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, float]:
-    """Means of logged metrics over shards of so many completions each.
+    """Return means of logged metrics over shards of so many completions each.
 
     Weighted by those: the mean over the completions of each call, which is what functions log, is
     then the mean over all completions, however they are dealt out.
@@ -91,6 +92,6 @@ def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str,
 
 
 def beside(taken: Collection[str], logged: Mapping[str, float]) -> dict[str, float]:
-    """Logged metrics as columns of their own; one whose name is taken becomes
+    """Return logged metrics as columns of their own; one whose name is taken becomes
     `log_metric/<name>`."""
     return {f"log_metric/{name}" if name in taken else name: logged[name] for name in logged}

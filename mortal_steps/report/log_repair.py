@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row:
-    """A step's line of metrics.jsonl: a pure function of its records."""
+    """Return a step's line of metrics.jsonl, a pure function of its records."""
     if isinstance(batch, Rows):
         return {**result.metrics, "reward": None, "num_rows": batch.num_rows, **_identified(result)}
     shards = batch.rewards
@@ -112,7 +112,7 @@ def _rows(
     steps: Sequence[int],
     make: Callable[[Run, int], Row | None],
 ) -> list[Row]:
-    """A row for each step: made from its records if possible, else the existing line."""
+    """Return a row for each step, made from its records if possible, else the existing line."""
     lines = {row["step"]: row for row in readable}
 
     def found() -> Iterator[Row]:

@@ -19,14 +19,14 @@ MOST_LINES = 30
 
 
 def fenced(text: str) -> str:
-    """A block that shows the text as it is, cut to a readable length."""
+    """Return a block that shows the text as it is, cut to a readable length."""
     shown = _shortened(printable(text))
     fence = "`" * max(3, _longest_run(shown) + 1)
     return f"{fence}text\n{shown}\n{fence}"
 
 
 def code(text: str) -> str:
-    """A span that shows the text as it is, on one line."""
+    """Return a span that shows the text as it is, on one line."""
     shown = " ".join(printable(text).split()) or " "
     fence = "`" * (_longest_run(shown) + 1)
     space = " " if "`" in shown else ""
@@ -34,14 +34,14 @@ def code(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], aligned: str) -> str:
-    """A table; `aligned` has a letter for each column, `l` or `r`. Cells are Markdown."""
+    """Return a table; `aligned` has a letter for each column, `l` or `r`. Cells are Markdown."""
     rule = ["---:" if side == "r" else ":---" for side in aligned]
     lines = [headings, rule, *rows]
     return "\n".join(f"| {' | '.join(_cell(text) for text in cells)} |" for cells in lines)
 
 
 def bar(share: float) -> str:
-    """A bar of block characters for a part of a whole, 0 to 1."""
+    """Return a bar of block characters for a part of a whole, 0 to 1."""
     full = round(share * BAR_WIDTH)
     return "█" * full if full or not share else "▏"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""The text with its control characters spelled out, such as `\x1b`; line breaks stay.
+    r"""Return the text with its control characters spelled out, such as `\x1b`; line breaks stay.
 
     Models, datasets, paths and error messages may hold anything; shown raw, an escape sequence
     would move the cursor or colour what follows, and half a surrogate pair cannot be printed.

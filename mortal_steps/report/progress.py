@@ -31,8 +31,9 @@ RECENT_STEPS = 10
 
 
 def recent_steps(eval_steps: int | None) -> int:
-    """The number of steps over which a run's speed is averaged. It is large enough to contain an
-    evaluation, if there are any, so that evaluations always have their share in the speed."""
+    """Return the number of steps over which a run's speed is averaged. It is large enough to
+    contain an evaluation, if there are any, so that evaluations always have their share in the
+    speed."""
     return max(RECENT_STEPS, eval_steps or 0)
 
 
@@ -46,7 +47,7 @@ class Speed:
     """Sampled tokens per second of wall time."""
 
     def eta_s(self, steps_left: int) -> float:
-        """Seconds that this number of steps takes."""
+        """Return the seconds that this number of steps takes."""
         return self.step_s * steps_left
 
 
@@ -62,12 +63,12 @@ class Pace:
         """When the first step began and each one ended, and the tokens sampled until then."""
 
     def begin(self) -> None:
-        """A step begins; the first call starts the clock."""
+        """Note that a step begins; the first call starts the clock."""
         if not self._marks:
             self._marks.append((self._now(), 0))
 
     def end(self, num_tokens: int) -> Speed:
-        """A step for which so many tokens were sampled ended, with all that follows from it."""
+        """Note that a step for which so many tokens were sampled has ended; returns the speed."""
         self._marks.append((self._now(), self._marks[-1][1] + num_tokens))
         (since, tokens_since), (until, tokens_until) = self._marks[0], self._marks[-1]
         seconds = until - since
@@ -93,7 +94,8 @@ class StepReport:
     """Problems left out, as a reward function failed on them."""
 
     def text(self, speed: Speed) -> str:
-        """Reward and loss as the line shows them, how many problems were masked, and the speed."""
+        """Return reward and loss as the line shows them, how many problems were masked, and the
+        speed."""
         masked = f"  {self.num_masked} masked" if self.num_masked else ""
         return (
             f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}  "
@@ -147,13 +149,13 @@ class ProgressLine:
         self._say(text)
 
     def begin_steps(self, start: int) -> None:
-        """The first step begins; `start` steps are done."""
+        """Note that the first step begins; `start` steps are done."""
         self._said = time.monotonic()
         if self._bar:
             self._bar.reset(self._task, total=self._num_steps, completed=start)
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
-        """The held-out problems were scored after `step` steps; the next line will show the
+        """Note the scores on the held-out problems after `step` steps; the next line will show the
         result."""
         told = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
         if self._bar:
@@ -162,7 +164,7 @@ class ProgressLine:
             self._judged = f"  held-out after step {step}: {told}"
 
     def update(self, report: StepReport, speed: Speed) -> None:
-        """A step has ended; `speed` is that of the last steps."""
+        """Show that a step has ended; `speed` is that of the last steps."""
         now, text = time.monotonic(), report.text(speed)
         eta = clock(speed.eta_s(self._num_steps - report.step))
         if self._bar:

@@ -16,13 +16,13 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 from mortal_steps.errors import MortalError, StoreError
-from mortal_steps.report.curve import Drawn, reward_curve
+from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.printable import printable
 from mortal_steps.report.run_report import RunFacts, report_markdown
 from mortal_steps.report.samples import Sample, last_samples
 from mortal_steps.report.status import waits_for
 from mortal_steps.report.summary import PAGE as PAGE_FILE
-from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.report.summary import summarize
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
@@ -54,7 +54,7 @@ def _write(run: Run, eta_s: float | None) -> None:
     metrics = run.metrics()
     evaluations = run.logs.read(EVALUATIONS)
     summary = summarize(run)
-    picture = _picture(run, summary, metrics, evaluations)
+    picture = reward_curve(run.info.run_id, metrics, evaluations) if metrics else None
     facts = RunFacts(
         summary=summary,
         waits_for=waits_for(run, summary.status),
@@ -74,25 +74,6 @@ def _write(run: Run, eta_s: float | None) -> None:
         write_atomically(run.store.path(PICTURE), picture)
     write_atomically(run.store.path(MARKDOWN), markdown.encode())
     write_atomically(run.store.path(PAGE_FILE), page.encode())
-
-
-def _picture(
-    run: Run,
-    summary: RunSummary,
-    metrics: Sequence[Mapping[str, Any]],
-    evaluations: Sequence[Mapping[str, Any]],
-) -> bytes | None:
-    if not metrics:
-        return None
-    parent = run.info.parent
-    drawn = Drawn(
-        title=run.info.run_id,
-        training_temperature=run.config.rollout.temperature,
-        held_out_temperature=run.config.evaluation.temperature,
-        forked=(parent.run_id, parent.step) if parent else None,
-        changed=[int(changed["step"]) for changed in summary.changed_rewards],
-    )
-    return reward_curve(drawn, metrics, evaluations)
 
 
 def _samples(run: Run) -> list[Sample]:
@@ -152,6 +133,6 @@ PAGE = """<!doctype html>
 
 
 def report_html(title: str, markdown: str) -> str:
-    """A self-contained page. HTML in the Markdown stays text, and no link runs a script."""
+    """Return a self-contained page. HTML in the Markdown stays text, and no link runs a script."""
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
     return PAGE.format(title=html.escape(title), style=STYLE, body=render(markdown))

@@ -35,7 +35,7 @@ class FunctionRow:
 def function_rows(
     metrics: Sequence[Mapping[str, Any]], stages: Iterable[StageRow]
 ) -> list[FunctionRow]:
-    """A row for each function that metrics.jsonl knows of; `stages`: the timing table."""
+    """Return a row for each function that metrics.jsonl knows of; `stages`: the timing table."""
     took = {row.stage: row.mean_s for row in stages}
     named = dict.fromkeys(
         key.removeprefix(KEY).rpartition("/")[0]
@@ -57,7 +57,7 @@ def function_rows(
 
 
 def function_cells(rows: Iterable[FunctionRow]) -> list[dict[str, str]]:
-    """The table as text cells under the headings that users see."""
+    """Return the table as text cells under the headings that users see."""
     return [
         {
             "reward function": row.name,
@@ -72,8 +72,8 @@ def function_cells(rows: Iterable[FunctionRow]) -> list[dict[str, str]]:
 
 
 def _mean(rows: Iterable[Mapping[str, Any]], key: str) -> float | None:
-    """The mean of the values that are there. For a function that scored nothing, TRL writes NaN,
-    and MORTAL None."""
+    """Return the mean of the values that are there. For a function that scored nothing, TRL writes
+    NaN, and MORTAL None."""
     values = [row[key] for row in rows if row.get(key) is not None]
     known = [value for value in values if value == value]
     return sum(known) / len(known) if known else None

@@ -53,7 +53,7 @@ class RunFacts:
 
 
 def report_markdown(facts: RunFacts) -> str:
-    """The report. What the model, datasets and functions say in it is fenced."""
+    """Return the report. What the model, datasets and functions say in it is fenced."""
     parts = [
         *_heading(facts),
         *_rewards(facts),

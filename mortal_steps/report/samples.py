@@ -48,14 +48,15 @@ class Sample:
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """A prompt on its own, or the messages of a conversation below each other."""
+    """Return a prompt on its own, or the messages of a conversation below each other."""
     if isinstance(prompt, str):
         return prompt
     return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
 
 
 def last_samples(run: Run, most: int) -> list[Sample]:
-    """The `most` best, worst and masked completions of the last step done, each of them once.
+    """Return the `most` best, worst and masked completions of the last step done, each of them
+    once.
 
     Empty before the first step, and where a fork has taken none yet. Raises `CorruptFileError`
     where the step's records are damaged.
@@ -68,7 +69,8 @@ def last_samples(run: Run, most: int) -> list[Sample]:
 def samples_of(
     run: Run, most: int, *, step: int | None = None, kinds: Sequence[Kind] = KINDS
 ) -> list[Sample]:
-    """The `most` completions of each kind of a step, counted from 1; without one, of the last.
+    """Return the `most` completions of each kind of a step, counted from 1; without one, of the
+    last.
 
     Raises `DataError` where the run directory has no completions of that step, and
     `CorruptFileError` where they are damaged.
@@ -156,6 +158,6 @@ def _reasons(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[str]]:
 
 
 def told(failure: RewardFailure) -> str:
-    """What a function did, such as `correct raised KeyError: 'x' (exception, 3 calls)`."""
+    """Say what a function did, such as `correct raised KeyError: 'x' (exception, 3 calls)`."""
     calls = f"{failure.attempts} calls" if failure.attempts > 1 else "1 call"
     return f"{failure.function} {failure.message} ({failure.kind}, {calls})"

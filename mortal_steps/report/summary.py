@@ -11,7 +11,7 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
-from mortal_steps.report.timings import StageRow, stage_totals
+from mortal_steps.report.timings import StageRow, stage_rows
 from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources import find_history
@@ -96,12 +96,12 @@ class RunSummary(RunStatus):
 
     @property
     def builds_model(self) -> bool:
-        """Whether it began with a model of its own, made from `[model.new]`."""
+        """Return whether it began with a model of its own, made from `[model.new]`."""
         return self.base_model == NEW_MODEL
 
     @property
     def learned_nothing(self) -> bool:
-        """Whether steps are done, and no completion of any of them has a reward."""
+        """Return whether steps are done, and no completion of any of them has a reward."""
         return self.step > 0 and not self.curve["training"] and not self.num_rows
 
     @property
@@ -122,7 +122,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
-    stages = stage_totals(run.timings()).rows()
+    stages = stage_rows(run.timings())
     return RunSummary(
         **asdict(status_of(run)),
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,

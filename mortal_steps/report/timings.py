@@ -47,101 +47,68 @@ class StageRow:
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a part of a stage above, which has no price of its own."""
+        """Return whether it is a part of a stage above, which has no price of its own."""
         return self.stage not in STAGES
 
 
-class StageTotals:
-    """Adds up timings as they come; its size does not grow with the run."""
+@dataclass(slots=True)
+class _Sum:
+    calls: int = 0
+    busy_s: float = 0.0
+    wait_s: float = 0.0
+    num_bytes: int = 0
 
-    def __init__(self) -> None:
-        self._busy: dict[str, float] = defaultdict(float)
-        self._wait: dict[str, float] = defaultdict(float)
-        self._calls: dict[str, int] = defaultdict(int)
-        self._bytes: dict[str, int] = defaultdict(int)
-        self._parts: dict[str, dict[str, list[float]]] = defaultdict(dict)
-        self._beside: dict[str, dict[str, list[float]]] = defaultdict(dict)
-
-    def add(
-        self,
-        stage: str,
-        busy_s: float,
-        wait_s: float,
-        functions: Mapping[str, float] | None = None,
-        num_bytes: int = 0,
-        background: Mapping[str, float] | None = None,
-    ) -> None:
-        """Add a call of a stage, with the seconds of each reward function and of work in the
-        background."""
-        self._bytes[stage] += num_bytes
-        self._calls[stage] += 1
-        self._busy[stage] += busy_s
-        self._wait[stage] += wait_s
-        for parts, spent in ((self._parts, functions), (self._beside, background)):
-            for name, seconds in (spent or {}).items():
-                part = parts[stage].setdefault(name, [0, 0.0])
-                part[0] += 1
-                part[1] += seconds
-
-    def rows(self) -> list[StageRow]:
-        """The table in the order of `STAGES`. The parts of a stage, which it includes, are below
-        it."""
-        found = []
-        for stage in STAGES:
-            if self._calls[stage]:
-                calls, busy, wait = self._calls[stage], self._busy[stage], self._wait[stage]
-                mean_bytes = self._bytes[stage] / calls
-                found.append(self._row(stage, calls, busy, wait, mean_bytes))
-                for name, (times, seconds) in self._parts[stage].items():
-                    found.append(self._row(part_of(stage, name), int(times), seconds, 0.0))
-                for name, (times, seconds) in self._beside[stage].items():
-                    row = self._row(part_of(stage, name), int(times), seconds, 0.0)
-                    found.append(replace(row, share=0.0, in_background=True))
-        return found
-
-    def _row(
-        self, stage: str, calls: int, busy_s: float, wait_s: float, mean_bytes: float = 0.0
-    ) -> StageRow:
-        return StageRow(
-            stage=stage,
-            calls=calls,
-            total_s=busy_s,
-            mean_s=busy_s / calls,
-            share=busy_s / (sum(self._busy.values()) or 1.0),
-            wait_s=wait_s,
-            mean_bytes=mean_bytes,
-        )
+    def add(self, busy_s: float, wait_s: float = 0.0, num_bytes: int = 0) -> None:
+        self.calls += 1
+        self.busy_s += busy_s
+        self.wait_s += wait_s
+        self.num_bytes += num_bytes
 
 
-def stage_totals(timings: Iterable[Mapping[str, Any]]) -> StageTotals:
-    """The sums over rows of timings.jsonl."""
-    totals = StageTotals()
+def stage_rows(timings: Iterable[Mapping[str, Any]]) -> list[StageRow]:
+    """Add up rows of timings.jsonl to a table in the order of `STAGES`. The parts of a stage, which
+    it includes, are below it, and then what ran in the background."""
+    sums: dict[tuple[str, bool, str], _Sum] = defaultdict(_Sum)
     for timing in timings:
-        totals.add(
-            timing["stage"],
-            timing["busy_s"],
-            timing["wait_s"],
-            timing.get("functions"),
-            timing.get("num_bytes", 0),
-            timing.get("background"),
+        stage, num_bytes = timing["stage"], timing.get("num_bytes", 0)
+        sums[stage, False, ""].add(timing["busy_s"], timing["wait_s"], num_bytes)
+        for kind in ("functions", "background"):
+            for name, seconds in timing.get(kind, {}).items():
+                sums[stage, kind == "background", name].add(seconds)
+    total_s = sum(found.busy_s for (_, _, part), found in sums.items() if not part) or 1.0
+    keys = [key for stage in STAGES for key in sums if key[0] == stage]
+    return [
+        StageRow(
+            stage=part_of(stage, part) if part else stage,
+            calls=found.calls,
+            total_s=found.busy_s,
+            mean_s=found.busy_s / found.calls,
+            share=0.0 if in_background else found.busy_s / total_s,
+            wait_s=found.wait_s,
+            mean_bytes=found.num_bytes / found.calls,
+            in_background=in_background,
         )
-    return totals
+        for stage, in_background, part in sorted(keys, key=lambda key: STAGES.index(key[0]))
+        for found in [sums[stage, in_background, part]]
+    ]
 
 
 def part_of(stage: str, name: str) -> str:
-    """What the table calls a part of a stage: of a reward function, or of work in the background,
-    by its name."""
+    """Return what the table calls a part of a stage: of a reward function, or of work in the
+    background, by its name."""
     return f"{stage}: {name}"
 
 
 def timing_row(timing: StageTiming) -> dict[str, Any]:
-    """A line of timings.jsonl; what most timings have none of stands there where there is any."""
+    """Return a line of timings.jsonl; what most timings have none of stands there where there is
+    any."""
     rare = ("functions", "num_bytes", "sync_s", "background")
     return {k: v for k, v in asdict(timing).items() if v or k not in rare}
 
 
 def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
-    """Of a shard, and of the sync of weights that its worker began with, if it did."""
+    """Yield the timing of a shard, and of the sync of weights that its worker began with, if it
+    did."""
     timing = generation.timing
     if timing.sync_s:
         yield replace(
@@ -158,7 +125,8 @@ def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
 
 
 def table_cells(rows: Sequence[StageRow]) -> list[dict[str, str]]:
-    """The table as text cells under the headings that users see; sizes where any is known."""
+    """Return the table as text cells under the headings that users see; sizes where any is
+    known."""
     sized = any(row.mean_bytes for row in rows)
     return [_cells(row, sized) for row in rows]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 
 def duration(seconds: float) -> str:
-    """In one unit, such as `12 min`."""
+    """Format a time in one unit, such as `12 min`."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -14,29 +14,29 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """As a clock counts it, such as `2:54` or `1:02:54`."""
+    """Format a time as a clock counts it, such as `2:54` or `1:02:54`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def number(value: float | None) -> str:
-    """A reward; `-` where nothing was scored."""
+    """Format a reward; `-` where nothing was scored."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def drawn(temperature: float) -> str:
-    """How completions of this temperature are chosen, in a word."""
+    """Say how completions of this temperature are chosen, in a word."""
     return "sampled" if temperature else "greedy"
 
 
 def counted(count: int, noun: str) -> str:
-    """Such as `1 step` or `2,000 steps`."""
+    """Format a count, such as `1 step` or `2,000 steps`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def byte_size(num_bytes: float) -> str:
-    """A size on the disk, such as `1.5 GB`: powers of 1000, as `df -H` has them."""
+    """Format a size on the disk, such as `1.5 GB`: powers of 1000, as `df -H` has them."""
     for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if num_bytes >= length:
             return f"{num_bytes / length:.1f} {unit}"
@@ -44,5 +44,5 @@ def byte_size(num_bytes: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A local time with its offset, such as 2026-01-31T23:59:59+01:00."""
+    """Format a local time with its offset, such as 2026-01-31T23:59:59+01:00."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")

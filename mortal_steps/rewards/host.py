@@ -13,7 +13,7 @@ from mortal_steps.hosts.process import HostLostError, HostProcess
 from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
 from mortal_steps.rewards.calling.dispatch import timed_out
-from mortal_steps.rewards.judge.place import JudgePlace
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.sandbox.executors import ExecutorSettings
 
 HANDLER = "mortal_steps.rewards.host_handler:RewardHandler"
@@ -42,7 +42,7 @@ class RewardHost:
         *,
         gym_rows: bool = False,
         sandbox: ExecutorSettings | None = None,
-        judge: JudgePlace | None = None,
+        judge: JudgedRun | None = None,
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class RewardHost:
                 "terms": dict(terms),
                 "gym_rows": gym_rows,
                 "sandbox": sandbox or ExecutorSettings(),
-                "judge": judge or JudgePlace(),
+                "judge": judge or JudgedRun(),
             },
             passed_on=passed_on,
             start_timeout_s=self.import_timeout_s,

@@ -12,7 +12,7 @@ from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
 from mortal_steps.rewards.calling.dispatch import call_function
 from mortal_steps.rewards.environments import RewardEnvironment
-from mortal_steps.rewards.judge.place import JudgePlace, use_place
+from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from mortal_steps.rewards.users_code.loading import load_term
 from mortal_steps.sandbox import executors
 from mortal_steps.sandbox.executors import ExecutorSettings
@@ -31,11 +31,11 @@ class RewardHandler:
         terms: Mapping[str, RewardTerm],
         gym_rows: bool,
         sandbox: ExecutorSettings,
-        judge: JudgePlace,
+        judge: JudgedRun,
     ) -> None:
         our_functions.trust_gym_rows(gym_rows)
         executors.use_settings(sandbox)
-        use_place(judge)
+        use_run(judge)
         self._functions = {name: load_term(term) for name, term in terms.items()}
         self._arguments: CallArguments | None = None
         for function in self._functions.values():

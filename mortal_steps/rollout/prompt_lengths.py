@@ -88,7 +88,7 @@ def keep_fitting(
     held_out: Sequence[Problem],
     lengths: PromptLengths,
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """The problems that the run has: all of them, or those that fit (`data.on_long`).
+    """Return the problems that the run has: all of them, or those that fit (`data.on_long`).
 
     `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
     """

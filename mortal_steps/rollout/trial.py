@@ -90,7 +90,7 @@ class FinishedModelWorker(RolloutWorker):
     """
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
-        """Raises `CorruptFileError` for a folder that is not as committed."""
+        """Raise `CorruptFileError` for a folder that is not as committed."""
         if self._loaded != weights:
             self._store.verify_folder(weights.path, weights.sha256)
             self._loaded = weights

@@ -134,7 +134,7 @@ class RolloutWorker:
         return self._engine
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
-        """The engine, holding exactly `weights`."""
+        """Return the engine, holding exactly `weights`."""
         engine = self._started_engine()
         if self._loaded != weights:
             # Unproven until the canary has passed, whatever goes wrong in between.
@@ -185,11 +185,15 @@ class RolloutWorker:
 
     def _started_episodes(self) -> Episodes:
         if self._episodes is None:
-            self._episodes = episodes_of(self._config, self._read_tokenizer())
+            self._episodes = episodes_of(
+                self._config.rollout,
+                self._read_tokenizer(),
+                self._config.training.template_options,
+            )
         return self._episodes
 
     def _read_tokenizer(self) -> Any:
-        """The model's tokenizer, read at the first call."""
+        """Return the model's tokenizer, read at the first call."""
         from transformers import AutoTokenizer
 
         if self._tokenizer is not None:

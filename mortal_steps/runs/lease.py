@@ -122,7 +122,8 @@ class Lease:
         self._renewing.start()
 
     def filenos(self) -> tuple[int, ...]:
-        """Descriptor of the lock, for workers to inherit: one that has it still holds it."""
+        """Return the descriptor of the lock, for workers to inherit: one that has it still holds
+        it."""
         return (self._lock,)
 
     def check(self) -> None:

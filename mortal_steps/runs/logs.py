@@ -150,7 +150,8 @@ def _parsed(path: Path, lines: Iterable[bytes], needs: Collection[str]) -> list[
 
 
 def prefix_digest(path: Path, length: int) -> str | None:
-    """sha256 of a file's first `length` bytes; None if it has fewer. A missing file is empty."""
+    """Return the sha256 of a file's first `length` bytes; None if it has fewer. A missing file is
+    empty."""
     content = b""
     if path.exists():
         with path.open("rb") as file:

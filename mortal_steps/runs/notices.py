@@ -99,14 +99,14 @@ def read_notices(store: RunStore) -> list[Notice]:
 
 
 def untold(store: RunStore) -> list[Notice]:
-    """Notices that were not sent, in order."""
+    """Return the notices that were not sent, in order."""
     rows = read_lines(store.path(NOTICES), needs=("id",))
     told = {row["id"] for row in rows if TOLD in row}
     return [notice for notice in read_notices(store) if notice.id not in told]
 
 
 def news(store: RunStore) -> list[Notice]:
-    """Notices, among these, that are recent enough to be sent."""
+    """Return the notices, among these, that are recent enough to be sent."""
     since = time.time() - STILL_NEWS_S
     return [notice for notice in untold(store) if notice.at >= since]
 

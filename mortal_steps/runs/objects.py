@@ -38,8 +38,8 @@ def object_path(runs_dir: str, kind: Literal["dataset", "model", "reward"], dige
 
 
 def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Path]:
-    """Objects that no run names; runs with the ids in `without` do not count. None if it cannot be
-    read what a run names."""
+    """Return the objects that no run names; runs with the ids in `without` do not count. None are
+    returned if a configuration cannot be read."""
     folder = runs_dir / FOLDER
     if not folder.is_dir():
         return []

@@ -53,7 +53,7 @@ def _check_unchanged(run: Run, before: float) -> None:
 
 
 def trash_in(runs_dir: Path) -> list[Path]:
-    """Folders that removals left when they were killed."""
+    """Return the folders that removals left when they were killed."""
     return sorted(path for path in runs_dir.glob(f".*.{TRASH}") if path.is_dir())
 
 

@@ -22,7 +22,7 @@ LARGE_BYTES = 64 << 20
 
 
 def digest_of_file(path: Path) -> str:
-    """`blake3:<hex>` of a file."""
+    """Return `blake3:<hex>` of a file."""
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         hasher = blake3(max_threads=num_threads(size))
@@ -34,7 +34,7 @@ def digest_of_file(path: Path) -> str:
 
 
 def digest_like(path: Path, listed: str) -> str:
-    """Digest of a file by the algorithm of the `listed` one.
+    """Return the digest of a file by the algorithm of the `listed` one.
 
     Raises `CorruptFileError` where that is none that this version knows.
     """
@@ -50,6 +50,6 @@ def digest_like(path: Path, listed: str) -> str:
 
 
 def num_threads(num_bytes: int) -> int:
-    """The number of threads that hash so many bytes. Each hasher has its own threads, since threads
-    do not survive a fork."""
+    """Return the number of threads that hash so many bytes. Each hasher has its own threads, since
+    threads do not survive a fork."""
     return min(len(os.sched_getaffinity(0)), MOST_THREADS) if num_bytes >= LARGE_BYTES else 1

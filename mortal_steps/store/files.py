@@ -35,13 +35,15 @@ def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = 
 
 
 def hidden_beside(path: Path, why: str) -> Path:
-    """A name of its own in the same folder; `why`, its suffix, tells what a kill has left there."""
+    """Return an unused name in the same folder; `why`, its suffix, tells what a kill has left
+    there."""
     return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.{why}"
 
 
 @contextlib.contextmanager
 def writing_beside(path: Path) -> Iterator[IO[bytes]]:
-    """A file to fill, which takes the place of `path` when the block ends without an error."""
+    """Yield a file to fill, which takes the place of `path` when the block ends without an
+    error."""
     beside = hidden_beside(path, "partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,7 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """An `OSError` of the block is a `StoreError` that names the file it is about."""
+    """Raise `StoreError`, which names the file, for an `OSError` of the block."""
     try:
         yield
     except OSError as error:
@@ -138,7 +140,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def link_verified(source: Path, target: Path, digest: str) -> None:
-    """The same for a file of a committed folder, whose manifest lists this digest.
+    """Link a file of a committed folder, whose manifest lists this digest.
 
     Raises `CorruptFileError` where it is not that file.
     """
@@ -148,7 +150,7 @@ def link_verified(source: Path, target: Path, digest: str) -> None:
 
 
 def failed_write(path: Path, error: BaseException) -> StoreError:
-    """What to raise for a write or a deletion that failed: names the file and the remedy."""
+    """Return the error for a write or a deletion that failed: it names the file and the remedy."""
     number = _error_number(error)
     reason = os.strerror(number) if number is not None else str(error)
     if not is_disk_error(error):
@@ -169,12 +171,13 @@ def failed_write(path: Path, error: BaseException) -> StoreError:
 
 
 def is_disk_error(error: BaseException) -> bool:
-    """Whether the disk is to blame: no space, a quota, a limit on the size of files, or a fault."""
+    """Return whether the disk is to blame: no space, a quota, a limit on the size of files, or a
+    fault."""
     return _error_number(error) in FULL_DISK | FAULTY_DISK
 
 
 def is_write_error(error: BaseException, *folders: Path) -> bool:
-    """Whether the system refused to write to one of the folders, for whatever reason, also
+    """Return whether the system refused to write to one of the folders, for whatever reason, also
     where a library says so. What it refuses to read elsewhere is another matter."""
     if isinstance(error, (ConnectionError, TimeoutError)):
         return False
@@ -190,7 +193,7 @@ def _are_on_one_path(one: Path, other: Path) -> bool:
 
 
 def _error_number(error: BaseException) -> int | None:
-    """The system's number of an error.
+    """Return the system's number of an error.
 
     safetensors names it in its text; torch.save writes through a C++ stream that loses it, nearly
     always for lack of space.
@@ -204,7 +207,7 @@ def _error_number(error: BaseException) -> int | None:
 
 
 def digest_file(path: Path) -> str:
-    """sha256 of a file, hexadecimal."""
+    """Return the sha256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -17,8 +17,8 @@ FOLDER_MANIFEST = "manifest.json"
 
 
 def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
-    """Digest of each file that a folder's manifest lists; raises `CorruptFileError`, which begins
-    with the `origin`, for what is none, or lists files outside of the folder."""
+    """Return the digest of each file that a folder's manifest lists; raises `CorruptFileError`,
+    which begins with the `origin`, for what is none, or lists files outside of the folder."""
     try:
         files = dict(json.loads(manifest)["files"])
         for name in files:
@@ -38,12 +38,12 @@ def raise_damage(checks: Iterable[tuple[Path, str | None]]) -> None:
 
 
 def manifest_of(digests: Mapping[str, str]) -> bytes:
-    """A manifest that lists these files and their digests."""
+    """Return a manifest that lists these files and their digests."""
     return json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
 
 
 def files_below(folder: Path) -> list[str]:
-    """Names of all files, relative to the folder."""
+    """Return the names of all files, relative to the folder."""
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
@@ -76,8 +76,8 @@ class VerifiedFiles:
         self._looks: dict[Path, tuple[str, _Look]] = {}
 
     def look(self, path: Path) -> _Look | None:
-        """What a file looks like now, to be noted once it is hashed; None if it was changed too
-        recently."""
+        """Return what a file looks like now, to be noted once it is hashed; None if it was changed
+        too recently."""
         found = path.stat()
         if time.time_ns() - found.st_mtime_ns < YOUNG_NS:
             return None
@@ -89,7 +89,7 @@ class VerifiedFiles:
             self._looks[path] = digest, look
 
     def is_known(self, path: Path, digest: str) -> bool:
-        """Whether the file was found to have this digest and still looks as it did then."""
+        """Return whether the file was found to have this digest and still looks as it did then."""
         noted = self._looks.get(path)
         return noted is not None and noted == (digest, self.look(path))
 

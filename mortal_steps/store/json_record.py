@@ -33,7 +33,7 @@ def check_format(path: Path, written_in: int) -> None:
 
 
 def pack(body: T, kind: type[T]) -> tuple[str, bytes]:
-    """Digest of the body, and the file."""
+    """Return the digest of the body, and the file."""
     payload = adapter(kind).dump_json(body)
     digest = hashlib.sha256(payload).hexdigest()
     head = json.dumps({"sha256": digest, "format": FORMAT})
@@ -41,7 +41,7 @@ def pack(body: T, kind: type[T]) -> tuple[str, bytes]:
 
 
 def check(path: Path, content: bytes) -> tuple[str, bytes]:
-    """Digest and body of a file whose digest is right; raises `CorruptFileError`, and
+    """Return the digest and body of a file whose digest is right; raises `CorruptFileError`, and
     `NewerFormatError`."""
     head, _, payload = content.removesuffix(b"\n").partition(b"\n")
     digest = hashlib.sha256(payload).hexdigest()
@@ -82,7 +82,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _read_head(head: bytes) -> tuple[str, int]:
-    """Digest and format that a record's first line tells; raises what a damaged one leads to."""
+    """Return the digest and format that a record's first line tells; raises what a damaged one
+    leads to."""
     said = json.loads(head)
     written_in = said["format"]
     if written_in < 1 or (written_in <= FORMAT and said.keys() - {"sha256", "format"}):

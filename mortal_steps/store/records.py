@@ -33,7 +33,8 @@ class RecordStore:
         self.root = root
 
     def path(self, relative: str) -> Path:
-        """Where something in the run directory is, or the directory itself for an empty name.
+        """Return where something in the run directory is, or the directory itself for an empty
+        name.
 
         Raises `CorruptFileError` for a name that leads out of it: what names files may come from
         another machine.
@@ -59,14 +60,15 @@ class RecordStore:
         return FileRef(path=relative, sha256=digest)
 
     def read_record(self, ref: FileRef, kind: type[T]) -> T:
-        """The value that `ref` stands for; raises `CorruptFileError` if it is not exactly that."""
+        """Return the value that `ref` stands for; raises `CorruptFileError` if it is not exactly
+        that."""
         found, body = self._load(ref.path, kind)
         _check_digest(self.path(ref.path), found.sha256, ref.sha256)
         return body
 
     def find_record(self, relative: str, kind: type[T]) -> tuple[FileRef, T] | None:
-        """A record committed earlier, or None; raises `CorruptFileError` if it is damaged, and
-        `NewerFormatError`."""
+        """Return a record committed earlier, or None; raises `CorruptFileError` if it is damaged,
+        and `NewerFormatError`."""
         if not self.path(relative).exists():
             return None
         return self._load(relative, kind)

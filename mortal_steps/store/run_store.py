@@ -80,7 +80,7 @@ class RunStore(RecordStore):
         hashed: Mapping[str, str] | None = None,
         sync: BackgroundSync | None = None,
     ) -> Iterator[Path]:
-        """Yields an empty folder to fill; on success it appears as `relative`, whole.
+        """Yield an empty folder to fill; on success it appears as `relative`, whole.
 
         `hashed` has the digests, by name, of files that the block hashes while it writes them; it
         may fill it as it goes. With `sync` the files reach the disk afterwards, beside other work.
@@ -122,18 +122,20 @@ class RunStore(RecordStore):
         return RunStore(shared_memory.folder_of(self.root))
 
     def holding(self, relative: str) -> RunStore:
-        """The store that has the folder `relative`: the one in shared memory if it is there."""
+        """Return the store that has the folder `relative`: the one in shared memory if it is
+        there."""
         return self.in_memory if self.in_memory.path(relative).exists() else self
 
     def folder_digest(self, relative: str) -> str:
-        """sha256 of a committed folder's manifest; raises `CorruptFileError` if there is none."""
+        """Return the sha256 of a committed folder's manifest; raises `CorruptFileError` if there is
+        none."""
         try:
             return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
     def folder_files(self, relative: str) -> dict[str, str]:
-        """Digest of each file of a committed folder, as its manifest has it; raises
+        """Return the digest of each file of a committed folder, as its manifest has it; raises
         `CorruptFileError` if there is none."""
         manifest = self.path(relative) / FOLDER_MANIFEST
         try:
@@ -142,11 +144,12 @@ class RunStore(RecordStore):
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
     def folder_bytes(self, relative: str) -> int:
-        """Bytes of a committed folder's files; raises `CorruptFileError` if there is none."""
+        """Return the bytes of a committed folder's files; raises `CorruptFileError` if there is
+        none."""
         return sum((self.path(relative) / n).stat().st_size for n in self.folder_files(relative))
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
-        """The folder's path once every file in it matches; raises `CorruptFileError`."""
+        """Return the folder's path once every file in it matches; raises `CorruptFileError`."""
         raise_damage(self.check_folder(relative, sha256))
         return self.path(relative)
 
@@ -154,9 +157,9 @@ class RunStore(RecordStore):
     def verifying_folder(
         self, relative: str, sha256: str, *, but: Collection[str] = ()
     ) -> Iterator[Path]:
-        """The same beside the block, which reads the files meanwhile: nothing that it made of them
-        may be used before it ends. Files in `but` the block compares by itself; they are hashed if
-        it raises an error.
+        """Verify beside the block, which reads the files meanwhile: nothing that it made of
+        them may be used before it ends. Files in `but` the block compares by itself; they are
+        hashed if it raises an error.
 
         Raises `CorruptFileError` in place of what the block raises; a manifest that is not the one
         expected, or a file that is missing, before the block begins.
@@ -182,7 +185,7 @@ class RunStore(RecordStore):
     def check_folder(
         self, relative: str, sha256: str | None = None, *, but: Collection[str] = ()
     ) -> Iterator[tuple[Path, str | None]]:
-        """Every file of a committed folder, its manifest first, and what is wrong with it, if
+        """Yield every file of a committed folder, its manifest first, and what is wrong with it, if
         anything is. Without `sha256` the manifest is taken at its word; files in `but` are left
         out."""
         folder = self.path(relative)
@@ -206,7 +209,7 @@ class RunStore(RecordStore):
             yield path, self._damage(path, files[name])
 
     def _damage(self, path: Path, digest: str) -> str | None:
-        """What is wrong with a file of a committed folder, if anything is."""
+        """Return what is wrong with a file of a committed folder, if anything is."""
         if not path.is_file():
             return "is missing"
         if self._verified.is_known(path, digest):
@@ -232,8 +235,8 @@ class RunStore(RecordStore):
         self._verified.forget(target)
 
     def numbered(self, relative: str) -> list[tuple[int, Path]]:
-        """The entries of a folder whose names are numbers, by these numbers, such as those of
-        `steps/`. Anything else there, such as a copy called `000003.bak`, is ignored."""
+        """Return the entries of a folder whose names are numbers, by these numbers, such as those
+        of `steps/`. Anything else there, such as a copy called `000003.bak`, is ignored."""
         entries = self.path(relative).glob("[0-9]*")
         return sorted((int(e.name), e) for e in entries if re.fullmatch(r"[0-9]+", e.name))
 

@@ -47,7 +47,7 @@ def check_seal(path: Path, content: bytes) -> str:
 
 
 def _find(content: bytes | bytearray) -> tuple[int, int]:
-    """Begin and end of the digest."""
+    """Return where the digest begins and ends."""
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     seals = list(_SEAL.finditer(content, max(start, 0)))
     if len(seals) != 1:

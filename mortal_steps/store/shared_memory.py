@@ -27,7 +27,7 @@ REMEDY = "or choose another rollout.weight_sync, such as 'reload'"
 
 
 def folder_of(run: Path) -> Path:
-    """Where the folder of the run in that directory is, whether it exists or not."""
+    """Return where the folder of the run in that directory is, whether it exists or not."""
     return SHARED_MEMORY / f"{PREFIX}{hashlib.sha256(_name_of(run)).hexdigest()[:16]}"
 
 
@@ -54,7 +54,7 @@ def remove_folder(run: Path) -> None:
 
 
 def folders() -> Iterator[tuple[Path, Path]]:
-    """This user's folders, each with the run directory that it belongs to."""
+    """Yield this user's folders, each with the run directory that it belongs to."""
     for folder in SHARED_MEMORY.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if _is_own(folder):
@@ -82,5 +82,5 @@ def _name_of(run: Path) -> bytes:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether this is a folder of this user's, and not a link to one."""
+    """Return whether this is a folder of this user's, and not a link to one."""
     return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.getuid()

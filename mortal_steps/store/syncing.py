@@ -46,7 +46,7 @@ class BackgroundSync:
         self._running.append(self._threads.submit(self._delete, folder))
 
     def under_way(self) -> list[Future[None]]:
-        """What has not ended, or was not waited for yet."""
+        """Return what has not ended, or was not waited for yet."""
         return list(self._running)
 
     def finish(self) -> None:

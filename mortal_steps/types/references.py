@@ -17,7 +17,7 @@ from mortal_steps.types.rollouts import PolicyVersion
 
 
 def check_below(name: str) -> str:
-    """The name itself; raises `ValueError` for one that is absolute, or goes up by `..`."""
+    """Return the name itself; raises `ValueError` for one that is absolute, or goes up by `..`."""
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} is no path below the run directory")

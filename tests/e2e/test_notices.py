@@ -92,7 +92,7 @@ def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
         name="w", url=webhook.url, json_data={"subject": "{{subject}}", "body": "{{body}}"}
     )
     block.save("somebody", overwrite=True)
-    with pytest.raises(ServerError, match=r"no notification block .*; it has: .*somebody"):
+    with pytest.raises(ServerError, match="no notification block"):
         list(notifications.notify([BLOCK, "slack-webhook/nobody"]))
     assert list(notifications.remove()) == [], "a wrong name changes nothing"
     for _ in range(2):

@@ -74,7 +74,7 @@ def test_prefect_may_tell_meanwhile_that_the_sigterm_is_a_cancellation():
 
 HUNG_UP = """
 import asyncio, os, signal, sys
-from mortal_steps.system import hangup  # before its terminal goes
+from mortal_steps.system import streams  # before its terminal goes
 from mortal_flows.signals import stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
 

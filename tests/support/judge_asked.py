@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal.rewards.examples import LLMJudgeEnvironment
-from mortal_steps.rewards.judge.place import JudgePlace, use_place
+from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from tests.support.judge_stub import Answer, JudgeStub
 
 TEXTS = ["", "a", "bb", "ccc", "dddd", "eeeee"]
@@ -14,7 +14,7 @@ BUSY = Answer(status=503, body="overloaded")
 
 def in_run(run_dir: Path, call_timeout_s: float = 60.0) -> None:
     """As in a new process of the run."""
-    use_place(JudgePlace(run_dir=str(run_dir), call_timeout_s=call_timeout_s))
+    use_run(JudgedRun(run_dir=str(run_dir), call_timeout_s=call_timeout_s))
 
 
 def make(stub: JudgeStub, **options: Any) -> LLMJudgeEnvironment:

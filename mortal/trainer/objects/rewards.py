@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 import sysconfig
 from collections import Counter
@@ -17,7 +16,7 @@ from mortal_steps.config.rewards import RewardTerm, in_full
 from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.rewards.code_execution.environment import CodeExecutionEnvironment
 from mortal_steps.rewards.environments import RewardEnvironment
-from mortal_steps.rewards.judge.environment import OPENAI, OPENAI_KEY, LLMJudgeEnvironment
+from mortal_steps.rewards.judge.environment import LLMJudgeEnvironment
 from mortal_steps.rewards.kinds.users_code import FunctionTerm, PickledTerm
 from mortal_steps.rewards.pickles.digest import digest_of, is_imported
 from mortal_steps.rewards.pickles.files import write_pickle
@@ -115,35 +114,16 @@ def _kind_of(reward: Any) -> dict[str, Any] | None:
     None for any other reward, and for an environment of a derived class or one whose attributes
     were changed after it was constructed.
     """
-    if type(reward) is CodeExecutionEnvironment and _is_as_made(reward):
-        return {"type": "sandbox", **_given_of(reward.given)}
-    if type(reward) is LLMJudgeEnvironment and _is_as_made(reward):
-        return {"type": "judge", **_given_of(reward.given), **_address(reward)}
-    return None
-
-
-def _given_of(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _is_as_made(reward: Any) -> bool:
-    made = type(reward)(**_given_of(reward.given))
-    return _public(reward) == _public(made)
+    if type(reward) not in (CodeExecutionEnvironment, LLMJudgeEnvironment):
+        return None
+    settings = reward.term.model_dump(exclude_defaults=True)
+    if _public(reward) != _public(type(reward)(**settings)):
+        return None
+    return {"type": reward.term.type, **settings}
 
 
 def _public(reward: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(reward).items() if not name.startswith("_")}
-
-
-def _address(judge: LLMJudgeEnvironment) -> dict[str, Any]:
-    """Return the address of a judge that took it from the environment variables, and the variable
-    with its key. Empty if the address was given or is OpenAI's."""
-    if judge.given["base_url"] is not None or judge.base_url == OPENAI:
-        return {}
-    found = {"base_url": judge.base_url}
-    if judge.given["api_key_env"] is None and OPENAI_KEY in os.environ:
-        found["api_key_env"] = OPENAI_KEY
-    return found
 
 
 def spec_of(reward: Any) -> str | None:

@@ -2,7 +2,7 @@
 
 compute.py    `ModalCompute`: which container serves which role
 calls.py      one call: submitted once, attached to by whoever comes back, polled to its end
-orders.py     what travels: an order there, its outcome back, and small records in both
+messages.py     what travels: a request there, its result back, and small records in both
 mirror.py     other files on their way between this run directory and the Volume
 project.py    what is a user's own: code that workers import, model folders
 host.py       the inside of a container; knows no Modal

@@ -4,9 +4,9 @@ A call is spawned, and its id committed to the run directory under the call's ke
 waits for it. A flow that was killed meanwhile finds the id there and waits for the same call. Only
 a death between the two spawns it twice, which the workers' methods allow: they answer from the
 store what is done already. A call that has not begun when another flow takes the run over is
-refused (orders.py); if that flow has attached to it, it asks anew.
+refused (messages.py); if that flow has attached to it, it asks anew.
 
-The id stays until the outcome is taken, or the call is known to be lost: whatever else goes wrong,
+The id stays until the result is taken, or the call is known to be lost: whatever else goes wrong,
 the next one to ask attaches to it, or cancels it.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 import modal
 from modal import exception
 
-from mortal_steps.compute.modal.orders import Order, Outcome
+from mortal_steps.compute.modal.messages import CallRequest, CallResult
 from mortal_steps.compute.modal.retry import LOST, REFUSED, UNREACHABLE, call_with_retries
 from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore
@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "calls"
 POLL_S = 50.0
-"""One request for an outcome waits this long; Modal's server ends those beyond 55 s."""
+"""One request for a result waits this long; Modal's server ends those beyond 55 s."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submitted:
-    """A call that was spawned and whose outcome nobody has taken yet."""
+    """A call that was spawned and whose result nobody has taken yet."""
 
     call_id: str
     """Modal's name of it."""
-    order_sha256: str
+    request_sha256: str
     """Digest of what was asked for."""
     lease: int
     """Number of the lease that it was asked with."""
@@ -56,24 +56,24 @@ class Calls:
         self._store = store
         self._deadline_s = deadline_s
 
-    async def outcome(
-        self, key: str, function: modal.Function[Any, Any, Any], order: Order
-    ) -> Outcome:
-        """What came of the call of `key`.
+    async def result(
+        self, key: str, function: modal.Function[Any, Any, Any], request: CallRequest
+    ) -> CallResult:
+        """Return what came of the call of `key`.
 
         Raises `WorkerLostError`, `ComputeError` where Modal refuses, `WorkerError` for what the
-        container could not answer. That the order's own lease is lost is an outcome, too.
+        container could not answer. That the request's own lease is lost is a result, too.
         """
-        found = await self._attach(key, order)
+        found = await self._attach(key, request)
         if found is not None:
-            outcome = await self._taken(key, found)
-            if found.lease == order.lease or not isinstance(outcome.error, LeaseLostError):
-                return outcome
+            result = await self._taken(key, found)
+            if found.lease == request.lease or not isinstance(result.error, LeaseLostError):
+                return result
             logger.info("%s had not begun when this flow took the run over; asking anew", key)
-        return await self._taken(key, await self._submit(key, function, order))
+        return await self._taken(key, await self._submit(key, function, request))
 
     async def cancel_all(self) -> None:
-        """End every call whose outcome nobody has taken, of earlier flows, too, with its container.
+        """End every call whose result nobody has taken, of earlier flows, too, with its container.
 
         One that cannot be cancelled now is for the next flow to attach to.
         """
@@ -82,12 +82,13 @@ class Calls:
             if found is None or await self._cancel(path.stem, found.call_id):
                 self._forget(path.stem)
 
-    async def _attach(self, key: str, order: Order) -> Submitted | None:
-        """The call submitted under this key, if it asks for the same; else nobody wants it."""
+    async def _attach(self, key: str, request: CallRequest) -> Submitted | None:
+        """Return the call submitted under this key, if it asks for the same; else nobody wants
+        it."""
         found = self._find(key)
         if found is None:
             return None
-        if found.order_sha256 != _digest(order):
+        if found.request_sha256 != _digest(request):
             logger.info("%s, submitted as %s, asks for something else by now", key, found.call_id)
             await self._cancel(key, found.call_id)
             return None
@@ -103,15 +104,15 @@ class Calls:
         return found[1] if found else None
 
     async def _submit(
-        self, key: str, function: modal.Function[Any, Any, Any], order: Order
+        self, key: str, function: modal.Function[Any, Any, Any], request: CallRequest
     ) -> Submitted:
         call = await call_with_retries(
-            key, lambda: function.spawn.aio(order), until=time.time() + self._deadline_s
+            key, lambda: function.spawn.aio(request), until=time.time() + self._deadline_s
         )
         submitted = Submitted(
             call_id=call.object_id,
-            order_sha256=_digest(order),
-            lease=order.lease,
+            request_sha256=_digest(request),
+            lease=request.lease,
             spawned_at=time.time(),
         )
         try:
@@ -121,37 +122,37 @@ class Calls:
             raise
         return submitted
 
-    async def _taken(self, key: str, submitted: Submitted) -> Outcome:
-        """The outcome, which nobody needs to ask for again."""
+    async def _taken(self, key: str, submitted: Submitted) -> CallResult:
+        """Return the result, which nobody needs to ask for again."""
         try:
-            outcome = await self._wait(key, submitted)
+            result = await self._wait(key, submitted)
         except (WorkerLostError, WorkerError):
             self._forget(key)
             raise
         self._forget(key)
-        return outcome
+        return result
 
-    async def _wait(self, key: str, submitted: Submitted) -> Outcome:
+    async def _wait(self, key: str, submitted: Submitted) -> CallResult:
         deadline = submitted.spawned_at + self._deadline_s
         while True:
             late = time.time() >= deadline
-            outcome = await call_with_retries(
+            result = await call_with_retries(
                 key, lambda: self._poll(key, submitted.call_id, deadline), until=deadline
             )
-            if outcome is not None:
-                return outcome
+            if result is not None:
+                return result
             if late:
                 await self._cancel(key, submitted.call_id)
                 raise WorkerLostError(
-                    f"{key} ({submitted.call_id}) has no outcome after {self._deadline_s:g} s "
+                    f"{key} ({submitted.call_id}) has no result after {self._deadline_s:g} s "
                     "(compute.modal.call_timeout_s); it was cancelled"
                 )
 
-    async def _poll(self, key: str, call_id: str, deadline: float) -> Outcome | None:
-        """The outcome, or None if there is none yet."""
+    async def _poll(self, key: str, call_id: str, deadline: float) -> CallResult | None:
+        """Return the result, or None if there is none yet."""
         call = modal.FunctionCall.from_id(call_id)
         try:
-            outcome: Outcome = await call.get.aio(
+            result: CallResult = await call.get.aio(
                 timeout=min(POLL_S, max(0.0, deadline - time.time()))
             )
         except TimeoutError:
@@ -167,7 +168,7 @@ class Calls:
             raise
         except Exception as error:
             raise WorkerError(f"{key} ({call_id}): {type(error).__name__}: {error}") from error
-        return outcome
+        return result
 
     async def _cancel(self, key: str, call_id: str) -> bool:
         """End the call with its container; whether that was done, or there is no such call."""
@@ -188,13 +189,13 @@ def _path(key: str) -> str:
     return f"{FOLDER}/{key.replace('/', '-')}.json"
 
 
-def _digest(order: Order) -> str:
-    content = json.dumps([order.method, _essence(order.payload)], sort_keys=True, default=str)
+def _digest(request: CallRequest) -> str:
+    content = json.dumps([request.method, _essence(request.payload)], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _essence(value: Any) -> Any:
-    """What is asked for, without how long things took before."""
+    """Return what is asked for, without how long things took before."""
     if is_dataclass(value):
         names = [field.name for field in fields(value) if field.name != "timing"]
         return {name: _essence(getattr(value, name)) for name in names}

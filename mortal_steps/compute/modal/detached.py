@@ -9,20 +9,20 @@ from typing import Any
 
 import modal
 
+from mortal_steps.compute.modal.messages import Settings
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.orders import Settings
 from mortal_steps.compute.modal.project import (
     digest_of,
     fetch_folder,
-    folder_there,
     project_files,
+    remote_folder,
     share_folder,
     share_project,
 )
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease, in_use
-from mortal_steps.compute.modal.volume_runs import bring_here
+from mortal_steps.compute.modal.volume_runs import download_run
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.sources import folders_of_models
@@ -38,7 +38,7 @@ PASSED_ON = (
 
 
 def settings_of(run: Run) -> Settings:
-    """What the run's workers are constructed with; raises what `project_files` does."""
+    """Return what the run's workers are constructed with; raise what `project_files` does."""
     files = project_files(run.config)
     model = {name: file.sha256 for name, file in run.info.model_files.items()}
     return Settings(
@@ -46,7 +46,7 @@ def settings_of(run: Run) -> Settings:
         fingerprint=run.info.fingerprint,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
-        model_folder=folder_there(model),
+        model_folder=remote_folder(model),
         project_sha256=digest_of(files) if files else None,
         reward_models=reward_models(run) if run.config.compute.scores_in_a_container else {},
     )
@@ -55,11 +55,11 @@ def settings_of(run: Run) -> Settings:
 def reward_models(run: Run) -> dict[str, str]:
     """Where on the Volume each local folder of a reward model belongs."""
     folders = folders_of_models(run.store, run.config, run.working_dir())
-    return {name: str(folder_there(files)) for name, files in folders.items()}
+    return {name: str(remote_folder(files)) for name, files in folders.items()}
 
 
 def _without_secrets(config: RunConfig) -> RunConfig:
-    """What processes of this machine get in their environment is nothing to containers."""
+    """Return the configuration without the environment of this machine's processes."""
     values = config.model_dump()
     for role in values["compute"]["local"].values():
         role["env"] = {}
@@ -100,7 +100,7 @@ async def fetch_reward_models(config: RunConfig, root: Path) -> None:
     if not config.reward_folders or config.compute.scores_in_a_container:
         return
     volume = RunsVolume(config.compute.modal.volume)
-    await bring_here(volume, RunStore(root))
+    await download_run(volume, RunStore(root))
     for folder, where in reward_models(find_run(root.parent, root.name)).items():
         await fetch_folder(volume, Path(folder), where)
 
@@ -108,15 +108,15 @@ async def fetch_reward_models(config: RunConfig, root: Path) -> None:
 async def spawn_orchestrator(config: RunConfig) -> str:
     """Let the deployed app drive the run; Modal's id of that call."""
     options = config.compute.modal
-    deployed = modal.Function.from_name(options.app, "orchestrate", version=options.version)
+    deployed = modal.Function.from_name(options.app, "orchestrate")
     orchestrate = for_run(deployed, config)
     call = await call_with_retries("orchestrate", lambda: orchestrate.spawn.aio(config))
     return str(call.object_id)
 
 
 def for_run(orchestrate: Any, config: RunConfig) -> Any:
-    """The orchestrator's function, told where the Prefect server is, with the run's secrets, in the
-    region of its containers."""
+    """Return the orchestrator's function, told where the Prefect server is, with the run's secrets,
+    in the region of its containers."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     options = config.compute.modal
     secrets = [modal.Secret.from_name(name) for name in options.secrets]

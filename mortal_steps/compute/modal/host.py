@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Protocol
 
 import mortal_steps
-from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
+from mortal_steps.compute.modal.colocated import NodeWorkers, OneWorker, Workers
 from mortal_steps.compute.modal.compiled import Compiled, compiled_for
-from mortal_steps.compute.modal.orders import (
+from mortal_steps.compute.modal.messages import (
+    CallRequest,
+    CallResult,
     ContainerTimes,
-    Order,
-    Outcome,
     Settings,
     check_lease,
     file_refs,
@@ -37,7 +37,7 @@ from mortal_steps.compute.modal.release import (
     other_volume,
     this_release,
 )
-from mortal_steps.compute.roles import worker_specs
+from mortal_steps.compute.roles import on_one_node, worker_specs
 from mortal_steps.errors import ComputeError, StoreError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
@@ -99,22 +99,22 @@ class WorkerHost:
         self._release = this_release()
         self._free_since = time.time()
         self._startup_s = time.time() - _process_start()
-        self._crew: Crew | None = None
+        self._workers: Workers | None = None
         self._settings: FileRef | None = None
 
-    def call(self, order: Order) -> Outcome:
-        """Carry the order out. What the worker wrote is committed, whether it failed or not."""
+    def call(self, request: CallRequest) -> CallResult:
+        """Carry the request out. What the worker wrote is committed, whether it failed or not."""
         began = time.time()
         self._reload()
-        logger.info("%s begins", order.label)
+        logger.info("%s begins", request.label)
         try:
-            outcome = self._carry_out(order)
+            result = self._carry_out(request)
         except BaseException:  # taken away, it leaves what it has committed to the store
             self._commit()
             raise
-        outcome = self._commit() or outcome
-        logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
-        return replace(outcome, times=self._account(began))
+        result = self._commit() or result
+        logger.info("%s %s", request.label, "ends" if result.error is None else "fails")
+        return replace(result, times=self._account(began))
 
     def close(self) -> None:
         """End the workers, in a container that goes."""
@@ -131,32 +131,32 @@ class WorkerHost:
         self._startup_s, self._free_since = 0.0, ended
         return times
 
-    def _carry_out(self, order: Order) -> Outcome:
+    def _carry_out(self, request: CallRequest) -> CallResult:
         try:
-            self._check_volume(order.volume)
+            self._check_volume(request.volume)
             store = self._store()
-            check_lease(store, order.lease)
-            self._check_release(order.release)
-            write_records(store, order.files)
-            crew = self._crew_for(order)
-            value = crew.call(order.role, order.method, order.payload, order.label)
-            if order.role == "rollout":
+            check_lease(store, request.lease)
+            self._check_release(request.release)
+            write_records(store, request.files)
+            workers = self._workers_for(request)
+            value = workers.call(request.role, request.method, request.payload, request.label)
+            if request.role == "rollout":
                 self._keep_compiled()
-            made = [ref for ref in file_refs(value) if ref not in order.files]
-            return Outcome(value=value, files=load_records(store, made))
+            made = [ref for ref in file_refs(value) if ref not in request.files]
+            return CallResult(value=value, files=load_records(store, made))
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
             if ends_process(error):  # to the caller, the container is lost
                 self._commit()
                 os._exit(1)
-            return Outcome(error=as_mortal_error(error))
+            return CallResult(error=as_mortal_error(error))
 
-    def _commit(self) -> Outcome | None:
+    def _commit(self) -> CallResult | None:
         try:
             self._volume.commit()
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("nothing is committed", exc_info=error)
-            return Outcome(error=no_more_data(error))
+            return CallResult(error=no_more_data(error))
         return None
 
     def _keep_compiled(self) -> None:
@@ -172,7 +172,7 @@ class WorkerHost:
         self._compiled = None
 
     def _check_volume(self, asked_for: str) -> None:
-        """The app may have got another one since the run began."""
+        """Raise `ComputeError` if the app has got another one since the run began."""
         if self._volume_name != asked_for:
             raise ComputeError(other_volume(self._volume_name, asked_for))
 
@@ -197,32 +197,32 @@ class WorkerHost:
             gc.collect()  # a file that only a reference cycle still holds open
             time.sleep(LOOK_EVERY_S)
 
-    def _crew_for(self, order: Order) -> Crew:
-        """The workers; others where a flow has come back with other settings."""
-        if self._crew is None or self._settings != order.settings:
+    def _workers_for(self, request: CallRequest) -> Workers:
+        """Return the workers; others where a flow has come back with other settings."""
+        if self._workers is None or self._settings != request.settings:
             self._dismiss()
-            self._crew = self._assemble(order)
-            self._settings = order.settings
-        return self._crew
+            self._workers = self._assemble(request)
+            self._settings = request.settings
+        return self._workers
 
     def _dismiss(self) -> None:
-        crew, self._crew = self._crew, None
-        if crew is not None:
-            crew.close()
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.close()
 
-    def _assemble(self, order: Order) -> Crew:
+    def _assemble(self, request: CallRequest) -> Workers:
         store = self._store()
-        settings = store.read_record(order.settings, Settings)
+        settings = store.read_record(request.settings, Settings)
         if settings.model_folder is not None:
             _link(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
-        if order.role == "reward":
+        if request.role == "reward":
             for name, where in settings.reward_models.items():
                 if not Path(name).exists():  # a link would hold files of the Volume open
                     shutil.copytree(self._runs_dir / where, name)
         if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
-        if self._hub is not None and (self._node or order.role == "rollout"):
+        if self._hub is not None and (self._node or request.role == "rollout"):
             self._compiled = compiled_for(
                 config.with_room_for_adapters().rollout,
                 config.sampled_model,
@@ -238,7 +238,9 @@ class WorkerHost:
             num_steps=settings.num_steps,
         )
         return (
-            NodeWorkers(on_one_node(specs, config)) if self._node else OneWorker(specs[order.role])
+            NodeWorkers(on_one_node(specs, config))
+            if self._node
+            else OneWorker(specs[request.role])
         )
 
 
@@ -257,7 +259,7 @@ def _process_start() -> float:
 
 
 def no_more_data(error: Exception) -> StoreError:
-    """What to raise where the Volume does not take what was written."""
+    """Return the error for a Volume that does not take what was written."""
     return StoreError(
         f"the Volume takes no more data: {error}. Nothing half-written counts: remove runs from it "
         "(`modal volume rm`), then continue with `mortal resume`"

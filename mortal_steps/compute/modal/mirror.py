@@ -1,8 +1,8 @@
 """Files of a run on their way between this run directory and the one on the Volume.
 
 Containers work in the one on the Volume. Folders (weights, checkpoints) stay there. Records travel
-with calls: small ones in the order and the outcome (orders.py); large ones that a request refers to
-go up before it, and those that an answer refers to come down after it.
+with calls: small ones in the request and the result (messages.py); large ones of a request
+go up before it, and those of a result come down after it.
 
 Beside the calls, what tells where the run stands (identity, manifest, logs) goes up every few
 seconds where it has changed, so that another machine can go on with the run.
@@ -16,9 +16,9 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mortal_steps.compute.modal.orders import (
+from mortal_steps.compute.modal.messages import (
     LEASES,
-    Outcome,
+    CallResult,
     file_refs,
     has_record,
     load_records,
@@ -91,7 +91,7 @@ class Mirror:
 
     @contextlib.asynccontextmanager
     async def keeping_up(self) -> AsyncIterator[None]:
-        """The Volume hears where the run stands every `KEEP_UP_S` seconds of the block."""
+        """Upload where the run stands every `KEEP_UP_S` seconds of the block."""
         keeping_up = asyncio.create_task(self._keep_up())
         try:
             yield
@@ -106,7 +106,7 @@ class Mirror:
         self._due |= self._records(answer)
 
     async def load(self, request: Any) -> dict[FileRef, bytes]:
-        """Return what is to travel with an order: the records that `request` refers to, where the
+        """Return what is to travel with a request: the records that `request` refers to, where the
         Volume is not known to hold them. What there is no room for is uploaded now.
 
         A record that is not here is left out: whoever made it did so on the Volume. Raises what has
@@ -139,16 +139,16 @@ class Mirror:
                 self._there |= news
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
 
-    async def pull(self, request: Any, outcome: Outcome) -> None:
+    async def pull(self, request: Any, result: CallResult) -> None:
         """Bring the records here that the answer to `request` refers to, or the finished model.
 
         Raises `CorruptFileError` for a file that is not what the answer says.
         """
-        answer = outcome.value
+        answer = result.value
         if isinstance(answer, FinalModel):
             for path, sha256 in answer.folders():
                 await pull_folder(self._volume, self._store, path, sha256)
-        await asyncio.to_thread(write_records, self._store, outcome.files)
+        await asyncio.to_thread(write_records, self._store, result.files)
         for ref in file_refs(answer):
             if not has_record(self._store, ref):
                 content = await self._volume.read(self._remote(ref.path))
@@ -168,8 +168,8 @@ class Mirror:
                 self._failed = as_mortal_error(error)
 
     async def _find_unshared(self) -> None:
-        """What a kill may have kept from going up, and no request of this flow may refer to: scores
-        of evaluations, and what there is of steps that are not done."""
+        """Find what a kill may have kept from going up, and no request of this flow may refer to:
+        scores of evaluations, and what there is of steps that are not done."""
         done = _steps_done(self._store)
         for number, folder in self._store.numbered("steps"):
             if number >= done:

@@ -1,6 +1,6 @@
 """Runs whose directory is on a Volume, as a machine that does not mount it sees them.
 
-A run that another machine drove last stands further there than here. `bring_here` takes over what
+A run that another machine drove last stands further there than here. `download_run` takes over what
 the flow needs of it; checkpoints and weights stay there, where the containers are.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 import modal
 
 from mortal_steps.compute.modal.deployed import ask_about, check_volume
+from mortal_steps.compute.modal.messages import file_refs, has_record, write_records
 from mortal_steps.compute.modal.mirror import IDENTITY, NOT_SHARED, PROGRESS, pull_folder
-from mortal_steps.compute.modal.orders import file_refs, has_record, write_records
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease
@@ -37,7 +37,7 @@ from mortal_steps.types.identity import RunInfo
 logger = logging.getLogger(__name__)
 
 
-async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
+async def download_run(volume: RunsVolume, store: RunStore) -> bool:
     """Let the run directory here stand where the one on the Volume does, if that is further; one
     that has ended gets its final model.
 
@@ -62,7 +62,7 @@ async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
     return True
 
 
-async def bring_batches_here(volume: RunsVolume, store: RunStore) -> None:
+async def download_batches(volume: RunsVolume, store: RunStore) -> None:
     """Let steps that the actor has begun to take have the batches here that they have there.
 
     Another machine may have driven the run, scored them otherwise, and been lost before the Volume
@@ -92,8 +92,8 @@ async def list_run_ids(volume: RunsVolume) -> list[str]:
 async def look_at(
     volume: RunsVolume, run_id: str, folder: Path, progress: Iterable[str] = PROGRESS
 ) -> Run:
-    """A copy, in `folder`, of what tells where a run on the Volume stands; of `PROGRESS`, as much
-    as is asked for.
+    """Return a copy, in `folder`, of what tells where a run on the Volume stands; of `PROGRESS`, as
+    much as is asked for.
 
     Raises `RunNotFoundError`.
     """
@@ -118,7 +118,7 @@ async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: 
     store = RunStore(runs_dir / run_id)
     with tempfile.TemporaryDirectory() as folder:
         final = (await look_at(volume, run_id, Path(folder))).manifest.final
-    await bring_here(volume, store)
+    await download_run(volume, store)
     if everything:
         for path in await volume.files(run_id):
             name = str(Path(path).relative_to(run_id))
@@ -131,7 +131,7 @@ async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: 
 
 
 async def _fetch_finished(volume: RunsVolume, store: RunStore) -> None:
-    """The final model of a run that has ended; one that is damaged there is made again."""
+    """Fetch the final model of a run that has ended; one that is damaged there is made again."""
     try:
         found = store.find_record(MANIFEST_FILE, RunManifest)
         if found and found[1].status == "completed" and found[1].final is not None:
@@ -160,7 +160,7 @@ async def _merge_costs(volume: RunsVolume, store: RunStore) -> None:
 
 
 async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:
-    """The model that was made for the run's beginning lies beside the runs."""
+    """Fetch the model that was made for the run's beginning, which lies beside the runs."""
     found = store.find_record(base_model.RECORD_FILE, base_model.StartingModel)
     if found is not None:
         cache = base_model.model_cache(store.root.parent)
@@ -168,7 +168,7 @@ async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:
             await volume.download(path, RunStore(cache.parent).path(path))
 
 
-async def check_there(volume: RunsVolume, run_id: str) -> Any:
+async def verify_remote(volume: RunsVolume, run_id: str) -> Any:
     """`mortal verify` of a run, done by a container beside the Volume, of the run's app.
 
     Raises `RunNotFoundError`, and `ComputeError` if that app has another Volume.
@@ -222,7 +222,8 @@ async def _download(volume: RunsVolume, store: RunStore, names: Iterable[str]) -
 
 
 async def _download_steps(volume: RunsVolume, store: RunStore, first: int) -> None:
-    """The records of steps that are not done: scores may be none that can be made again."""
+    """Download the records of steps that are not done: scores may be none that can be made
+    again."""
     run_id = store.root.name
     for name in await volume.folders(f"{run_id}/steps"):
         if name.isdecimal() and int(name) >= first:

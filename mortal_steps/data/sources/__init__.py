@@ -30,7 +30,7 @@ __all__ = ["Row", "check_options", "comes_from_gym", "read_rows"]
 def read_rows(
     config: DataConfig, seed: int, *, limit: int | None = None, held_out: str | None = None
 ) -> Iterator[Row]:
-    """The first `limit` rows (default: all) of `data.source`, or of the source of the set
+    """Yield the first `limit` rows (default: all) of `data.source`, or of the source of the set
     `held_out` (`DataConfig.eval_sources`), one after the other. A `.json` file is read whole,
     everything else in parts.
 
@@ -55,7 +55,7 @@ def check_options(config: DataConfig) -> None:
 
 
 def comes_from_gym(config: DataConfig) -> bool:
-    """Whether every row, those held out included, is made by reasoning_gym here."""
+    """Return whether every row, those held out included, is made by reasoning_gym here."""
     made = [made_rows(source) for source in (config.source, *config.eval_sources.values())]
     return all(one is not None and one.kind == REASONING_GYM for one in made)
 
@@ -94,7 +94,7 @@ def _make(made: MadeRows, request: SourceRequest, key: str) -> Iterator[Row]:
 
 
 def _made_by_user(source: DatasetSource, request: SourceRequest) -> Iterator[Row]:
-    """Rows of a user's own code, whose errors are told as such."""
+    """Yield the rows of a user's own code, naming its errors as such."""
     try:
         for index, row in enumerate(source(request)):
             if not isinstance(row, dict):
@@ -107,8 +107,8 @@ def _made_by_user(source: DatasetSource, request: SourceRequest) -> Iterator[Row
 
 
 def _refuse_parts(config: DataConfig, held_out: bool, key: str, place: str) -> None:
-    """A single table has neither splits nor configurations. What is chosen of `data.source` says
-    nothing about another source."""
+    """Refuse parts of a single table, which has neither splits nor configurations. What is chosen
+    of `data.source` is not for another source."""
     chosen = {"data.eval_split": config.eval_split if held_out else None}
     if key == "data.source":
         split = None if config.split == "train" else config.split

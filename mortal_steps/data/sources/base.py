@@ -34,8 +34,8 @@ class DatasetSource(Protocol):
     """What an entry of `DATASET_SOURCES` names, and a user's own `module:name`: a function."""
 
     def __call__(self, request: SourceRequest) -> Iterator[Row]:
-        """The rows, in an order that depends only on the request. As few rows as possible should be
-        in memory at once.
+        """Yield the rows, in an order that depends only on the request. As few rows as possible
+        should be in memory at once.
 
         Raises `DataError` if something is wrong with the request.
         """

@@ -16,12 +16,12 @@ from mortal_steps.errors import DataError
 
 
 def is_file(path: Path) -> bool:
-    """Whether a source of this name is a file, whether it exists or not."""
+    """Return whether a source of this name is a file, whether it exists or not."""
     return path.is_file() or path.suffix in FILE_TYPES
 
 
 def read_file(path: Path, place: str) -> Iterator[Row]:
-    """The file's rows; raises `DataError`."""
+    """Yield the file's rows; raises `DataError`."""
     if path.suffix not in FILE_TYPES:
         raise DataError(f"{place}: unknown kind of file; use one of {', '.join(FILE_TYPES)}")
     if not path.exists():
@@ -38,7 +38,7 @@ def read_file(path: Path, place: str) -> Iterator[Row]:
 
 
 def nearest_path(path: Path) -> str:
-    """A hint at similar names beside a path that does not exist."""
+    """Return a hint at similar names beside a path that does not exist."""
     folder = path.parent
     if not folder.is_dir():
         return f" (nor a folder {folder}); relative paths start at {Path.cwd()}"
@@ -51,33 +51,26 @@ WITH_ITS_MARK = "utf-8-sig"
 
 
 def json_lines(path: Path, place: str) -> Iterator[Row]:
-    """One object per line; empty lines do not count."""
+    """Yield one object per line; empty lines do not count."""
     with path.open(encoding=WITH_ITS_MARK) as lines:
         for number, line in enumerate(lines, start=1):
-            row = _plain_line(line)
-            if row is not None:
-                yield row
-            elif line.strip():
-                try:
-                    row = _object(_parse_json(line), f"{place}, line {number}")
-                except (ValueError, RecursionError) as error:
-                    reason = _without_line(error)
-                    raise DataError(f"{place}, line {number} is not JSON: {reason}") from error
-                yield row
-
-
-def _without_line(error: Exception) -> str:
-    """What is wrong in a line: json counts the lines of what it is given, which is this one."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at column {error.colno}"
-    return str(error)
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError as error:  # which counts the lines of this one
+                reason = f"{error.msg} at column {error.colno}"
+                raise DataError(f"{place}, line {number} is not JSON: {reason}") from error
+            except RecursionError as error:
+                raise DataError(f"{place}, line {number} is not JSON: {error}") from error
+            yield _object(value, f"{place}, line {number}")
 
 
 def json_rows(path: Path, place: str) -> Iterator[Row]:
-    """A list of objects, which is read whole."""
+    """Yield the objects of a list, which is read whole."""
     text = path.read_text(encoding=WITH_ITS_MARK)
     try:
-        values = _parse_json(text)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"{place} is not JSON: {error}. (A file of one object per line is .jsonl)"
@@ -88,33 +81,6 @@ def json_rows(path: Path, place: str) -> Iterator[Row]:
         yield _object(value, f"{place}, row {index}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"its key {twice!r} is there twice; rename or remove one")
-    return values
-
-
-_decode_from_start = json.JSONDecoder(object_pairs_hook=_unique).raw_decode
-"""Made once: `json.loads` makes a decoder per call, which takes longer than most lines do."""
-
-
-def _plain_line(line: str) -> Row | None:
-    """The row in a line that begins with it and goes on with nothing but its end; None for any
-    other line, which `_parse_json` reads or refuses."""
-    try:
-        row, end = _decode_from_start(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if type(row) is dict and line[end:] in ("\n", "") else None
-
-
-def _parse_json(text: str) -> Any:
-    """A JSON value; raises `ValueError` for an object with the same key twice."""
-    return json.loads(text, object_pairs_hook=_unique)
-
-
 def _object(value: Any, place: str) -> Row:
     if not isinstance(value, dict):
         raise DataError(f"{place}: {value!r} is no row; each row is an object of columns")
@@ -122,7 +88,7 @@ def _object(value: Any, place: str) -> Row:
 
 
 def parquet_rows(path: Path, _: str) -> Iterator[Row]:
-    """Rows of a Parquet file, with values of the types in the file."""
+    """Yield the rows of a Parquet file, with values of the types in the file."""
     import pyarrow.parquet
 
     with _opened(path) as content, pyarrow.parquet.ParquetFile(content) as file:
@@ -130,7 +96,8 @@ def parquet_rows(path: Path, _: str) -> Iterator[Row]:
 
 
 def csv_rows(path: Path, _: str) -> Iterator[Row]:
-    """Every column is text, as it stands there: 007 is no number, and NA is no missing value."""
+    """Yield rows in which every column is text, as it stands there: 007 is no number, and NA is no
+    missing value."""
     import pyarrow.csv
 
     parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
@@ -144,7 +111,7 @@ def csv_rows(path: Path, _: str) -> Iterator[Row]:
 
 
 def csv_columns(path: Path) -> list[str]:
-    """The column names in the first line."""
+    """Return the column names in the first line."""
     import pyarrow.csv
 
     parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
@@ -153,14 +120,14 @@ def csv_columns(path: Path) -> list[str]:
 
 
 def _opened(path: Path) -> Any:
-    """The file for pyarrow, which takes names in UTF-8 alone."""
+    """Return the file for pyarrow, which takes names in UTF-8 alone."""
     import pyarrow
 
     return pyarrow.OSFile(os.fsencode(path))
 
 
 def _table_rows(names: Sequence[str], batches: Iterable[Any]) -> Iterator[Row]:
-    """Rows of pyarrow batches; raises `ValueError` for two columns of one name."""
+    """Yield the rows of pyarrow batches; raises `ValueError` for two columns of one name."""
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"it has {count} columns {name!r}; rename or remove all but one")
@@ -181,7 +148,7 @@ and `ValueError`, of which a `DataError` is made."""
 def read_dataset(
     path: Path, source: str, config: str | None, split: str, place: str
 ) -> Iterator[Row]:
-    """The rows of a split; `config` is that of a hub dataset. Raises `DataError`."""
+    """Yield the rows of a split; `config` is that of a hub dataset. Raises `DataError`."""
     if not path.exists() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise DataError(f"{place}: no such file or folder{nearest_path(path)}")
     import datasets
@@ -211,14 +178,14 @@ def read_dataset(
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What began it: of a broken file `datasets` says no more than that there was an error."""
+    """Return the first error: of a broken file `datasets` says no more than that there was one."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def _as_text(folder: Path) -> dict[str, Any]:
-    """How `datasets` reads the CSV files of a local folder as `csv_rows` reads one."""
+    """Return how `datasets` reads the CSV files of a local folder as `csv_rows` reads one."""
     files = sorted(folder.rglob("*.csv")) if folder.is_dir() else []
     if not files:
         return {}
@@ -229,7 +196,8 @@ def _as_text(folder: Path) -> dict[str, Any]:
 
 
 def _saved_split(saved: Any, split: str) -> Any:
-    """The split of a `save_to_disk` folder, which holds either one table or several by name."""
+    """Return the split of a `save_to_disk` folder, which holds either one table or several by
+    name."""
     tables = saved if isinstance(saved, Mapping) else {"train": saved}
     if split not in tables:
         raise ValueError(f"it has no split {split!r}, only {', '.join(tables)}")

@@ -11,7 +11,7 @@ from mortal_steps.errors import DataError
 
 
 def read_task(request: SourceRequest) -> Iterator[Row]:
-    """The task's entries; held-out ones are those that follow the training rows' seeds."""
+    """Yield the task's entries; held-out ones are those that follow the training rows' seeds."""
     task, options = request.task, request.options
     try:
         import reasoning_gym
@@ -61,7 +61,7 @@ def _gym_row(task: str, options: Mapping[str, Any], entry: Row) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """Built-in values only, NumPy's being unreadable in a literal."""
+    """Return built-in values only, NumPy's being unreadable in a literal."""
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if type(value) in (list, tuple, set):

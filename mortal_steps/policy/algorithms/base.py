@@ -107,6 +107,10 @@ class Stepper(Protocol):
         """Where and in which numbers training runs."""
         ...
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should know before the first step."""
+        ...
+
     @property
     def optimizer_steps(self) -> int:
         """Optimizer updates since the start of the run."""

@@ -59,7 +59,8 @@ class Tracker(Protocol):
     """
 
     def last_step(self) -> int | None:
-        """The last step that the tracker's own record of this run holds for good; None: no step.
+        """Return the last step that the tracker's own record of this run holds for good; None: no
+        step.
 
         The run continues after this step, so it must be read from where the steps are stored.
         """
@@ -70,16 +71,16 @@ class Tracker(Protocol):
         ...
 
     def flush(self) -> None:
-        """Called when there is no further step for the moment."""
+        """Write out what was logged; there is no further step for the moment."""
         ...
 
     def close(self) -> None:
-        """Called when the run has ended, or the process is about to end."""
+        """Finish; the run has ended, or the process is about to end."""
         ...
 
 
 def tracked_run(run: Run) -> TrackedRun:
-    """How trackers know the run."""
+    """Return how trackers know the run."""
     settings, info = run.config.logging, run.info
     return TrackedRun(
         id=f"{info.run_id[:LONGEST_PREFIX]}-{info.uid[:8]}",
@@ -93,19 +94,19 @@ def tracked_run(run: Run) -> TrackedRun:
 
 
 def tracked_config(values: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as trackers get it; what `env` of a worker holds may be secret."""
+    """Return the configuration as trackers get it; what `env` of a worker holds may be secret."""
     for role in values["compute"]["local"].values():
         del role["env"]
     return values
 
 
 def make_tracker(name: str, run: TrackedRun) -> Tracker:
-    """The tracker of this name for the run; raises what `tracker_class` raises, and whatever the
-    tracker itself raises."""
+    """Make the tracker of this name for the run; raises what `tracker_class` raises, and whatever
+    the tracker itself raises."""
     tracker: Tracker = tracker_class(name)(run)
     return tracker
 
 
 def tracker_class(name: str) -> Any:
-    """The class of a tracker; raises `ConfigError` if it cannot be imported."""
+    """Return the class of a tracker; raises `ConfigError` if it cannot be imported."""
     return TRACKERS.load(name)

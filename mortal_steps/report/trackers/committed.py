@@ -44,8 +44,8 @@ class GrowingLog:
         self._inode = 0
 
     def new_rows(self, length: int) -> Rows:
-        """The lines up to `length` that were not read yet; all of them again where the log was
-        made anew. A line that cannot be read is left out: `log_repair` warns of it."""
+        """Yield the lines up to `length` that were not read yet; all of them again where the log
+        was made anew. A line that cannot be read is left out: `log_repair` warns of it."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -77,7 +77,7 @@ class CommittedSteps:
         self._seen = 0
 
     def new(self, after: int) -> Iterator[Entry]:
-        """Entries of the steps behind `after` that are committed and were not told yet."""
+        """Yield entries of the steps behind `after` that are committed and were not told yet."""
         manifest = self._manifest()
         if manifest is None:
             return
@@ -93,7 +93,7 @@ class CommittedSteps:
             )
 
     def _manifest(self) -> RunManifest | None:
-        """The manifest, if it is another one than before."""
+        """Return the manifest, if it is another one than before."""
         try:
             changed = self._run.store.path(MANIFEST_FILE).stat().st_mtime_ns
             if changed == self._seen:
@@ -136,13 +136,14 @@ def entry_of(
 
 
 def step_of_timing(row: Row) -> int:
-    """The step whose entry tells a line of timings.jsonl: train steps done when it is told."""
+    """Return the step whose entry tells a line of timings.jsonl: train steps done when it is
+    told."""
     done: int = row["step"]
     return done if row["stage"] in AFTER_A_STEP else done + 1
 
 
 def samples_at(run: Run, step: int, every: int) -> list[Sample]:
-    """Completions of a step that has a table: the first, the last, and each `every` steps.
+    """Return completions of a step that has a table: the first, the last, and each `every` steps.
 
     None where the run does not keep them any more.
     """
@@ -163,7 +164,7 @@ def _numbers(prefix: str, row: Row) -> dict[str, float]:
 
 
 def _seconds(timings: Iterable[Row]) -> dict[str, float]:
-    """By stage: inside workers, where parallel calls add up, and waiting for them."""
+    """Add up by stage: inside workers, where parallel calls add up, and waiting for them."""
     total: dict[str, float] = defaultdict(float)
     for row in timings:
         total[f"time/{row['stage']}_s"] += row["busy_s"]

@@ -39,7 +39,6 @@ class TensorBoardTracker:
         self._writer: RecordWriter | None = None
 
     def last_step(self) -> int | None:
-        """See `Tracker`; so for all."""
         return max(told_steps(self.folder), default=None)
 
     def log(self, entry: Entry) -> None:
@@ -62,7 +61,7 @@ class TensorBoardTracker:
         self._writer.write(event.SerializeToString())
 
     def _begin(self) -> RecordWriter:
-        """A new file, with what is said of the run in the first of them."""
+        """Begin a new file, with what is said of the run in the first of them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         before = sorted(path.name for path in self.folder.glob(FILES))
         name = f"events.out.tfevents.{int(time.time()):010d}.{len(before):06d}.mortal"
@@ -78,8 +77,8 @@ class TensorBoardTracker:
 
 
 def told_steps(folder: Path) -> Iterator[int]:
-    """The step of each record of a step, in the order of the files; what a kill has cut short is
-    none."""
+    """Yield the step of each record of a step, in the order of the files; what a kill has cut short
+    is none."""
     for path in sorted(folder.glob(FILES)):
         for event in LegacyEventFileLoader(str(path)).Load():
             if any(value.tag == STEP for value in event.summary.value):

@@ -33,7 +33,6 @@ class TrackioTracker:
         }
 
     def last_step(self) -> int | None:
-        """See `Tracker`; so for all."""
         last: int | None = self._storage.get_last_step(self._run.project, run_id=self._run.id)
         return last
 

@@ -44,7 +44,6 @@ class WandbTracker:
             self._open = self._begin()
 
     def last_step(self) -> int | None:
-        """See `Tracker`; so for all."""
         if self._open is not None:
             first: int = self._open.step  # the one that W&B's server expects next
             return first - 1 if self._open.resumed else None
@@ -95,7 +94,7 @@ CLOUD = "https://api.wandb.ai"
 
 
 def chosen_mode(environment: Mapping[str, str]) -> Mode:
-    """What WANDB_MODE says; without it, online where there is a key."""
+    """Return what WANDB_MODE says; without it, online where there is a key."""
     mode = environment.get("WANDB_MODE", "")
     if mode in ("offline", "dryrun"):
         return "offline"
@@ -105,7 +104,7 @@ def chosen_mode(environment: Mapping[str, str]) -> Mode:
 
 
 def has_key(environment: Mapping[str, str]) -> bool:
-    """Whether W&B finds credentials in the environment or in ~/.netrc."""
+    """Return whether W&B finds credentials in the environment or in ~/.netrc."""
     if environment.get("WANDB_API_KEY") or environment.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     host = urllib.parse.urlsplit(environment.get("WANDB_BASE_URL", CLOUD)).hostname or ""

@@ -11,6 +11,7 @@ from mortal_steps.rewards.code_execution.forms import cases_of
 from mortal_steps.rewards.columns import BESIDE_COLUMNS, DatasetRowError
 from mortal_steps.rewards.environments import RewardEnvironment, SandboxConfig
 from mortal_steps.rewards.extraction import extract_code, without_thoughts
+from mortal_steps.rewards.kinds.sandbox import SandboxTerm
 from mortal_steps.sandbox.base import ExecutionResult
 from mortal_steps.sandbox.pool import Row
 
@@ -22,50 +23,31 @@ ENTRY_POINT = "entry_point"
 class CodeExecutionEnvironment(RewardEnvironment):
     """1 for a program that passes all test cases of its problem, else 0.
 
-    With `partial_credit`, the share of the test cases that it passes. A program that runs out of
-    time, in one test case or in all together, has failed the later ones. `column`: of the dataset,
-    with the test cases; default: the first of `COLUMNS` that is there. `timeout`: CPU seconds per
-    test case; `total_timeout`: for all of a completion, default ten times that.
+    `settings` are those of `type = "sandbox"` (`SandboxTerm`). A program that runs out of time, in
+    one test case or in all together, has failed the later ones.
     """
 
     name = "CodeExecution"
 
-    def __init__(
-        self,
-        partial_credit: bool = False,
-        *,
-        column: str | None = None,
-        timeout: float = 5.0,
-        total_timeout: float | None = None,
-        memory_mb: int = 1024,
-    ) -> None:
-        self.given: dict[str, Any] = {
-            "partial_credit": partial_credit,
-            "column": column,
-            "timeout": timeout,
-            "total_timeout": total_timeout,
-            "memory_mb": memory_mb,
-        }
-        """What it was made with."""
-        self.partial_credit = partial_credit
-        self.column = column
-        self._total = total_limits(timeout, total_timeout)
-        self.sandbox_config = SandboxConfig(timeout=timeout, memory_mb=memory_mb)
+    def __init__(self, partial_credit: bool = False, **settings: Any) -> None:
+        self.term = term = SandboxTerm(partial_credit=partial_credit, **settings)
+        self._total = total_limits(term.timeout, term.total_timeout)
+        self.sandbox_config = SandboxConfig(timeout=term.timeout, memory_mb=term.memory_mb)
 
     def code_of(self, completion: str) -> str:
-        """The program in a completion: its last block of Python, or else all of it."""
+        """Return the program in a completion: its last block of Python, or else all of it."""
         said = without_thoughts(completion)
         return extract_code(said) or said
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
-        """See `score_batch`."""
         columns = {name: [value] for name, value in kwargs.items()}
         return self.score_batch([completion], [prompt], **columns)[0]
 
     def score_batch(
         self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
     ) -> list[float | None]:
-        """None where a problem has no test case; raises `DatasetRowError` for one that is none."""
+        """Return None where a problem has no test case. Raises `DatasetRowError` for one that is
+        none."""
         cases = self._cases(kwargs)
         rows = [
             self._row(self.code_of(completion), of_it)
@@ -75,7 +57,7 @@ class CodeExecutionEnvironment(RewardEnvironment):
         return [self._credit(*each) for each in zip(cases, results, strict=True)]
 
     def _cases(self, columns: dict[str, Any]) -> list[list[Case]]:
-        """Of each completion."""
+        """Return the test cases of each completion."""
         name = self._column(columns)
         entry_points = columns.get(ENTRY_POINT, [None] * len(columns[name]))
         found: list[list[Case]] = []
@@ -88,7 +70,7 @@ class CodeExecutionEnvironment(RewardEnvironment):
         return found
 
     def _column(self, columns: dict[str, Any]) -> str:
-        names = [self.column] if self.column else COLUMNS
+        names = [self.term.column] if self.term.column else COLUMNS
         for name in names:
             if name in columns:
                 return name
@@ -104,7 +86,7 @@ class CodeExecutionEnvironment(RewardEnvironment):
             last = results[-1]
             if self._spent(results):
                 return False
-            if self.partial_credit:
+            if self.term.partial_credit:
                 return not last.timed_out
             return cases[len(results) - 1].passed(last)
 
@@ -112,7 +94,7 @@ class CodeExecutionEnvironment(RewardEnvironment):
         return Row(programs=[case.program(code, limits) for case in cases], go_on=go_on)
 
     def _spent(self, results: Sequence[ExecutionResult]) -> bool:
-        """Whether the time for all test cases is over; sleepers meet the second clock."""
+        """Return whether the time for all test cases is over; sleepers meet the second clock."""
         cpu_s = sum(result.cpu_s for result in results)
         wall_s = sum(result.wall_s for result in results)
         return cpu_s >= self._total.cpu_s or wall_s >= self._total.deadline_s
@@ -121,23 +103,23 @@ class CodeExecutionEnvironment(RewardEnvironment):
         if not cases:
             return None
         passed = sum(case.passed(result) for case, result in zip(cases, results, strict=False))
-        return passed / len(cases) if self.partial_credit else float(passed == len(cases))
+        return passed / len(cases) if self.term.partial_credit else float(passed == len(cases))
 
 
 def compute_reward(completion: Any, testcase: Any) -> float:
-    """1 if the program in a completion passes all of its test cases, else 0."""
+    """Return 1 if the program in a completion passes all of its test cases, else 0."""
     return reward_helper_function([completion], [testcase])[0]
 
 
 def compute_reward_with_partial_credit(completion: Any, testcase: Any) -> float:
-    """The share of its test cases that the program in a completion passes."""
+    """Return the share of its test cases that the program in a completion passes."""
     return _rewards([completion], [testcase], partial_credit=True)[0]
 
 
 def reward_helper_function(
     completions: Sequence[Any], testcases: Sequence[Any], **kwargs: Any
 ) -> list[float]:
-    """`compute_reward` of each completion, as a reward function."""
+    """Return `compute_reward` of each completion, as a reward function."""
     return _rewards(completions, testcases, partial_credit=False, columns=kwargs)
 
 

@@ -1,10 +1,8 @@
 """A language model that scores completions, behind an OpenAI-compatible API.
 
-question.py      what is asked, and the digest by which its answer is known
-reading.py       from an answer to a score, or to the reason why there is none
-endpoint.py      one request, and what each way to fail means
-ledger.py        answers and what they cost, in the run directory
-judge.py         many questions: each asked once, retried, recorded
-place.py         the run whose ledger that is
-environment.py   the reward environment
+question        what is asked, the digest by which its answer is known, and the grade in an answer
+endpoint        one request, and what each way to fail means
+ledger          answers and what they cost, in the run directory
+judge           many questions: each asked once, retried, recorded
+environment     the reward environment
 """

@@ -4,67 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import monotonic
 
 from mortal_steps.errors import JudgeError
 from mortal_steps.rewards.judge.endpoint import Endpoint, RefusedError, Reply, UnavailableError
 from mortal_steps.rewards.judge.ledger import Ledger, Payment
-from mortal_steps.rewards.judge.question import Question
-from mortal_steps.rewards.judge.reading import Grade, UnusableAnswerError, read_grade
+from mortal_steps.rewards.judge.question import (
+    Grade,
+    Question,
+    UnusableAnswerError,
+    read_grade,
+)
+from mortal_steps.rewards.kinds.judge import JudgeTerm
+from mortal_steps.system.retry import backoff
 from mortal_steps.system.threads import event_loop_in_thread
 
 FIRST_DELAY_S = 0.5
-"""Approximate seconds before the second request for a question; doubled before each further one."""
+"""Seconds before the second request for a question; doubled before each further one."""
 
 LONGEST_DELAY_S = 20.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prices:
-    """Dollars per million tokens."""
-
-    input: float = 0.0
-    output: float = 0.0
-
-    def of(self, reply: Reply) -> float:
-        """Return the price of an answer."""
-        paid = reply.prompt_tokens * self.input + reply.completion_tokens * self.output
-        return paid / 1e6
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
-    """How long and how often a judge is asked before it counts as failed."""
-
-    call_s: float
-    """Seconds for all questions of one call together."""
-    request_s: float
-    """Seconds for one request."""
-    tries: int
-    """Answers without a usable score that are paid for per question."""
-
-
 class Judge:
-    """Asks one endpoint, with at most `concurrency` requests at a time; for one thread."""
+    """Asks one endpoint what `term` says, for `call_s` seconds per call; for one thread."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        ledger: Ledger,
-        *,
-        prices: Prices,
-        patience: Patience,
-        concurrency: int,
+        self, endpoint: Endpoint, ledger: Ledger, term: JudgeTerm, *, call_s: float
     ) -> None:
         self._endpoint = endpoint
         self._ledger = ledger
-        self._prices = prices
-        self._patience = patience
-        self._concurrency = concurrency
-        self._jitter = random.Random()
+        self._term = term
+        self._call_s = call_s
         self._given_up: dict[str, str] = {}
         """Why a question is not asked any more: it had its tries, which cost something each."""
 
@@ -93,7 +64,7 @@ class Judge:
 
     async def _ask_all(self, questions: Mapping[str, Question]) -> list[str]:
         """Return why questions have no score, for those that have none."""
-        until = monotonic() + self._patience.call_s
+        until = monotonic() + self._call_s
         waiting, why_not = iter(questions.items()), list[str]()
 
         async def ask_what_waits() -> None:
@@ -102,7 +73,7 @@ class Judge:
                 if why is not None:
                     why_not.append(why)
 
-        asking = [asyncio.ensure_future(ask_what_waits()) for _ in range(self._concurrency)]
+        asking = [asyncio.ensure_future(ask_what_waits()) for _ in range(self._term.concurrency)]
         try:
             await asyncio.gather(*asking)
         finally:
@@ -115,14 +86,15 @@ class Judge:
         if key in self._given_up:
             return self._given_up[key]
         failures = unusable = 0
+        delays_s = backoff(FIRST_DELAY_S, LONGEST_DELAY_S)
         problem = "there was no time left to ask it"
         while (left := until - monotonic()) > 0:
             try:
-                await self._pay_for_one(key, question, min(self._patience.request_s, left))
+                await self._pay_for_one(key, question, min(self._term.timeout, left))
                 return None
             except UnusableAnswerError as error:
                 unusable, problem = unusable + 1, f"{error} (answers: {unusable + 1})"
-                if unusable == self._patience.tries:
+                if unusable == self._term.tries:
                     self._given_up[key] = problem
                     return problem
             except RefusedError as error:
@@ -130,7 +102,7 @@ class Judge:
                 return str(error)
             except UnavailableError as error:
                 failures, problem = failures + 1, f"{error} (requests: {failures + 1})"
-                delay = max(self._delay_s(failures), error.retry_after_s)
+                delay = max(next(delays_s), error.retry_after_s)
                 if monotonic() + delay >= until:
                     return problem
                 await asyncio.sleep(delay)
@@ -156,14 +128,14 @@ class Judge:
                 model=question.model,
                 prompt_tokens=reply.prompt_tokens,
                 completion_tokens=reply.completion_tokens,
-                dollars=self._prices.of(reply),
+                dollars=self._dollars(reply),
             )
         )
 
-    def _delay_s(self, failures: int) -> float:
-        """Return a growing delay with a random part, so that not all callers come back at once."""
-        longest = min(FIRST_DELAY_S * 2.0 ** (failures - 1), LONGEST_DELAY_S)
-        return longest * self._jitter.uniform(0.5, 1.0)
+    def _dollars(self, reply: Reply) -> float:
+        prices = self._term.prices
+        paid = reply.prompt_tokens * prices.input + reply.completion_tokens * prices.output
+        return paid / 1e6
 
 
 @functools.cache

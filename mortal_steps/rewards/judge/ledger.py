@@ -22,8 +22,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mortal_steps.rewards.judge.reading import Grade
+from mortal_steps.rewards.judge.question import Grade
 from mortal_steps.store.files import write_atomically, writing
+from mortal_steps.store.identity import IDENTITY_FILE
 from mortal_steps.store.json_record import adapter
 from mortal_steps.types import JudgeCosts
 
@@ -50,7 +51,7 @@ class Payment:
 
     @property
     def costs(self) -> JudgeCosts:
-        """What this answer took."""
+        """Costs of this answer."""
         return JudgeCosts(
             answers=1,
             prompt_tokens=self.prompt_tokens,
@@ -68,7 +69,8 @@ class PaymentFiles:
         """Bytes of each file that are read."""
 
     def new(self) -> Iterator[tuple[str, Payment]]:
-        """Whole lines since the last call, the oldest file's first, each with the file's name."""
+        """Return whole lines since the last call, each with its file's name, the oldest file's
+        first."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -90,11 +92,11 @@ class Spending:
         self._here: dict[str, JudgeCosts] = {}
 
     def so_far(self) -> JudgeCosts:
-        """The costs over all attempts of the run, on this machine and on the Volume."""
-        return sum({**self._told(), **self.by_file()}.values(), start=JudgeCosts())
+        """Return the costs over all attempts of the run, on this machine and on the Volume."""
+        return sum({**self._elsewhere(), **self.by_file()}.values(), start=JudgeCosts())
 
     def by_file(self) -> dict[str, JudgeCosts]:
-        """The costs in each file that is on this machine."""
+        """Return the costs in each file that is on this machine."""
         for name, payment in self._files.new():
             self._here[name] = self._here.get(name, JudgeCosts()) + payment.costs
         return dict(self._here)
@@ -103,14 +105,15 @@ class Spending:
         """Count files that a worker elsewhere writes. For files that are here, their own lines
         count."""
         news = {name: each for name, each in costs.items() if name not in self.by_file()}
-        told = self._told()
-        if any(told.get(name) != each for name, each in news.items()):
+        known = self._elsewhere()
+        if any(known.get(name) != each for name, each in news.items()):
             self._folder.mkdir(exist_ok=True)
-            rows = {name: asdict(costs) for name, costs in {**told, **news}.items()}
+            rows = {name: asdict(costs) for name, costs in {**known, **news}.items()}
             write_atomically(self._folder / ELSEWHERE, json.dumps(rows).encode())
 
-    def _told(self) -> dict[str, JudgeCosts]:
-        """None where the file is damaged: the next answer of the worker tells all of it again."""
+    def _elsewhere(self) -> dict[str, JudgeCosts]:
+        """Return what `learn` was given; nothing if the file is damaged: the worker's next answer
+        has all of it again."""
         try:
             content = (self._folder / ELSEWHERE).read_bytes()
             return adapter(dict[str, JudgeCosts]).validate_json(content)
@@ -136,7 +139,7 @@ class Ledger:
                 self._learn(payment)
 
     def find(self, question: str) -> Grade | None:
-        """The known grade of a question."""
+        """Return the known grade of a question."""
         return self._grades.get(question)
 
     def pay(self, payment: Payment) -> None:
@@ -183,3 +186,42 @@ def _payment(line: bytes) -> Payment | None:
 def _check(payment: Payment) -> str:
     content = json.dumps(asdict(payment), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgedRun:
+    """The run that the judges of a process score."""
+
+    run_dir: str | None = None
+    """Run directory, which keeps answers and costs once the run exists."""
+    call_timeout_s: float = 60.0
+    """Time limit of one call of a reward function."""
+
+
+_run = JudgedRun()
+_ledger: Ledger | None = None
+_making = threading.Lock()
+
+
+def use_run(run: JudgedRun) -> None:
+    """Set the run of this process."""
+    global _run, _ledger
+    with _making:
+        _run, _ledger = run, None
+
+
+def current_run() -> JudgedRun:
+    """Return the run of this process."""
+    return _run
+
+
+def shared_ledger() -> Ledger:
+    """Return the ledger of all judges of this process."""
+    global _ledger
+    with _making:
+        if _ledger is None:
+            # A dry run scores before there is a run directory, and must not begin one.
+            run_dir = None if _run.run_dir is None else Path(_run.run_dir)
+            begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()
+            _ledger = Ledger(run_dir if begun else None)
+        return _ledger

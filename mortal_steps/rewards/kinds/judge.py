@@ -9,9 +9,13 @@ from pydantic import Field, model_validator
 from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import Options, Section
+from mortal_steps.extensions import import_named
 from mortal_steps.rewards.base import RewardFunction
 
 ENVIRONMENT = "mortal_steps.rewards.judge.environment:LLMJudgeEnvironment"
+OPENAI = "https://api.openai.com/v1"
+OPENAI_KEY = "OPENAI_API_KEY"
+"""Environment variable that OpenAI's own client reads."""
 
 
 class JudgePrices(Section):
@@ -25,16 +29,18 @@ class JudgeTerm(RewardTerm, extra="forbid"):
     """The score that a model gives, behind any OpenAI-compatible API."""
 
     type: Literal["judge"] = "judge"
-
     model: str = Field(min_length=1)
     score_range: tuple[float, float] = (0.0, 10.0)
     """The lowest and the highest score."""
-    rubric: str | None = None
+    rubric: str = (
+        "Judge how correct, complete and helpful the answer is. The lowest score is for an answer "
+        "that is wrong or beside the point, the highest for one that nothing could be added to."
+    )
     """What to judge by."""
-    prompt: str | None = None
+    prompt: str = "<question>\n{prompt}\n</question>\n\n<answer>\n{completion}\n</answer>"
     """The user's message to the judge; `{prompt}`, `{completion}` and `{column}` of the dataset are
     replaced."""
-    base_url: str = "https://api.openai.com/v1"
+    base_url: str = OPENAI
     """Address of the API, without `/chat/completions`."""
     api_key_env: Annotated[str | None, NO_NUMBERS] = Field(None, pattern=r"^[A-Za-z_]\w*$")
     """Environment variable that holds the API key; for the default `base_url` `OPENAI_API_KEY`, for
@@ -43,8 +49,8 @@ class JudgeTerm(RewardTerm, extra="forbid"):
     """Further fields of each request."""
     prices: Annotated[JudgePrices, NO_NUMBERS] = JudgePrices()
     """Dollars for a million tokens of `input` and of `output`; what is paid is counted by them."""
-    concurrency: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
-    """Requests at a time, of each reward worker; default: 8."""
+    concurrency: Annotated[int, NO_NUMBERS] = Field(8, ge=1)
+    """Requests at a time, of each reward worker."""
     timeout: Annotated[float, NO_NUMBERS] = Field(30.0, gt=0)
     """Seconds for one request."""
     tries: Annotated[int, NO_NUMBERS] = Field(3, ge=1)
@@ -62,9 +68,13 @@ class JudgeTerm(RewardTerm, extra="forbid"):
             return None
         return f"api_key_env = {self.api_key_env!r} for {self.base_url}"
 
-    def load(self) -> RewardFunction:
-        """The environment. Raises `ConfigError` where there is no key."""
-        from mortal_steps.rewards.users_code.loading import load_environment
+    @property
+    def key_variable(self) -> str | None:
+        """Environment variable with the key; None if the endpoint needs none."""
+        return self.api_key_env or (OPENAI_KEY if self.base_url.rstrip("/") == OPENAI else None)
 
-        options = self.model_dump(exclude={"type", "weight", "name"}, exclude_none=True)
-        return load_environment(ENVIRONMENT, options)
+    def load(self) -> RewardFunction:
+        """Return the environment; raise `ConfigError` if there is no key."""
+        environment = import_named(ENVIRONMENT, "rewards.terms")
+        made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
+        return made

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.extensions import import_named
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.code_execution.cases import total_limits
 from mortal_steps.sandbox.base import Limits
@@ -32,8 +33,8 @@ class SandboxTerm(RewardTerm, extra="forbid"):
     memory_mb: int = Field(1024, gt=0)
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
-        """Enough for completions that all take as long as they may, on one lane: their own limits
-        hold, and no slowness of theirs is a failure of the call.
+        """Return enough for completions that all take as long as they may, on one lane: their own
+        limits hold, and no slowness of theirs is a failure of the call.
 
         Three times that: one that ends itself by a signal runs once more, in each test case.
         """
@@ -43,8 +44,7 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         return max(timeout_s, 3 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:
-        """The environment. Raises `RewardError` where it cannot be made."""
-        from mortal_steps.rewards.users_code.loading import load_environment
-
-        options = self.model_dump(exclude={"type", "weight", "name"})
-        return load_environment(ENVIRONMENT, options)
+        """Return the environment."""
+        environment = import_named(ENVIRONMENT, "rewards.terms")
+        made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
+        return made

@@ -17,7 +17,7 @@ from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import ConfigError
 from mortal_steps.hosts.environment import visible_environment
 from mortal_steps.rewards.host import ModelHost, RewardHost
-from mortal_steps.rewards.judge.place import JudgePlace
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.scores import reward_names
@@ -61,7 +61,7 @@ def assign(config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -
             terms,
             gym_rows=comes_from_gym(config.data),
             sandbox=sandbox,
-            judge=JudgePlace(
+            judge=JudgedRun(
                 run_dir=str(run_dir.absolute()), call_timeout_s=config.rewards.timeout_s
             ),
             passed_on=passed_on,

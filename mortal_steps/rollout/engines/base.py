@@ -122,12 +122,12 @@ class EngineFactory(Protocol):
         rollout: RolloutConfig,
         tokenizer: Callable[[], Any],
     ) -> Engine:
-        """The engine."""
+        """Build the engine."""
         ...
 
 
 def read_model_config(model_path: str, trust_remote_code: bool) -> Any:
-    """The model's configuration, a transformers `PretrainedConfig`; raises `ModelError`."""
+    """Return the model's configuration, a transformers `PretrainedConfig`; raises `ModelError`."""
     from transformers import AutoConfig
 
     try:

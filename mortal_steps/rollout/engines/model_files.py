@@ -30,7 +30,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def read_adapter_config(folder: Path) -> dict[str, Any]:
-    """What the adapter is like; raises `EngineError` where that cannot be read."""
+    """Return what the adapter is like; raises `EngineError` where that cannot be read."""
     path = folder / ADAPTER_CONFIG
     try:
         config: dict[str, Any] = json.loads(path.read_bytes())
@@ -40,7 +40,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
 
 
 def adapter_digest(folder: Path) -> str:
-    """A name that no other adapter has: the digest of the manifest, which lists those of the files.
+    """Return a name that no other adapter has: the digest of the manifest, which lists those of the
+    files.
 
     Raises `EngineError` for a folder that nobody committed.
     """
@@ -51,8 +52,8 @@ def adapter_digest(folder: Path) -> str:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The safetensors that are read as the model: those of its index or, without one, the file of
-    the usual name. Others may lie beside them, such as the same weights by other names
+    """Return the safetensors that are read as the model: those of its index or, without one, the
+    file of the usual name. Others may lie beside them, such as the same weights by other names
     (`consolidated.safetensors`) or an adapter."""
     index = folder / "model.safetensors.index.json"
     if index.exists():

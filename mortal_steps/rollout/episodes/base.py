@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RolloutConfig
 from mortal_steps.config.rollout import EPISODES
 from mortal_steps.errors import ConfigError, EngineError
 from mortal_steps.rollout.engines.base import Engine
@@ -48,15 +48,17 @@ class Episodes(ABC):
         """
 
 
-def episodes_of(config: RunConfig, tokenizer: Any) -> Episodes:
+def episodes_of(
+    rollout: RolloutConfig, tokenizer: Any, template_options: Mapping[str, Any]
+) -> Episodes:
     """Return the `Episodes` that the configuration names; raise `ConfigError` for a class that
     cannot be imported or does not take its settings."""
-    name, options = config.rollout.episodes, config.rollout.episodes_options
+    name, options = rollout.episodes, rollout.episodes_options
     kind = EPISODES.load(name)
     try:
         made: Episodes = kind(
             tokenizer=tokenizer,
-            template_options=config.training.template_options,
+            template_options=template_options,
             **options,
         )
     except TypeError as error:

@@ -90,7 +90,8 @@ def can_parse(tokenizer: Any) -> bool:
 def parse_response(
     tokenizer: Any, token_ids: Sequence[int], prompt_ids: Sequence[int]
 ) -> dict[str, Any]:
-    """The message that a completion is; its plain text as content where it cannot be parsed."""
+    """Return the message that a completion is; its plain text as content where it cannot be
+    parsed."""
     ids = list(token_ids)
     try:
         message = tokenizer.parse_response(ids, prefix=list(prompt_ids), tools=None)

@@ -37,8 +37,8 @@ class WeightSync(Protocol):
 
 
 def weight_sync(rollout: RolloutConfig) -> WeightSync:
-    """The way of syncing that the configuration names, or `reload`; raises `ConfigError` if it
-    cannot be imported."""
+    """Return the way of syncing that the configuration names, or `reload`; raises `ConfigError` if
+    it cannot be imported."""
     name = rollout.weight_sync or RELOAD
     made: WeightSync = WEIGHT_SYNC.load(name)()
     return made

@@ -63,8 +63,8 @@ def load_weights(
 
 
 def published_in(folder: Path) -> PublishedTensors:
-    """The tensors in a version's folder. A damaged probe has no digests; `check_probe` refuses
-    it."""
+    """Return the tensors in a version's folder. A damaged probe has no digests; `check_probe`
+    refuses it."""
     try:
         digests = dict(json.loads((folder / PROBE_FILE).read_bytes())["tensors"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -46,7 +46,7 @@ class PublishedTensors:
         )
 
     def matching(self, held: Mapping[str, str]) -> dict[str, bool]:
-        """The same of tensors with these digests."""
+        """Return the same of tensors with these digests."""
         return {
             name: self.digests[name] == digest
             for name, digest in held.items()

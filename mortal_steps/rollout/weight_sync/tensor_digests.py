@@ -63,7 +63,7 @@ def digest_of(dtype: torch.dtype, shape: tuple[int, ...], sums: Sums) -> str:
 
 
 def dtype_of(digest: str) -> torch.dtype:
-    """The type of the tensor that has this digest."""
+    """Return the type of the tensor that has this digest."""
     found: torch.dtype = getattr(torch, digest.partition(":")[0])
     return found
 
@@ -89,7 +89,7 @@ def sums_of(tensor: torch.Tensor, first_row: int = 0) -> Sums | torch.Tensor:
 
 
 def read_sums(found: Sequence[Sums | torch.Tensor]) -> list[Sums]:
-    """The numbers, of which all that are on a GPU come in one small copy."""
+    """Return the numbers, of which all that are on a GPU come in one small copy."""
     there = [sums for sums in found if isinstance(sums, torch.Tensor)]
     read = iter(torch.stack([sums.to(there[0].device) for sums in there]).tolist() if there else [])
     return [tuple(next(read)) if isinstance(sums, torch.Tensor) else sums for sums in found]

@@ -1,4 +1,4 @@
-"""`mortal rewards test`: completions of a file through the reward path of a run."""
+"""`mortal test-reward --completions`: completions of a file through the reward path of a run."""
 
 import json
 
@@ -60,7 +60,7 @@ def write(path, rows):
 
 def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
     file = write(project / "some.jsonl", ROWS)
-    code, output, _ = mortal("rewards", "test", "c.toml", "--completions", file, "--json")
+    code, output, _ = mortal("test-reward", "c.toml", "--completions", file, "--json")
     found = json.loads(output)
     scored = [(each["place"], each["reward"]) for each in found["completions"]]
     assert (code, found["stops"], found["num_shards"]) == (1, True, 2)
@@ -84,7 +84,7 @@ def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
 
 def test_it_prints_the_scores_and_says_that_all_is_well(mortal, project):
     file = write(project / "some.jsonl", ROWS[:3])
-    command = ("rewards", "test", "c.toml", "--completions", file, "--one-by-one", "--logs")
+    command = ("test-reward", "c.toml", "--completions", file, "--one-by-one", "--logs")
     code, output, errors = mortal(*command)
     completions, functions = (part.splitlines() for part in output.strip().split("\n\n"))
     assert (code, [line.split()[-2] for line in completions[1:]]) == (

@@ -53,7 +53,7 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
     before = cancelled()
     with bare_flow.bare_in(tmp_path):
         run = open_run(config)
-        with pytest.raises(WorkerLostError, match=r"has no outcome after 1 s \(compute.modal.call"):
+        with pytest.raises(WorkerLostError, match=r"has no result after 1 s \(compute.modal.call"):
             asyncio.run(wait_too_long(run))
         assert len(cancelled() - before) == 1
         threading.Thread(target=cancel).start()

@@ -20,8 +20,8 @@ from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
-from tests.support.modal.orders import ORDER
 from tests.support.modal.project import MORTAL, ON_MODAL, at, project
+from tests.support.modal.requests import REQUEST
 
 MINE = """
 [compute.modal]
@@ -57,10 +57,10 @@ def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
 
 def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mine):
     """The app was deployed anew, with this Volume, while the run went on."""
-    order = replace(ORDER, role="reward", method="dry_run", payload={})
-    outcome = worker_of(mine, "reward", "any", 0).call.remote(order)
+    request = replace(REQUEST, role="reward", method="dry_run", payload={})
+    result = worker_of(mine, "reward", "any", 0).call.remote(request)
     with pytest.raises(ComputeError, match=r"Volume mine.* mortal-runs"):
-        raise outcome.error
+        raise result.error
 
 
 def test_a_run_is_verified_by_the_app_that_it_names_and_fetched_as_it_is(plane, mine, tmp_path):

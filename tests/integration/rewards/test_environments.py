@@ -202,7 +202,7 @@ def test_the_short_form_and_the_term_of_the_configuration() -> None:
     (long,) = RewardsConfig(**toml["rewards"]).all_terms
     assert (short.full_name, short.type, long.type) == ("sandbox", "sandbox", "sandbox")
     made = [load_term(term) for term in (short, long)]
-    assert [each.partial_credit for each in made] == [False, True]  # type: ignore[attr-defined]
+    assert [each.term.partial_credit for each in made] == [False, True]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

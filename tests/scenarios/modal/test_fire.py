@@ -14,8 +14,8 @@ from mortal_steps.types import FileRef
 from tests.support import bare_flow
 from tests.support.chaos.comparison import digests
 from tests.support.modal.fire import ACTOR, Fire
-from tests.support.modal.orders import ORDER
 from tests.support.modal.project import MORTAL, ON_MODAL, STEPS, at, project
+from tests.support.modal.requests import REQUEST
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,8 @@ def ask_with_an_old_lease(fire):
     run = find_run(fire.run_dir.parent, "fire")
     (settings,) = fire.run_dir.glob("settings/*.json")
     reference = FileRef(path=f"settings/{settings.name}", sha256=digest_file(settings))
-    order = replace(ORDER, settings=reference, method="save_final", payload={})
-    return worker_of(run.config, "actor", "fire", 0).call.spawn(order)
+    request = replace(REQUEST, settings=reference, method="save_final", payload={})
+    return worker_of(run.config, "actor", "fire", 0).call.spawn(request)
 
 
 def call_id(fire, name):

@@ -1,6 +1,6 @@
 """A machine that is lost for good, with all its files: another one goes on from the Volume.
 
-What travelled with orders and outcomes was nowhere else, and the Volume has not heard lately where
+What travelled with requests and results was nowhere else, and the Volume has not heard lately where
 the run stands.
 """
 

@@ -21,7 +21,7 @@ SHIPPED = PrefectYamlModel.model_validate(
     yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
 )
 DEPLOYMENTS = {deployment.name: deployment for deployment in SHIPPED.deployments}
-TRAIN = ("local", "nightly", "modal", "modal-detached")
+TRAIN = ("local", "nightly", "modal")
 each = pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=list(DEPLOYMENTS))
 
 
@@ -97,7 +97,7 @@ def test_a_run_id_is_required_to_resume():
     assert form("resume")["required"] == ["run_id"]
 
 
-@pytest.mark.parametrize("name", ["local", "resume", "modal-detached"])
+@pytest.mark.parametrize("name", ["local", "resume"])
 def test_every_field_of_the_form_has_a_description(name):
     assert not [key for key, field in fields(form(name)) if not field.get("description")]
 

@@ -10,12 +10,12 @@ from mortal_steps.compute.modal import compiled
 from mortal_steps.compute.modal.compiled import CACHES, PINS, compiled_for
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.config import RunConfig
-from tests.support.modal.orders import ORDER
+from tests.support.modal.requests import REQUEST
 from tests.support.modal.travel import Volume
 
 SAMPLED = {"rollout": {"engine": "vllm"}, "compute": {"backend": "modal"}}
 WITH_OPTIONS = {"rollout": {"engine": "vllm", "engine_options": {"max_num_seqs": 8}}}
-ORDER_TO_START = replace(ORDER, role="rollout", method="start", label="start", payload={})
+ORDER_TO_START = replace(REQUEST, role="rollout", method="start", label="start", payload={})
 INDEX = Path("vllm/torch_compile_cache/abc/vllm_compile_cache.py")
 
 
@@ -155,11 +155,11 @@ def test_a_container_keeps_it_once_its_engine_has_started(container, tmp_path, m
     runs, hub = Volume(tmp_path / "runs"), Volume(tmp_path / "hub")
     (runs.root / "run").mkdir(parents=True)
     host = WorkerHost(
-        runs_dir=runs.root, run_id="run", volume=runs, volume_name=ORDER.volume, hub=hub
+        runs_dir=runs.root, run_id="run", volume=runs, volume_name=REQUEST.volume, hub=hub
     )
-    host._crew, host._settings, host._compiled = Engine(), ORDER.settings, unpacked(hub.root)
-    outcome = host.call(ORDER_TO_START)
-    assert outcome.error is None
+    host._workers, host._settings, host._compiled = Engine(), REQUEST.settings, unpacked(hub.root)
+    result = host.call(ORDER_TO_START)
+    assert result.error is None
     assert hub.asked == ["commit"]
     assert list(hub.root.glob("compiled/*/*.tar"))
 
@@ -175,8 +175,8 @@ def test_a_full_volume_does_not_fail_the_call(container, tmp_path, monkeypatch, 
 
     monkeypatch.setattr(hub, "commit", full)
     host = WorkerHost(
-        runs_dir=runs.root, run_id="run", volume=runs, volume_name=ORDER.volume, hub=hub
+        runs_dir=runs.root, run_id="run", volume=runs, volume_name=REQUEST.volume, hub=hub
     )
-    host._crew, host._settings, host._compiled = Engine(), ORDER.settings, unpacked(hub.root)
+    host._workers, host._settings, host._compiled = Engine(), REQUEST.settings, unpacked(hub.root)
     assert host.call(ORDER_TO_START).error is None
     assert "not kept for other containers" in caplog.text

@@ -106,7 +106,7 @@ async def test_a_run_brought_here_is_whole_however_often_that_is_cut_off(
 
         monkeypatch.setattr(volume_runs, "write_atomically", write_some)
         try:
-            assert await volume_runs.bring_here(volume, here)
+            assert await volume_runs.download_run(volume, here)
         except Killed:
             continue
         break
@@ -130,7 +130,7 @@ async def test_a_finished_run_gets_its_model_and_one_damaged_there_is_made_again
     )
     ended = RunManifest(status="completed", step=3, final=final)
     there.write_record(MANIFEST_FILE, ended, RunManifest)
-    await volume_runs.bring_here(volume, here)
+    await volume_runs.download_run(volume, here)
     run = find_run(tmp_path / "here", "run")
     assert run.is_complete()
     with pytest.raises(StoreError, match=r"most files .* on the Volume mortal-runs.*mortal verify"):
@@ -138,10 +138,10 @@ async def test_a_finished_run_gets_its_model_and_one_damaged_there_is_made_again
 
     here.path("final/weights").write_bytes(b"damaged")
     there.path("final/weights").write_bytes(b"lost")
-    await volume_runs.bring_here(volume, here)
+    await volume_runs.download_run(volume, here)
     assert not run.is_complete()
     there.path("final/weights").write_bytes(b"learned")
-    await volume_runs.bring_here(volume, here)
+    await volume_runs.download_run(volume, here)
     assert run.is_complete()
 
 
@@ -151,7 +151,7 @@ async def test_what_two_machines_paid_in_turn_is_counted_once(there, tmp_path):
     write_atomically(there.path("costs.jsonl"), paid[0] + paid[1] + paid[2])
     write_atomically(here.path("costs.jsonl"), paid[0] + paid[3] + paid[4][:9])
     for _ in range(2):
-        await volume_runs.bring_here(volume, here)
+        await volume_runs.download_run(volume, here)
         assert here.path("costs.jsonl").read_bytes() == b"".join(paid[:4])
 
 
@@ -197,7 +197,7 @@ async def test_a_step_that_the_actor_has_begun_to_take_has_the_scores_that_it_to
         )
         write_entry(there, JournalEntry(batch_sha256="b", request=request))
     there.path(theirs[5].file.path).unlink()
-    await volume_runs.bring_batches_here(volume, here)
+    await volume_runs.download_batches(volume, here)
     for step, expected in {2: mine, 3: theirs, 4: mine, 5: mine}.items():
         here.check_record(expected[step].file)
     assert "step 000005 is not as the Volume has it" in caplog.text

@@ -124,19 +124,22 @@ async def test_whoever_lost_the_run_leaves_what_is_on_modal_alone(entries):
 
         return noted
 
-    line = SimpleNamespace(
-        mirror=SimpleNamespace(push=note("push")),
-        calls=SimpleNamespace(cancel_all=note("cancel")),
-        meter=SimpleNamespace(ended=lambda _: None),
-    )
+    def run_with(lease):
+        return SimpleNamespace(
+            lease=lease,
+            mirror=SimpleNamespace(push=note("push")),
+            calls=SimpleNamespace(cancel_all=note("cancel")),
+            meter=SimpleNamespace(ended=lambda _: None),
+        )
+
     loser = await volume_lease.acquire(VOLUME, "run")
     entries["run/2"] = entries["run/1"]
     while not loser.is_lost:
         await asyncio.sleep(0.01)
-    await _end(SimpleNamespace(close=note("close")), line, loser)
+    await _end(SimpleNamespace(close=note("close")), run_with(loser))
     assert done == ["close"], "workers beside the flow go"
 
     holder = await volume_lease.acquire(VOLUME, "another")
-    await _end(SimpleNamespace(close=note("close")), line, holder)
+    await _end(SimpleNamespace(close=note("close")), run_with(holder))
     assert done == ["close", "cancel", "close", "push"]
     await holder.release()

@@ -3,8 +3,8 @@
 import pytest
 
 from mortal_steps.compute.modal import meter
+from mortal_steps.compute.modal.messages import CallResult, ContainerTimes
 from mortal_steps.compute.modal.meter import Meter
-from mortal_steps.compute.modal.orders import ContainerTimes, Outcome
 from mortal_steps.config import RunConfig
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
@@ -40,7 +40,7 @@ def counted(tmp_path):
 
 def answer(container, *, startup=0.0, idle=0.0, busy=0.0):
     times = ContainerTimes(container=container, startup_s=startup, idle_s=idle, busy_s=busy)
-    return Outcome(value=1, times=times)
+    return CallResult(value=1, times=times)
 
 
 def test_a_container_that_was_replaced_is_not_idle_until_the_end(clock, counted):

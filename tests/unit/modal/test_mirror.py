@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from mortal_steps.compute.modal import mirror, orders
+from mortal_steps.compute.modal import messages, mirror
+from mortal_steps.compute.modal.messages import CallResult
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import CorruptFileError, TransientError, WorkerError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
@@ -31,8 +31,8 @@ async def test_a_record_goes_with_orders_until_one_is_answered(volume, here, bat
     asked = {"problems": batch, "rewards": [scored]}
     assert list(await mine.load(asked)) == [batch, scored]
     assert list(await mine.load(asked)) == [batch, scored], "if nobody answers"
-    content = orders.load_records(container, [sampled])
-    await mine.pull(asked, Outcome(value=sampled, files=content))
+    content = messages.load_records(container, [sampled])
+    await mine.pull(asked, CallResult(value=sampled, files=content))
     assert here.read_record(sampled, list[Problem]) == MADE
     assert await mine.load({"all": [batch, scored, sampled]}) == {}
     assert volume.asked == []
@@ -54,17 +54,19 @@ async def test_a_flow_that_comes_back_uploads_what_the_one_before_had_not_sent(
 async def test_what_is_larger_than_an_order_is_uploaded_before_it(
     volume, here, there, batch, monkeypatch
 ):
-    monkeypatch.setattr(orders, "ROOM", 10)
+    monkeypatch.setattr(messages, "ROOM", 10)
     assert await Mirror(volume, here).load({"problems": batch}) == {}
     assert there.read_record(batch, list[Problem]) == PROBLEMS
 
 
 async def test_what_an_outcome_lacks_is_downloaded(volume, here, there):
     made = write(there, "made")
-    await Mirror(volume, here).pull({}, Outcome(value=made))
+    await Mirror(volume, here).pull({}, CallResult(value=made))
     assert here.read_record(made, list[Problem]) == MADE
     with pytest.raises(CorruptFileError):
-        await Mirror(volume, here).pull({}, Outcome(value=FileRef(path=made.path, sha256="0" * 64)))
+        await Mirror(volume, here).pull(
+            {}, CallResult(value=FileRef(path=made.path, sha256="0" * 64))
+        )
 
 
 async def test_the_volume_hears_where_the_run_stands_beside_the_calls(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import re
 from fnmatch import fnmatchcase
 
@@ -169,6 +170,23 @@ def test_a_model_is_loaded_as_the_run_says(model_path, tmp_path):
     assert stepper._trainer.model.config._attn_implementation == "eager"
 
 
+@pytest.mark.parametrize(("saved", "said"), [("bfloat16", True), ("float32", False)])
+def test_they_are_told_of_where_the_model_decides_on_its_type(saved, said, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"dtype": saved}}))
+    model = {"dtype": "auto", "name_or_path": str(tmp_path)}
+    warnings = check(make_config(learning_rate=1e-6, model=model))
+    assert ["model.dtype = 'auto', here bfloat16" in text for text in warnings] == [True] * said
+
+
+def test_updates_that_bfloat16_weights_would_lose_are_told_of():
+    def told(rate):
+        return check(make_config(learning_rate=rate, model={"dtype": "bfloat16"}))
+
+    assert [told(rate)[0].split()[14] for rate in (1e-6, 5e-6, 1e-5)] == ["2%", "8%", "15%"]
+    assert told(1e-3) == ()
+    assert check(make_config(learning_rate=1e-6)) == ()
+
+
 def test_an_adapter_of_a_bfloat16_model_loses_none():
     """PEFT keeps it in float32."""
     assert check(make_config(use_lora=True, model={"dtype": "bfloat16"})) == ()
@@ -233,6 +251,12 @@ def test_what_the_model_does_not_take_is_refused_before_a_worker_starts():
     config = make_config(model={"new": {}}, trl={"router_aux_loss_coef": 0.1})
     with pytest.raises(ConfigError, match="Qwen3ForCausalLM is no mixture"):
         check(config)
+
+
+def test_a_batch_of_several_updates_is_told_of():
+    [told] = check(make_config(num_iterations=2))
+    assert "2 optimizer updates" in told and "training.max_steps" in told
+    assert check(make_config(gradient_accumulation_steps=2)) == ()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from mortal_steps.report.reward_functions import function_cells, function_rows
 from mortal_steps.report.timings import (
     generation_timings,
-    stage_totals,
+    stage_rows,
     table_cells,
     timing_row,
 )
@@ -19,7 +19,7 @@ def test_scores_are_of_the_last_steps_and_failures_of_all():
     metrics += [{"rewards/a/mean": 0.25, "rewards/a/std": 0.5, "rewards/b/masked": 1}] * 20
     timing = {"stage": "reward", "busy_s": 1.0, "wait_s": 0.0, "functions": {"a": 0.5}}
     timings = [timing, {**timing, "functions": {"a": 1.0}}]
-    first, second = function_rows(metrics, stage_totals(timings).rows())
+    first, second = function_rows(metrics, stage_rows(timings))
     assert (first.name, first.mean, first.std, first.latency_s) == ("a", 0.25, 0.5, 0.75)
     assert (first.failed_calls, first.masked) == (2, 0)
     assert (second.name, second.mean, second.masked, second.latency_s) == ("b", None, 20, None)
@@ -46,7 +46,7 @@ def test_sizes_stand_where_they_are_known_and_nowhere_else():
     assert (
         TypeAdapter(StageTiming).validate_json(TypeAdapter(StageTiming).dump_json(sized)) == sized
     )
-    rows = stage_totals([timing_row(plain), timing_row(sized)]).rows()
+    rows = stage_rows([timing_row(plain), timing_row(sized)])
     assert [cell["size"] for cell in table_cells(rows)] == ["", "1.5 GB"]
     assert "size" not in table_cells(rows[:1])[0]
 
@@ -56,7 +56,7 @@ def test_what_ran_in_the_background_is_marked_and_has_no_share():
     trained = StageTiming(stage="train_step", step=0, busy_s=3.0, background={"journal": 0.5})
     again = StageTiming(stage="train_step", step=1, busy_s=0.0)
     assert "background" not in timing_row(again)
-    rows = stage_totals(map(timing_row, [trained, again, saved])).rows()
+    rows = stage_rows(map(timing_row, [trained, again, saved]))
     assert [(row.stage, row.total_s, row.share, row.in_background) for row in rows] == [
         ("train_step", 3.0, 0.75, False),
         ("train_step: journal", 0.5, 0.0, True),
@@ -87,9 +87,9 @@ def test_the_sync_that_a_shard_began_with_is_a_stage_of_its_own():
 
 
 def test_the_parts_of_a_stage_are_no_stages_of_their_own():
-    rows = stage_totals(
+    rows = stage_rows(
         [{"stage": "reward", "busy_s": 2.0, "wait_s": 1.0, "functions": {"a": 1.5, "b": 0.5}}]
-    ).rows()
+    )
     assert [(row.stage, row.share, row.is_part) for row in rows] == [
         ("reward", 1.0, False),
         ("reward: a", 0.75, True),

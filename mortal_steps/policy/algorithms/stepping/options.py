@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Mapping
@@ -24,19 +25,24 @@ from mortal_steps.config.trl_options import (
     options_of,
     unrepeatable_options,
 )
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.models.hub import tokenizer_folder
+from mortal_steps.models.local_folder import read_type
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
 
+WORTH_A_WARNING = 0.9
+"""Share of weights that an update changes below which a warning is due."""
+FRACTION_BITS = {"bfloat16": 7, "float16": 10}
 NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
 
 def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
     """Build TRL's configuration of a run and drop it; return a sentence for each option without
-    effect.
+    effect, and for a count that TRL takes otherwise.
 
     May run on a machine without the actor's GPU and packages: what only there could be refused
     passes here. Raises what `check_model_options` raises.
@@ -58,7 +64,8 @@ def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
     check_model_options(config)
     chosen = config.training.trl
     unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
-    return _idle_options(chosen) + unrepeatable + _idle_lora(config)
+    idle = _idle_options(chosen) + unrepeatable + _idle_lora(config)
+    return idle + _counted_in_batches(config) + _lost_updates(config)
 
 
 def build_options(
@@ -152,6 +159,19 @@ def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
+    """A sentence on what steps are, where a batch makes several optimizer updates."""
+    updates = config.training.optimizer_steps_per_batch
+    if updates == 1:
+        return ()
+    return (
+        f"one step of a run is one batch, which makes {updates} optimizer updates here: "
+        "training.max_steps, checkpoints.save_steps and evaluation.eval_steps count batches. In "
+        "TRL, max_steps, save_steps and eval_steps count updates, as warmup_steps and "
+        "ref_model_sync_steps do here, too",
+    )
+
+
 def _idle_lora(config: RunConfig) -> tuple[str, ...]:
     """A sentence for a shape of an adapter where there is none."""
     lora = config.training.lora
@@ -161,6 +181,42 @@ def _idle_lora(config: RunConfig) -> tuple[str, ...]:
         "[training.lora] changes nothing: the whole model is trained unless "
         "training.use_lora = true",
     )
+
+
+def _lost_updates(config: RunConfig) -> tuple[str, ...]:
+    """A warning for weights in half precision, which most updates of Adam's size do not change.
+
+    A weight changes if the update is half its spacing or more; the spacing of a weight between 2^e
+    and 2^(e+1) is 2^(e-7) in bfloat16. Weights are taken to be normal with a standard deviation of
+    0.02.
+    """
+    if config.training.use_lora:
+        return ()  # TRL trains the adapter in float32
+    rate = config.training.learning_rate
+    dtype = _saved_type(config) if config.model.dtype == "auto" else config.model.dtype
+    if dtype not in FRACTION_BITS or not rate:
+        return ()
+    largest = 2.0 ** (math.floor(math.log2(rate)) + FRACTION_BITS[dtype] + 2)
+    changed = math.erf(largest / (0.02 * math.sqrt(2)))
+    if changed > WORTH_A_WARNING:
+        return ()
+    stands = "" if dtype == config.model.dtype else f", here {dtype}"
+    return (
+        f"model.dtype = {config.model.dtype!r}{stands}: at training.learning_rate = {rate:g}, an "
+        f"update of Adam's changes only about {changed:.0%} of typical weights; the others are "
+        "rounded back to what they were. Leave model.dtype out: weights are then float32, and "
+        "a GPU still multiplies in bfloat16",
+    )
+
+
+def _saved_type(config: RunConfig) -> str | None:
+    """What `model.dtype = "auto"` stands for; None where that is not known here."""
+    if config.model.new is not None:
+        return None
+    try:
+        return read_type(Path(tokenizer_folder(config.model)) / "config.json")
+    except ModelError:
+        return None
 
 
 def _check_types(chosen: dict[str, Any], kind: type[TrainingArguments]) -> None:

@@ -1,6 +1,7 @@
 """Log-probabilities of the model that is trained, as an engine with its weights computes them.
 
-Private name used here: accelerate `_original_forward` of a model.
+Private names used here: accelerate `_original_forward` of a model; TRL
+`_get_per_token_logps_and_entropies`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.models.model_class import check_known
 from mortal_steps.policy.model_files.merging import is_quantized
 
@@ -77,3 +79,46 @@ def rounded(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
             hook.remove()
         for module in reversed(list(kept)):
             end(module)
+
+
+PROBE_TOKENS = 8
+
+
+def padding_warning(trainer: Any) -> str | None:
+    """Return by how much padding changes the log-probabilities that are trained; None if it does
+    not.
+
+    TRL pads prompts on the left, and gives the model a mask but no positions. Models with learned
+    positions (GPT-2) count the padding, and some recurrent ones (RWKV) read it: they are trained
+    with other log-probabilities than their own, without an error. Leaves training mode as it is.
+    """
+    model = trainer.model
+    ids = [index % model.config.get_text_config().vocab_size for index in range(PROBE_TOKENS)]
+    was_training = model.training
+    without_dropout(model)
+    try:
+        alone, padded = (_trained_on(trainer, ids, padding) for padding in (0, PROBE_TOKENS))
+    finally:
+        model.train(was_training)
+    found = (alone - padded).abs().max().item()
+    precise = model.dtype == torch.float32 and not (trainer.args.bf16 or trainer.args.fp16)
+    if found <= (TOLERANCE if precise else HALF_PRECISION_TOLERANCE):
+        return None
+    return (
+        f"padding changes the log-probabilities that {model.config.model_type} is trained with, "
+        f"by {found:.2g} nats for {PROBE_TOKENS} tokens: TRL pads the prompts of a batch to one "
+        "length, and this kind of model takes padding for text. Train on prompts that all have the "
+        "same number of tokens, or another model"
+    )
+
+
+def _trained_on(trainer: Any, token_ids: Sequence[int], padding: int) -> torch.Tensor:
+    """Return the log-probabilities of all tokens but the first, as TRL's loss has them."""
+    padding_id, device = trainer.processing_class.pad_token_id, trainer.model.device
+    ids = torch.tensor([[padding_id] * padding + list(token_ids)], device=device)
+    mask = torch.tensor([[0] * padding + [1] * len(token_ids)], device=device)
+    with torch.no_grad():
+        found: torch.Tensor = trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, mask, len(token_ids) - 1
+        )[0]
+    return found

@@ -36,7 +36,7 @@ from mortal_steps.policy.algorithms.stepping.reproducible import (
     seed_everything,
     streams_digest,
 )
-from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
+from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of, padding_warning
 from mortal_steps.policy.algorithms.stepping.state import TrainerState
 from mortal_steps.policy.algorithms.stepping.trainers import (
     NO_ROWS,
@@ -44,7 +44,7 @@ from mortal_steps.policy.algorithms.stepping.trainers import (
     recorded_reward,
 )
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
-from mortal_steps.policy.gpu import training_place
+from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
@@ -188,6 +188,10 @@ class TrlStepper:
     def place(self) -> TrainingPlace:
         """Where and in which numbers training runs."""
         return training_place(self._trainer)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what a user should know before the first step."""
+        return tuple(filter(None, [on_cpu_beside_gpu(), padding_warning(self._trainer)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.

@@ -22,7 +22,7 @@ class AdaptedModel:
     """
 
     def __init__(self, model: Any, folder: Path) -> None:
-        """Raises `ValueError` for an adapter that fits no module of the model."""
+        """Raise `ValueError` for an adapter that fits no module of the model."""
         self.config = read_adapter_config(folder)
         config = LoraConfig.from_pretrained(str(folder))
         config.base_model_name_or_path = None  # as the actor calls it; peft would warn
@@ -33,7 +33,6 @@ class AdaptedModel:
             adapted, save_embedding_layers=False
         )
 
-    @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Take over the adapter's tensors; raises `EngineError` unless they are the same ones."""
         held, given = self._held, load_file(folder / ADAPTER_WEIGHTS)
@@ -47,8 +46,9 @@ class AdaptedModel:
                 f"the adapter in {folder} is not this model's: {other[0]} and "
                 f"{len(other) - 1} other tensors are missing on one side or of another shape"
             )
-        for name, tensor in given.items():
-            held[name].copy_(tensor)
+        with torch.no_grad():
+            for name, tensor in given.items():
+                held[name].copy_(tensor)
 
     def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
         """Of the tensors held and those published, whether they are the same to the bit."""

@@ -199,7 +199,8 @@ class TransformersEngine(Engine):
         with torch.inference_mode():
             logits_TV = self._model(ids_1T).logits[0, :-1].float()
         logprobs_TV = logits_TV.log_softmax(dim=-1)
-        return logprobs_TV.gather(1, ids_1T[0, 1:, None]).squeeze(1).tolist()
+        scores: list[float] = logprobs_TV.gather(1, ids_1T[0, 1:, None]).squeeze(1).tolist()
+        return scores
 
     def close(self) -> None:
         """Give back the memory."""
@@ -230,7 +231,7 @@ class TransformersEngine(Engine):
             ) from error
 
 
-class _StopStringWatch(StoppingCriteria):
+class _StopStringWatch(StoppingCriteria):  # type: ignore[misc]
     """Looks for stop strings in the completions; a prompt that holds one ends nothing.
 
     `completed` collects, per step, a tensor of shape (B,): which rows had just completed one.

@@ -20,7 +20,7 @@ from mortal_steps.types import SamplingParams
 UNIFORMS_PER_BLOCK = 64
 
 
-class SeededDraw(LogitsProcessor):
+class SeededDraw(LogitsProcessor):  # type: ignore[misc]
     """Draws each row's next token with the row's own uniforms and forces it on a greedy search.
 
     `tokens` and `logprobs` collect, per step, a tensor of shape (B,).
@@ -48,7 +48,8 @@ class SeededDraw(LogitsProcessor):
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens_B1, 0.0)
 
     def _next_uniforms(self, device: torch.device) -> torch.Tensor:
-        """The uniforms of the next position, one per row; drawn in blocks for few Python calls."""
+        """Return the uniforms of the next position, one per row; drawn in blocks for few Python
+        calls."""
         position = len(self.tokens) % UNIFORMS_PER_BLOCK
         if position == 0:
             blocks = [stream.random(UNIFORMS_PER_BLOCK) for stream in self._streams]
@@ -57,7 +58,8 @@ class SeededDraw(LogitsProcessor):
 
 
 def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
-    """The token where each row's cumulative probability first exceeds its uniform; shape (B, 1)."""
+    """Return the token where each row's cumulative probability first exceeds its uniform; shape (B,
+    1)."""
     cumulative_BV = logprobs_BV.exp().cumsum(dim=-1)
     total_B1 = cumulative_BV[:, -1:]
     # Rounding may lift uniform x total to the total itself; just below it still has a token.
@@ -66,7 +68,7 @@ def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Ten
 
 
 def _filters(params: SamplingParams) -> LogitsProcessorList:
-    """Transformers' own warpers, those that do something, in the order base.py states."""
+    """Return transformers' own warpers, those that do something, in the order base.py states."""
     if params.temperature == 0:
         return LogitsProcessorList()
     filters: list[LogitsProcessor] = []

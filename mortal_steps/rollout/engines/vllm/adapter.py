@@ -60,8 +60,9 @@ class VllmAdapters:
             llm.llm_engine.remove_lora(before.lora_int_id)
 
     def compare(self, llm: Any, published: PublishedTensors) -> dict[str, bool]:
-        """The modules of which vLLM's kernels do not read the folder's tensors. What it computes
-        with is compared as a whole where no module is left out, and the base is not quantized."""
+        """Return the modules of which vLLM's kernels do not read the folder's tensors. What it
+        computes with is compared as a whole where no module is left out, and the base is not
+        quantized."""
         number = self.request.lora_int_id if self.request else 0
         answers = llm.collective_rpc("differing_tensors", args=(str(published.folder), number))
         is_quantized = llm.llm_engine.model_config.quantization is not None
@@ -106,7 +107,7 @@ class AdapterWitness:
 
 
 def _read(folder: Path, manager: Any) -> dict[str, Pair]:
-    """The adapter's matrices by the names of vLLM's modules, scaled and typed as it does."""
+    """Return the adapter's matrices by the names of vLLM's modules, scaled and typed as it does."""
     from safetensors.torch import load_file
     from vllm.lora.peft_helper import PEFTHelper
     from vllm.lora.utils import parse_fine_tuned_lora_name
@@ -129,7 +130,7 @@ def _stacks(layer: Any) -> Iterator[Pair]:
 
 
 def _own_share(layer: Any, pairs: list[Pair | None]) -> list[Pair | None]:
-    """What this worker holds of them, where several share a layer."""
+    """Return what this worker holds of them, where several share a layer."""
     if layer.tp_size == 1:
         return pairs
     all_a = [pair[0] if pair else None for pair in pairs]

@@ -42,7 +42,7 @@ def import_vllm() -> Any:
 
 
 def told_by(error: Exception) -> str:
-    """What vLLM says of an error; of an assertion that says nothing, where it is."""
+    """Return what vLLM says of an error; of an assertion that says nothing, where it is."""
     if str(error):
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
@@ -116,7 +116,7 @@ def seed_worker(worker: Any, seed: int) -> None:
 
 
 def sampled_tokens(output: Any) -> SampledTokens:
-    """A completion out of vLLM's; raises `EngineError` for one that is not whole."""
+    """Return a completion out of vLLM's; raises `EngineError` for one that is not whole."""
     token_ids, logprobs = list(output.token_ids), list(output.logprobs.logprobs)
     if len(logprobs) != len(token_ids) or output.finish_reason not in ("stop", "length"):
         raise EngineError(

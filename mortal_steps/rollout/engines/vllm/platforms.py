@@ -105,8 +105,8 @@ def _pack_experts_at_each_load() -> None:
 
 
 def with_fixed_kernels(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an `LLM`, without kernels that are chosen by measuring, but for what these
-    options say of that themselves."""
+    """Return the options of an `LLM`, without kernels that are chosen by measuring, but for what
+    these options say of that themselves."""
     compilation = options.get("compilation_config", {})
     if isinstance(compilation, int):
         compilation = {"mode": compilation}

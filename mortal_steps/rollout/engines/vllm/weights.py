@@ -114,7 +114,8 @@ class _Places(TorchDispatchMode):  # type: ignore[misc]
             self._computed.add(name)
 
     def read(self) -> dict[str, list[Held]]:
-        found, sums = [], []
+        found: list[tuple[str, tuple[Part, ...], torch.dtype]] = []
+        sums = []
         for name, parts in self._parts.items():
             whole = self._tensors[name]
             all_of_it = 0, tuple(whole.shape), whole.stride()
@@ -137,7 +138,7 @@ class _Places(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _assembled(whole: torch.Tensor, pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:
-    """A tensor of this shape that has these pieces, and 0 elsewhere."""
+    """Return a tensor of this shape that has these pieces, and 0 elsewhere."""
     held = pieces[0][1]
     made = torch.zeros(whole.shape, dtype=held.dtype, device=held.device)
     for (start, shape, strides), piece in pieces:
@@ -194,8 +195,8 @@ def _held_digests(llm: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]]) ->
 
 
 def _answers(llm: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[Any]:
-    """What each worker holds; nothing of a model whose `load_weights` needs the tensors' content,
-    or takes none once its weights are packed."""
+    """Return what each worker holds; nothing of a model whose `load_weights` needs the tensors'
+    content, or takes none once its weights are packed."""
     if not forms:
         return []
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.rewards.judge import judge
-from mortal_steps.rewards.judge.place import JudgePlace, use_place
+from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from mortal_steps.store.identity import IDENTITY_FILE
 from tests.support.judge_asked import in_run
 from tests.support.judge_stub import JudgeStub
@@ -24,7 +24,7 @@ def run_dir(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / IDENTITY_FILE).write_text("{}")
     in_run(tmp_path)
     yield tmp_path
-    use_place(JudgePlace())
+    use_run(JudgedRun())
 
 
 @pytest.fixture(autouse=True)

@@ -117,7 +117,7 @@ def test_who_never_gives_a_score_has_failed_and_is_paid_three_times_in_all(
     stub.always = lambda body: Answer(says="fine!") if judged(body) == "bb" else None
     judge = make(stub)
     for _ in range(3):
-        with pytest.raises(JudgeError, match=r"1 of 6 questions to m .* no JSON object: fine!"):
+        with pytest.raises(JudgeError, match=r"1 of 6 questions to m .* no grade .*: fine!"):
             ask(judge)
     assert stub.paid.count("bb") == 3
     assert len(stub.paid) == 3 + 5

@@ -105,7 +105,7 @@ def test_what_is_no_address_is_named_before_anything_is_asked(address: str) -> N
 
 
 def test_a_range_without_room_is_refused(stub: JudgeStub) -> None:
-    with pytest.raises(ValueError, match=r"score_range = \[5, 5\]"):
+    with pytest.raises(ValueError, match=r"score_range = \[5.0, 5.0\]"):
         make(stub, score_range=(5, 5))
 
 
@@ -119,7 +119,7 @@ def test_an_address_that_answers_no_such_request_stops_at_once(
     assert len(stub.requests) == 1
 
 
-def test_a_place_without_a_column_is_named(stub: JudgeStub) -> None:
-    with pytest.raises(ValueError, match=r"place \{answr\}.* answer, completion, prompt"):
+def test_a_column_that_is_not_there_is_named(stub: JudgeStub) -> None:
+    with pytest.raises(ValueError, match=r"names \{answr\}.* answer, completion, prompt"):
         ask(make(stub, prompt="{answr}"), ["a"], answer=["2"])
     assert not stub.requests

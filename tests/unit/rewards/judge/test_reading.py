@@ -1,8 +1,8 @@
-"""mortal_steps.rewards.judge.reading: what is no score is not taken for one."""
+"""mortal_steps.rewards.judge.question: what is no score is not taken for one."""
 
 import pytest
 
-from mortal_steps.rewards.judge.reading import Grade, UnusableAnswerError, read_grade
+from mortal_steps.rewards.judge.question import Grade, UnusableAnswerError, read_grade
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,6 @@ def test_a_grade_is_read(text: str, score: float) -> None:
         'Sure! {"score": 7}',
         '{"score": 7} and {"score": 8}',
         '{"score": 7',
-        '{"score": 7, "score": 0}',
         '{"scores": 7}',
         '{"score": "7"}',
         '{"score": true}',

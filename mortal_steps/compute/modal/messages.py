@@ -1,13 +1,13 @@
-"""What travels between a flow and a container: an order there, its outcome back.
+"""What travels between a flow and a container: a request there, its result back.
 
-Both travel as pickles, and an outcome waits on Modal until somebody takes it.
+Both travel as pickles, and a result waits on Modal until somebody takes it.
 
 Small records travel inside them, as bytes beside the reference: an upload before each call and a
-download after it would take far longer. A flow sends what an order refers to and the Volume lacks;
+download after it would take far longer. A flow sends what a request refers to and the Volume lacks;
 a container writes it under the same name and digest before it begins, and sends back what its
 answer refers to. Workers verify the digest of whatever they read, wherever it came from.
 
-An order carries the number of the lease that its flow has, a fencing token as described in
+A request carries the number of the lease that its flow has, a fencing token as described in
 https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 
     RUN/leases/3    on the Volume, from the run's third lease; says who has it
@@ -34,7 +34,7 @@ from mortal_steps.types import FileRef
 LEASES = "leases"
 """Folder of a run directory on the Volume with the numbers of its leases."""
 ROOM = 1 << 20
-"""Bytes of records in one order or outcome. What is larger goes by the Volume, where containers
+"""Bytes of records in one request or result. What is larger goes by the Volume, where containers
 find it without passing through the flow's machine."""
 Records = Mapping[FileRef, bytes]
 
@@ -65,7 +65,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class CallRequest:
     """One call as it travels to a container."""
 
     release: Release
@@ -101,8 +101,8 @@ class ContainerTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What came of an order. What Modal itself raises is then always infrastructure."""
+class CallResult:
+    """What came of a request. What Modal itself raises is then always infrastructure."""
 
     value: Any = None
     error: MortalError | None = None

@@ -1,10 +1,10 @@
-"""An order as a flow sends it to a container of a run."""
+"""A request as a flow sends it to a container of a run."""
 
-from mortal_steps.compute.modal.orders import Order
+from mortal_steps.compute.modal.messages import CallRequest
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.types import FileRef
 
-ORDER = Order(
+REQUEST = CallRequest(
     release=this_release(),
     volume="mortal-runs",
     lease=1,

@@ -1,17 +1,17 @@
-"""Records that travel with orders and outcomes, and what is committed."""
+"""Records that travel with requests and results, and what is committed."""
 
 from dataclasses import replace
 
 import pytest
 
-from mortal_steps.compute.modal import orders
+from mortal_steps.compute.modal import messages
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.errors import CorruptFileError, LeaseLostError
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
     Problem,
 )
-from tests.support.modal.orders import ORDER
+from tests.support.modal.requests import REQUEST
 from tests.support.modal.travel import MADE, PROBLEMS
 
 
@@ -38,19 +38,19 @@ def host(volume, there, monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setenv("MODAL_TASK_ID", "ta-1")
     host = WorkerHost(
-        runs_dir=volume.root, run_id="run", volume=volume, volume_name=ORDER.volume, node=False
+        runs_dir=volume.root, run_id="run", volume=volume, volume_name=REQUEST.volume, node=False
     )
-    host._crew, host._settings = Copies(there), ORDER.settings
+    host._workers, host._settings = Copies(there), REQUEST.settings
     return host
 
 
-def order(method, here, batch):
-    files = orders.load_records(here, [batch])
-    return replace(ORDER, method=method, payload={"request": {"batch": batch}}, files=files)
+def request(method, here, batch):
+    files = messages.load_records(here, [batch])
+    return replace(REQUEST, method=method, payload={"request": {"batch": batch}}, files=files)
 
 
 def test_what_was_made_travels_and_is_committed(host, volume, here, there, batch):
-    sampled = host.call(order("generate", here, batch))
+    sampled = host.call(request("generate", here, batch))
     assert list(sampled.files) == [sampled.value["made"]], "the asker has the batch"
     assert volume.asked == ["reload", "commit"]
     assert there.read_record(batch, list[Problem]) == PROBLEMS
@@ -65,13 +65,13 @@ def test_a_container_whose_gpu_has_failed_commits_and_ends(host, volume, here, b
 
     monkeypatch.setattr("os._exit", end)
     with pytest.raises(Ended):
-        host.call(order("broken", here, batch))
+        host.call(request("broken", here, batch))
     assert volume.asked[:2] == ["reload", "commit"]
 
 
 def test_what_is_too_large_goes_by_the_volume(host, volume, here, batch, monkeypatch):
-    asked = order("generate", here, batch)
-    monkeypatch.setattr(orders, "ROOM", 10)
+    asked = request("generate", here, batch)
+    monkeypatch.setattr(messages, "ROOM", 10)
     assert host.call(asked).files == {}
     assert volume.asked == ["reload", "commit"]
 
@@ -87,29 +87,29 @@ def test_a_reload_waits_for_files_that_are_still_written(host, volume, here, bat
         reload()
 
     monkeypatch.setattr(volume, "reload", refused_beside_files)
-    assert host.call(order("train_step", here, batch)).error is None
+    assert host.call(request("train_step", here, batch)).error is None
     assert volume.asked == ["reload", "commit"]
     monkeypatch.setattr("mortal_steps.compute.modal.host.FILES_OPEN_S", 0.0)
     still_open += [1]
     with pytest.raises(RuntimeError, match="open files"):
-        host.call(order("train_step", here, batch))
+        host.call(request("train_step", here, batch))
 
 
 def test_a_container_that_is_taken_away_commits(host, volume, here, batch):
     with pytest.raises(KeyboardInterrupt):
-        host.call(order("taken away", here, batch))
+        host.call(request("taken away", here, batch))
     assert volume.asked == ["reload", "commit"]
 
 
 def test_nothing_of_a_flow_that_lost_its_run_is_written(host, here, there, batch):
     write_atomically(there.path("leases/2"), b"process 7 on another machine\n")
-    outcome = host.call(order("train_step", here, batch))
-    assert type(outcome.error) is LeaseLostError
+    result = host.call(request("train_step", here, batch))
+    assert type(result.error) is LeaseLostError
     assert not there.path(batch.path).exists()
 
 
 def test_what_arrives_otherwise_than_it_was_sent_is_refused(host, here, there, batch):
     damaged = {batch: here.path(batch.path).read_bytes().replace(b"ab=", b"ba=")}
-    outcome = host.call(replace(order("train_step", here, batch), files=damaged))
-    assert type(outcome.error) is CorruptFileError
+    result = host.call(replace(request("train_step", here, batch), files=damaged))
+    assert type(result.error) is CorruptFileError
     assert not there.path("steps/000000/made.json").exists()

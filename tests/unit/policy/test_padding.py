@@ -1,0 +1,22 @@
+"""A model that takes the padding of shorter prompts for text is told of before the first step."""
+
+import pytest
+
+from mortal_steps.policy.algorithms.grpo import GRPO
+from tests.support.parity.models import build
+from tests.support.policy.rollouts import make_config
+
+
+@pytest.mark.parametrize(("architecture", "tells"), [("gpt2", True), ("llama", False)])
+def test_learned_positions_are_told_of_and_others_are_not(architecture, tells, tmp_path):
+    build(architecture, tmp_path / "model")
+    stepper = GRPO().stepper(
+        make_config(), model_path=str(tmp_path / "model"), num_steps=1, output_dir=tmp_path
+    )
+    stepper.begin()
+    stepper._trainer.model.train()
+    before = stepper.random_digest(), stepper.digests()
+    warnings = stepper.warnings()
+    assert (stepper.random_digest(), stepper.digests()) == before
+    assert stepper._trainer.model.training
+    assert ["that gpt2 is trained with" in warning for warning in warnings] == [True] * tells
