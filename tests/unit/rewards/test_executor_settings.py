@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.execution: where the programs of a run are to run."""
+"""mortal_steps.sandbox.executors: where the programs of a run are to run."""
 
 import pytest
 
