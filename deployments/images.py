@@ -39,7 +39,7 @@ ENVIRONMENT = {
 
 
 def _vllm_pins() -> dict[str, str]:
-    """What tells containers with vLLM which versions they have; these know it already."""
+    """Return what tells containers with vLLM which versions they have; these know it already."""
     if not modal.is_local():
         return {}
     return {PINS: hashlib.sha256((REQUIREMENTS / VLLM[0]).read_bytes()).hexdigest()[:16]}

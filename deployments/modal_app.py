@@ -41,7 +41,8 @@ APART, TOGETHER = ComputeConfig(), ComputeConfig(mode="single_node")
 
 
 def reserved(role: Role, compute: ComputeConfig = APART) -> dict[str, Any]:
-    """What a container of a role has by default; a run's own `[compute.modal]` goes before it.
+    """Return what a container of a role has by default; a run's own `[compute.modal]` goes before
+    it.
 
     What is reserved is what a container has for certain: Modal's own default is an eighth of a core
     and 128 MiB.
@@ -64,7 +65,7 @@ WORKER = {
 
 @app.function(image=trainer_image, timeout=600, retries=2)
 def about() -> Deployed:
-    """What is deployed."""
+    """Return what is deployed."""
     return Deployed(release=this_release(), volume=VOLUME)
 
 
@@ -111,7 +112,7 @@ def sample_with_vllm(
 def sample_with_transformers(
     config: RunConfig, problems: list[Problem], num_generations: int
 ) -> SampledProblems:
-    """The same, by the other engine."""
+    """Sample with the other engine."""
     return sample_here(config, problems, num_generations)
 
 

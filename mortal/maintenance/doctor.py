@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from mortal.maintenance import Finding, ok, problem, warning
 from mortal.server.files import living_server, server_home, state_dir
-from mortal.server.select_server import prepare_client
+from mortal.server.select_server import prepare_client, server_of_profile
 from mortal_steps import DISTRIBUTION
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import byte_size
@@ -50,6 +50,8 @@ def examine(runs_dir: Path) -> bool:
 def _findings(runs_dir: Path) -> Iterator[Finding]:
     yield from _of_the_machine(runs_dir)
     configured, own = os.environ.get("PREFECT_API_URL"), living_server(server_home())
+    if not configured and (unused := server_of_profile()) is not None:
+        yield warning("profile", unused)
     api_url = configured or (own.api_url if own else None)
     if api_url is None:
         yield ok("server", "none runs; `mortal train` and `mortal server` start one")

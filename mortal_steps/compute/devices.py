@@ -48,7 +48,8 @@ class Gpu:
 
 
 def ask_gpus(python: str, visible: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that an interpreter sees with this value of CUDA_VISIBLE_DEVICES, or without one.
+    """Return the GPUs that an interpreter sees with this value of CUDA_VISIBLE_DEVICES, or without
+    one.
 
     Where there are none, torch is not asked. Raises `ConfigError` for an interpreter that cannot
     tell.
@@ -76,17 +77,18 @@ def _ask(python: str, visible: str | None) -> tuple[Gpu, ...]:
 
 
 def named(devices: str) -> list[str]:
-    """The GPUs in a value of CUDA_VISIBLE_DEVICES."""
+    """Return the GPUs in a value of CUDA_VISIBLE_DEVICES."""
     return [name.strip() for name in devices.split(",") if name.strip() not in NONE]
 
 
 def devices_of(role_config: RoleConfig) -> tuple[str, ...]:
-    """The values of CUDA_VISIBLE_DEVICES that the configuration has for a role's processes."""
+    """Return the values of CUDA_VISIBLE_DEVICES that the configuration has for a role's
+    processes."""
     return role_config.devices or tuple(filter(None, [role_config.env.get(VISIBLE)]))
 
 
 def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[str, Gpu]:
-    """The GPUs that a role's workers may use, by the names that the configuration or the
+    """Return the GPUs that a role's workers may use, by the names that the configuration or the
     environment has for them: those that it names, or all that are visible.
 
     Raises `ConfigError` for one that is not there.
@@ -103,8 +105,8 @@ def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[
 
 
 def _visible_to(local: LocalConfig, role: Literal["actor", "rollout"]) -> tuple[Gpu, ...]:
-    """The GPUs that the environment lets a role see. The interpreter of the actor answers for both,
-    unless its torch has no CUDA."""
+    """Return the GPUs that the environment lets a role see. The interpreter of the actor answers
+    for both, unless its torch has no CUDA."""
     own = getattr(local, role).python or sys.executable
     visible = os.environ.get(VISIBLE)
     found = ask_gpus(local.actor.python or sys.executable, visible)
@@ -119,7 +121,7 @@ def _find(name: str, seen: tuple[Gpu, ...]) -> Gpu | None:
 
 
 def _ask_for(name: str, role_config: RoleConfig, role: str) -> Gpu:
-    """A GPU that the environment hides, or that has another kind of name."""
+    """Return a GPU that the environment hides, or that has another kind of name."""
     found = ask_gpus(role_config.python or sys.executable, name)
     if not found:
         key = f"compute.local.{role}.devices"

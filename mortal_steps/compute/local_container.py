@@ -96,7 +96,7 @@ class LocalContainer:
         self._ending: asyncio.Task[None] | None = None
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """The result of the method; `label` names the call in the log.
+        """Return the result of the method; `label` names the call in the log.
 
         Raises what `Compute.call` does, and `StoreError` if the worker's log cannot be written.
         """

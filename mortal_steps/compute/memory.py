@@ -68,8 +68,8 @@ def training_memory(
     autocast: bool,
     on_gpu: bool = True,
 ) -> TrainingMemory:
-    """The memory of a train step whose prompts have `prompt` tokens, and whose completions are of
-    full length. Without `on_gpu`, as TRL computes it without Triton."""
+    """Return the memory of a train step whose prompts have `prompt` tokens, and whose completions
+    are of full length. Without `on_gpu`, as TRL computes it without Triton."""
     dtype = shape.dtype if model.dtype == "auto" else model.dtype
     weight = BYTES.get(dtype or "float32", 4)
     numbers = _Numbers(weight=weight, compute=2 if autocast else weight)

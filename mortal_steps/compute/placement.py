@@ -75,8 +75,8 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
 
 
 def placed_config(config: RunConfig) -> RunConfig:
-    """The configuration of a run on this machine, with the devices of the actor and of the rollout
-    workers, and with the number of these, as this machine has GPUs."""
+    """Return the configuration of a run on this machine, with the devices of the actor and of the
+    rollout workers, and with the number of these, as this machine has GPUs."""
     if config.compute.backend == "modal":
         return config
     local = config.compute.local
@@ -121,7 +121,7 @@ def _grouped(names: Sequence[str], size: int) -> tuple[str, ...]:
 
 
 def _used_by(config: RunConfig, role: str, count: int) -> tuple[tuple[Gpu, ...], ...]:
-    """The GPUs of each worker of a role."""
+    """Return the GPUs of each worker of a role."""
     role_config = getattr(config.compute.local, role)
     gpus = gpus_of_role(config.compute.local, role)  # type: ignore[arg-type]
     devices = devices_of(role_config)
@@ -134,7 +134,7 @@ def _used_by(config: RunConfig, role: str, count: int) -> tuple[tuple[Gpu, ...],
 
 
 def gpus_per_engine(config: RunConfig) -> int:
-    """The GPUs that one engine computes on."""
+    """Return the GPUs that one engine computes on."""
     size = 1
     for option in PARALLEL:
         value = config.rollout.engine_options.get(option, 1)
@@ -149,8 +149,9 @@ def have_bfloat16(found: Placement) -> bool:
 
 
 def sharing_gpus(config: RunConfig) -> RunConfig:
-    """The configuration for a rollout worker of this machine: where several workers, or the actor,
-    are on its GPU, `rollout.engine_options` say how much of the memory it takes, unless they do.
+    """Return the configuration for a rollout worker of this machine: where several workers, or the
+    actor, are on its GPU, `rollout.engine_options` say how much of the memory it takes, unless they
+    do.
 
     It has no effect on a machine without a GPU.
     """

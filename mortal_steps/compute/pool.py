@@ -115,7 +115,7 @@ class Pool(Generic[C]):
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[C]:
-        """The next free container, for the time of the block.
+        """Yield the next free container, for the time of the block.
 
         Raises the error that kept a worker from getting ready, and a `TransientError` if none could
         be started.

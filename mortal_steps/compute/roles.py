@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import measures_memory, sharing_gpus
-from mortal_steps.config import RoleConfig, RunConfig
+from mortal_steps.config import LocalConfig, RoleConfig, RunConfig
 from mortal_steps.config.engines import TRAINING_MODULES
+from mortal_steps.config.gpus import gpu_count
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.system.gpus import has_gpu
 
@@ -71,6 +74,28 @@ def worker_specs(
             shared_gpu=on_gpu,
         ),
     }
+
+
+def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
+    """Return the workers of a node on Modal, on the GPUs of its container.
+
+    What the configuration says of local processes (interpreter, devices, environment) is about
+    another machine.
+    """
+    engine = config.rollout.engine_kind
+    python = os.environ.get(engine.node_python) if engine.node_python else None
+    actor = replace(specs["actor"], python=None, devices=(), env={})
+    rollout = replace(specs["rollout"], python=python, devices=(), env={})
+    if config.compute.modal.vllm_mode == "server":
+        *others, last = map(str, range(gpu_count(config.compute.modal.gpu)))
+        actor = replace(actor, devices=(",".join(others),))
+        rollout = replace(rollout, devices=(last,))
+    else:
+        anywhere = config.compute.model_copy(update={"local": LocalConfig()})
+        shared = sharing_gpus(config.model_copy(update={"compute": anywhere})).rollout
+        shares = config.model_copy(update={"rollout": shared})
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": shares})
+    return {"actor": actor, "rollout": rollout}
 
 
 def _spec(

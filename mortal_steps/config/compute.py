@@ -89,8 +89,6 @@ class ModalConfig(Section):
     of its weights, and half as much again."""
     app: str = "mortal"
     """Name of the Modal app that `mortal deploy` deploys."""
-    version: int | None = Field(None, ge=1)
-    """Deployed version of the app to use; default: the newest."""
     volume: str = "mortal-runs"
     """Modal Volume that holds the run directories. `mortal deploy CONFIG` creates it and attaches
     it to `app`. An app has exactly one Volume, so a different Volume needs a different app."""

@@ -72,7 +72,7 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def as_mortal_error(error: Exception) -> MortalError:
-    """The error for the caller: MORTAL's own errors stay as they are, others become a
+    """Return the error for the caller: MORTAL's own errors stay as they are, others become a
     `WorkerError`."""
     if isinstance(error, MortalError) and _survives_pickling(error):
         return error

@@ -95,7 +95,6 @@ class Frames(asyncio.Protocol):
         self._arrived = bytearray()
 
     def data_received(self, data: bytes) -> None:
-        """Part of a frame, or several."""
         self._arrived += data
         while len(self._arrived) >= HEADER.size:
             (length,) = HEADER.unpack_from(self._arrived)
@@ -107,12 +106,11 @@ class Frames(asyncio.Protocol):
             self._receive(pickle.loads(frame))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other end is gone, or this one was closed."""
         self._ended()
 
 
 def encode_frame(message: object) -> bytes:
-    """A message as it travels."""
+    """Return a message as it travels."""
     payload = pickle.dumps(message, protocol=5)
     return HEADER.pack(len(payload)) + payload
 

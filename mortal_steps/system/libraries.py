@@ -77,7 +77,7 @@ def _gpus() -> dict[str, str]:
 
 
 def _output(*command: str) -> str:
-    """What a command prints; nothing if it fails."""
+    """Return what a command prints; nothing if it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -9,8 +9,8 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int | None:
-    """What this process can allocate without swapping: of the machine, or of its container where
-    that allows less. None where the system does not tell (elsewhere than on Linux)."""
+    """Return what this process can allocate without swapping: of the machine, or of its container
+    where that allows less. None where the system does not tell (elsewhere than on Linux)."""
     machine = _numbers(MEMINFO).get("MemAvailable:")
     if machine is None:
         return None
@@ -31,7 +31,7 @@ def _left_in_container() -> list[int]:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """The second word of each line, where it is a number, by the first."""
+    """Return the second word of each line, where it is a number, by the first."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
     except OSError:

@@ -23,7 +23,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """The process that has this id now."""
+        """Return the process that has this id now."""
         return cls(pid=pid, started=start_of(pid) or "", boot=boot_id())
 
     def lives(self) -> bool:
@@ -47,8 +47,8 @@ class ProcessId:
 
 
 def open_handle(pid: int) -> int | None:
-    """A descriptor of the process, which becomes readable when the process ends; the caller closes
-    it.
+    """Return a descriptor of the process, which becomes readable when the process ends; the caller
+    closes it.
 
     None where the system has no such thing: before Linux 5.3, and in containers that forbid the
     call. Raises `ProcessLookupError`.
@@ -74,14 +74,14 @@ def ending(code: int) -> str:
 
 
 def boot_id() -> str:
-    """The kernel's id of the machine's last start; empty if the system has none."""
+    """Return the kernel's id of the machine's last start; empty if the system has none."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else ""
 
 
 def pid_namespace() -> str:
-    """The namespace of process ids that this process is in. A container has its own. Empty if the
-    system has none."""
+    """Return the namespace of process ids that this process is in. A container has its own. Empty
+    if the system has none."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 
 def storable(text: str) -> str:
-    """The text, with what UTF-8 cannot hold written as an escape."""
+    """Return the text, with what UTF-8 cannot hold written as an escape."""
     return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
 def printable(text: str) -> str:
-    """A `storable` text with control characters, but for tab and newline, as escapes."""
+    """Return a `storable` text with control characters, but for tab and newline, as escapes."""
     return "".join(
         character
         if character.isprintable() or character in "\n\t"

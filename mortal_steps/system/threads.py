@@ -34,7 +34,7 @@ def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """What `work` returns, called in a thread.
+    """Call `work` in a thread, and return its result.
 
     Whoever is cancelled meanwhile hears of it when `work` is done: nothing is written behind the
     back of those who clean up.
@@ -69,7 +69,7 @@ class BackgroundClock:
                 self._seconds[name] = spent
 
     def take(self) -> dict[str, float]:
-        """What has ended since the last call."""
+        """Return what has ended since the last call."""
         with self._lock:
             taken, self._seconds = self._seconds, {}
         return taken

@@ -59,7 +59,7 @@ class Calls:
     async def result(
         self, key: str, function: modal.Function[Any, Any, Any], request: CallRequest
     ) -> CallResult:
-        """What came of the call of `key`.
+        """Return what came of the call of `key`.
 
         Raises `WorkerLostError`, `ComputeError` where Modal refuses, `WorkerError` for what the
         container could not answer. That the request's own lease is lost is a result, too.
@@ -83,7 +83,8 @@ class Calls:
                 self._forget(path.stem)
 
     async def _attach(self, key: str, request: CallRequest) -> Submitted | None:
-        """The call submitted under this key, if it asks for the same; else nobody wants it."""
+        """Return the call submitted under this key, if it asks for the same; else nobody wants
+        it."""
         found = self._find(key)
         if found is None:
             return None
@@ -122,7 +123,7 @@ class Calls:
         return submitted
 
     async def _taken(self, key: str, submitted: Submitted) -> CallResult:
-        """The result, which nobody needs to ask for again."""
+        """Return the result, which nobody needs to ask for again."""
         try:
             result = await self._wait(key, submitted)
         except (WorkerLostError, WorkerError):
@@ -148,7 +149,7 @@ class Calls:
                 )
 
     async def _poll(self, key: str, call_id: str, deadline: float) -> CallResult | None:
-        """The result, or None if there is none yet."""
+        """Return the result, or None if there is none yet."""
         call = modal.FunctionCall.from_id(call_id)
         try:
             result: CallResult = await call.get.aio(
@@ -194,7 +195,7 @@ def _digest(request: CallRequest) -> str:
 
 
 def _essence(value: Any) -> Any:
-    """What is asked for, without how long things took before."""
+    """Return what is asked for, without how long things took before."""
     if is_dataclass(value):
         names = [field.name for field in fields(value) if field.name != "timing"]
         return {name: _essence(getattr(value, name)) for name in names}

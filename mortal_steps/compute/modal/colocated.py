@@ -12,15 +12,11 @@ import importlib
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local_container import CLOSE_GRACE_S, LocalContainer
-from mortal_steps.compute.placement import sharing_gpus
-from mortal_steps.config import LocalConfig, RunConfig
-from mortal_steps.config.gpus import gpu_count
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +25,8 @@ class Workers(Protocol):
     """Whoever carries out the orders of a container."""
 
     def call(self, role: Role, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """The method's result; raises what it raises, and `WorkerLostError` for a lost process."""
+        """Return the method's result; raise what it raises, and `WorkerLostError` for a lost
+        process."""
         ...
 
     def close(self) -> None:
@@ -47,11 +44,11 @@ class OneWorker:
         self._worker = getattr(importlib.import_module(module), name)(**spec.kwargs)
 
     def call(self, role: Role, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """See `Workers.call`; the worker is of the only role that is asked for here."""
+        """Call the worker, which is of the only role that is asked for here."""
         return getattr(self._worker, method)(**payload)
 
     def close(self) -> None:
-        """See `Workers.close`; one without processes of its own goes with the last reference."""
+        """End the worker; one without processes of its own goes with the last reference."""
         if hasattr(self._worker, "close"):
             self._worker.close()
 
@@ -66,7 +63,7 @@ class NodeWorkers:
         }
 
     def call(self, role: Role, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """See `Workers.call`. Where the container is taken away meanwhile, no process works on."""
+        """Call the process of the role; none works on where the container is taken away."""
         try:
             return self._runner.run(self._containers[role].call(method, payload, label))
         except Exception:
@@ -76,7 +73,6 @@ class NodeWorkers:
             raise
 
     def close(self) -> None:
-        """See `Workers.close`."""
         self._end_processes()
         self._runner.close()
 
@@ -85,25 +81,3 @@ class NodeWorkers:
             await asyncio.gather(*(one.close(grace_s) for one in self._containers.values()))
 
         self._runner.run(end())
-
-
-def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
-    """Those of a run's workers that its node holds, on the GPUs of the container.
-
-    What the configuration says of local processes (interpreter, devices, environment) is about
-    another machine.
-    """
-    engine = config.rollout.engine_kind
-    python = os.environ.get(engine.node_python) if engine.node_python else None
-    actor = replace(specs["actor"], python=None, devices=(), env={})
-    rollout = replace(specs["rollout"], python=python, devices=(), env={})
-    if config.compute.modal.vllm_mode == "server":
-        *others, last = map(str, range(gpu_count(config.compute.modal.gpu)))
-        actor = replace(actor, devices=(",".join(others),))
-        rollout = replace(rollout, devices=(last,))
-    else:
-        anywhere = config.compute.model_copy(update={"local": LocalConfig()})
-        shared = sharing_gpus(config.model_copy(update={"compute": anywhere})).rollout
-        shares = config.model_copy(update={"rollout": shared})
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": shares})
-    return {"actor": actor, "rollout": rollout}

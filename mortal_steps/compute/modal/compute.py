@@ -167,8 +167,8 @@ async def modal_compute(
     local: PooledCompute[Any],
     on_stop: Callable[[str], None] | None = None,
 ) -> AsyncIterator[ModalCompute]:
-    """The run's workers on Modal, for the time of the block; none is started yet. `on_stop` is
-    called with who asks the run to stop by `mortal stop`.
+    """Yield the run's workers on Modal, for the time of the block; none is started yet. `on_stop`
+    is called with who asks the run to stop by `mortal stop`.
 
     At its beginning the run directory here stands where the one on the Volume does. At its end what
     is under way is cancelled, every container goes, and the Volume knows where the run stands; none

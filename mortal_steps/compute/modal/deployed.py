@@ -33,7 +33,7 @@ def worker_of(config: RunConfig, role: Role, run_id: str, number: int) -> Any:
     """Handle of one worker: its class, with the GPU, cores and memory of its role, in the region of
     the run."""
     options = config.compute.modal
-    deployed = modal.Cls.from_name(options.app, _class_of(role, config), version=options.version)
+    deployed = modal.Cls.from_name(options.app, _class_of(role, config))
     gpu = config.compute.gpu_of(role)
     chosen = deployed.with_options(
         gpu=modal_gpu(gpu) if gpu else None,
@@ -55,14 +55,13 @@ class Check:
 
 
 def checks(options: ModalConfig) -> Iterator[Check]:
-    """What a run needs: an account, the Volume, the secrets it names, the app with this machine's
-    code. In this order, as each needs those before it."""
+    """Return what a run needs: an account, the Volume, the secrets it names, the app with this
+    machine's code. In this order, as each needs those before it."""
     yield Check(what="account", ask=_account)
     yield Check(what=f"Volume {options.volume}", ask=partial(_volume, options.volume))
     for name in options.secrets:
         yield Check(what=f"Secret {name}", ask=partial(_secret, name))
-    version = f", version {options.version}" if options.version else ""
-    yield Check(what=f"app {options.app}{version}", ask=partial(_app, options))
+    yield Check(what=f"app {options.app}", ask=partial(_app, options))
 
 
 async def check_deployed(config: RunConfig) -> None:
@@ -126,8 +125,8 @@ def check_volume(there: Deployed, options: ModalConfig) -> None:
 
 
 async def ask_about(options: ModalConfig) -> Deployed:
-    """What the deployed app is; raises `ComputeError`."""
-    about = modal.Function.from_name(options.app, "about", version=options.version)
+    """Return what the deployed app is; raise `ComputeError`."""
+    about = modal.Function.from_name(options.app, "about")
     call = await _briefly(options.app, about.spawn.aio)
     try:
         deployed: Deployed = await call.get.aio(timeout=ANSWERS_WITHIN_S)
@@ -144,7 +143,7 @@ async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def _class_of(role: Role, config: RunConfig) -> str:
-    """The class of deployments/modal_app.py: each has the image of what it works with."""
+    """Return the class of deployments/modal_app.py: each has the image of what it works with."""
     if role == "reward":
         return "RewardWorker"
     if config.compute.mode == "single_node":
@@ -155,7 +154,7 @@ def _class_of(role: Role, config: RunConfig) -> str:
 
 
 def _engine_class(config: RunConfig) -> str:
-    """The class of a rollout worker; raises `ConfigError` for an engine that no image has."""
+    """Return the class of a rollout worker; raise `ConfigError` for an engine that no image has."""
     engine = config.rollout.engine or ALWAYS_THERE
     name = ENGINES.entry(engine).modal_class
     if name is None:

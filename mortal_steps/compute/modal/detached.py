@@ -38,7 +38,7 @@ PASSED_ON = (
 
 
 def settings_of(run: Run) -> Settings:
-    """What the run's workers are constructed with; raises what `project_files` does."""
+    """Return what the run's workers are constructed with; raise what `project_files` does."""
     files = project_files(run.config)
     model = {name: file.sha256 for name, file in run.info.model_files.items()}
     return Settings(
@@ -59,7 +59,7 @@ def reward_models(run: Run) -> dict[str, str]:
 
 
 def _without_secrets(config: RunConfig) -> RunConfig:
-    """What processes of this machine get in their environment is nothing to containers."""
+    """Return the configuration without the environment of this machine's processes."""
     values = config.model_dump()
     for role in values["compute"]["local"].values():
         role["env"] = {}
@@ -108,15 +108,15 @@ async def fetch_reward_models(config: RunConfig, root: Path) -> None:
 async def spawn_orchestrator(config: RunConfig) -> str:
     """Let the deployed app drive the run; Modal's id of that call."""
     options = config.compute.modal
-    deployed = modal.Function.from_name(options.app, "orchestrate", version=options.version)
+    deployed = modal.Function.from_name(options.app, "orchestrate")
     orchestrate = for_run(deployed, config)
     call = await call_with_retries("orchestrate", lambda: orchestrate.spawn.aio(config))
     return str(call.object_id)
 
 
 def for_run(orchestrate: Any, config: RunConfig) -> Any:
-    """The orchestrator's function, told where the Prefect server is, with the run's secrets, in the
-    region of its containers."""
+    """Return the orchestrator's function, told where the Prefect server is, with the run's secrets,
+    in the region of its containers."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     options = config.compute.modal
     secrets = [modal.Secret.from_name(name) for name in options.secrets]

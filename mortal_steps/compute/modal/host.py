@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 import mortal_steps
-from mortal_steps.compute.modal.colocated import NodeWorkers, OneWorker, Workers, on_one_node
+from mortal_steps.compute.modal.colocated import NodeWorkers, OneWorker, Workers
 from mortal_steps.compute.modal.compiled import Compiled, compiled_for
 from mortal_steps.compute.modal.messages import (
     CallRequest,
@@ -37,7 +37,7 @@ from mortal_steps.compute.modal.release import (
     other_volume,
     this_release,
 )
-from mortal_steps.compute.roles import worker_specs
+from mortal_steps.compute.roles import on_one_node, worker_specs
 from mortal_steps.errors import ComputeError, StoreError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
@@ -172,7 +172,7 @@ class WorkerHost:
         self._compiled = None
 
     def _check_volume(self, asked_for: str) -> None:
-        """The app may have got another one since the run began."""
+        """Raise `ComputeError` if the app has got another one since the run began."""
         if self._volume_name != asked_for:
             raise ComputeError(other_volume(self._volume_name, asked_for))
 
@@ -198,7 +198,7 @@ class WorkerHost:
             time.sleep(LOOK_EVERY_S)
 
     def _workers_for(self, request: CallRequest) -> Workers:
-        """The workers; others where a flow has come back with other settings."""
+        """Return the workers; others where a flow has come back with other settings."""
         if self._workers is None or self._settings != request.settings:
             self._dismiss()
             self._workers = self._assemble(request)
@@ -259,7 +259,7 @@ def _process_start() -> float:
 
 
 def no_more_data(error: Exception) -> StoreError:
-    """What to raise where the Volume does not take what was written."""
+    """Return the error for a Volume that does not take what was written."""
     return StoreError(
         f"the Volume takes no more data: {error}. Nothing half-written counts: remove runs from it "
         "(`modal volume rm`), then continue with `mortal resume`"

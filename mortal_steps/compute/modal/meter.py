@@ -67,7 +67,7 @@ class Meter:
         """Seconds of containers since their last answer that are counted, for a call was lost."""
 
     def answered(self, worker: str, role: Role, label: str, result: CallResult) -> None:
-        """A container of a worker's answered a call."""
+        """Note that a container of a worker's answered a call."""
         times = result.times
         if times is None:
             return
@@ -82,8 +82,8 @@ class Meter:
         self._serving[worker] = times.container
 
     def lost(self, worker: str, role: Role, label: str, seconds: float) -> None:
-        """A worker's call was lost, so long after it was submitted. Its container is gone, as a
-        rule; if it answers another call, that tells the same seconds as idle ones."""
+        """Note that a worker's call was lost, so long after it was submitted. Its container is
+        gone, as a rule; if it answers another call, that tells the same seconds as idle ones."""
         container = self._serving.pop(worker, "")
         known = self._open.pop(container, None)
         idle = 0.0 if known is None else max(0.0, time.monotonic() - seconds - known[2])
@@ -91,7 +91,7 @@ class Meter:
         self._counted[container] = self._counted.get(container, 0.0) + idle + seconds
 
     def ended(self, window_s: float) -> None:
-        """The run needs its containers no more; each stays for so long."""
+        """Note that the run needs its containers no more; each stays for so long."""
         for container, (role, label, since) in self._open.items():
             self._note(role, label, container, {"idle": time.monotonic() - since + window_s})
         self._open.clear()
@@ -118,7 +118,7 @@ def _place(label: str) -> tuple[str, int]:
 
 
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
-    """What these GPUs cost; `rates` by GPU, however spelt, go before the list.
+    """Return what these GPUs cost; `rates` by GPU, however spelt, go before the list.
 
     Raises `ValueError` for a GPU without a known price.
     """

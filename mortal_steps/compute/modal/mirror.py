@@ -91,7 +91,7 @@ class Mirror:
 
     @contextlib.asynccontextmanager
     async def keeping_up(self) -> AsyncIterator[None]:
-        """The Volume hears where the run stands every `KEEP_UP_S` seconds of the block."""
+        """Upload where the run stands every `KEEP_UP_S` seconds of the block."""
         keeping_up = asyncio.create_task(self._keep_up())
         try:
             yield
@@ -168,8 +168,8 @@ class Mirror:
                 self._failed = as_mortal_error(error)
 
     async def _find_unshared(self) -> None:
-        """What a kill may have kept from going up, and no request of this flow may refer to: scores
-        of evaluations, and what there is of steps that are not done."""
+        """Find what a kill may have kept from going up, and no request of this flow may refer to:
+        scores of evaluations, and what there is of steps that are not done."""
         done = _steps_done(self._store)
         for number, folder in self._store.numbered("steps"):
             if number >= done:

@@ -44,7 +44,7 @@ def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict
 
 
 def _object(file: str, here: Path) -> Path:
-    """A file that a reward is loaded from; containers find it at the same relative path."""
+    """Return a file that a reward is loaded from; containers find it at the same relative path."""
     if Path(file).is_absolute() or ".." in Path(file).parts:
         raise ConfigError(
             f"[rewards]: the object {file} is not below the current folder, {here}, and containers "
@@ -73,8 +73,8 @@ async def fetch_project(volume: RunsVolume, run_id: str) -> None:
 
 
 def _files_of(spec: str, here: Path) -> Iterator[Path]:
-    """What `module:name` is in, or may import: the modules beside a file, the whole package of
-    a module, and what these import from elsewhere below the folder. What is installed is in the
+    """Yield what `module:name` is in, or may import: the modules beside a file, the whole package
+    of a module, and what these import from elsewhere below the folder. What is installed is in the
     image, or is nowhere there."""
     imported = (here / name for name in find_sources([spec], here).files)
     yield from (path for path in imported if path.is_file() and path.is_relative_to(here))

@@ -48,7 +48,7 @@ class Deployed:
 
 
 def this_release() -> Release:
-    """The code of this process."""
+    """Return the code of this process."""
     folder = Path(mortal_steps.__file__).parent
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*.py")}
     digest = hashlib.sha256()

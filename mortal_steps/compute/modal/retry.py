@@ -64,7 +64,7 @@ REMEDIES = {
 
 
 def refusal(error: Exception) -> ComputeError:
-    """What to raise for one of `REFUSED`."""
+    """Return what to raise for one of `REFUSED`."""
     found = [remedy for kind, remedy in REMEDIES.items() if isinstance(error, kind)]
     return ComputeError("; ".join([f"Modal refuses: {str(error).rstrip('.')}", *found]))
 
@@ -72,8 +72,8 @@ def refusal(error: Exception) -> ComputeError:
 async def call_with_retries(
     what: str, ask: Callable[[], Awaitable[T]], *, until: float | None = None
 ) -> T:
-    """What `ask` answers; asked again while Modal cannot be reached, `until` a time (seconds since
-    the epoch; default: for `PATIENCE_S`).
+    """Await `ask`, again while Modal cannot be reached, `until` a time (seconds
+    since the epoch; default: for `PATIENCE_S`).
 
     Raises `TransientError` then, `ComputeError` where Modal refuses, and at once the `OSError` that
     is about a file of this machine.
@@ -104,11 +104,11 @@ class _UnreachableError(TransientError):
 
 
 def _is_about_a_file(error: Exception) -> bool:
-    """An `OSError` of the connection names no file, and has nothing to do with a disk."""
+    """Return whether it is: an `OSError` of the connection names no file, and concerns no disk."""
     return isinstance(error, OSError) and (error.filename is not None or is_disk_error(error))
 
 
 def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, run in a thread of its own: an event loop may be at work in this one."""
+    """Run `work` in a thread of its own: an event loop may be at work in this one."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -82,11 +82,11 @@ class ModalPlace:
         self._modal = modal
 
     def prepare(self, needs: Needs) -> None:
-        """See `Place.prepare`: the image is built, or found built."""
+        """Build the image, unless it is built."""
         self.wait(self._build(needs), BUILD_S + UNREACHABLE_S)
 
     def pool(self, needs: Needs) -> Pool[ModalLane]:
-        """See `Place.pool`; a pool for each image and size."""
+        """Return the pool for this image and size."""
         with self._making:
             key = (id(needs.image), needs.memory_mb)
             self._images[key[0]] = needs.image  # as long as it is kept, its id is nobody else's
@@ -99,14 +99,14 @@ class ModalPlace:
             return self._pools[key]
 
     def close(self) -> None:
-        """See `Place.close`."""
         with self._making:
             pools, self._pools = list(self._pools.values()), {}
         self.wait(self._end([lane for pool in pools for lane in pool.lanes()]), 2 * CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def wait(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
-        """What `work` gives, which is done in the place's own thread; raises `TimeoutError`."""
+        """Return what `work` gives, which is done in the place's own thread; raise
+        `TimeoutError`."""
         return asyncio.run_coroutine_threadsafe(
             asyncio.wait_for(work, within_s), self._loop
         ).result()
@@ -117,7 +117,7 @@ class ModalPlace:
         return self._settings.patience_s
 
     async def create(self, needs: Needs) -> Any:
-        """A sandbox with what is needed, and no network; raises what Modal does."""
+        """Make a sandbox with what is needed, and no network; raise what Modal does."""
         app = await self._connected()
         return await self._modal.Sandbox.create.aio(
             app=app,
@@ -152,7 +152,7 @@ class ModalPlace:
         return self._modal.Image.debian_slim(python_version=version)
 
     async def _connected(self) -> Any:
-        """The app; the client that finds it stays the one of this process."""
+        """Return the app; the client that finds it stays the one of this process."""
         async with self._connecting:
             if self._app is None:
                 with present(self._settings.variables):
@@ -184,7 +184,7 @@ class ModalLane:
 
     @property
     def is_worn_out(self) -> bool:
-        """See `AnyLane`: it is about to end by itself, or a program left something behind."""
+        """Return whether it is about to end by itself, or a program left something behind."""
         now = time.monotonic()
         lasts = min(self._made + LIFETIME_S, self._spoken + IDLE_S) - now
         return self._is_used_up or lasts < MARGIN_S
@@ -195,7 +195,6 @@ class ModalLane:
         return str(self._sandbox.object_id)
 
     def run(self, program: Program) -> ExecutionResult:
-        """See `AnyLane.run`."""
         within_s = program.limits.latest_s + GRACE_S
         answer = self._do(
             partial(self._ask, request_of(program), largest_answer(program)), within_s
@@ -208,7 +207,6 @@ class ModalLane:
             raise self._lost(f"its answer is no result: {error!r}") from None
 
     def close(self) -> None:
-        """See `AnyLane.close`."""
         self._place.wait(self.end(), 2 * CLOSE_S)
 
     async def end(self) -> bool:
@@ -269,7 +267,7 @@ class ModalLane:
         return content
 
     def _do(self, work: Callable[[], Coroutine[Any, Any, T]], within_s: float) -> T:
-        """What `work` gives; whatever else comes of it, the lane is lost."""
+        """Return what `work` gives; whatever else comes of it, the lane is lost."""
         try:
             return self._place.wait(work(), within_s)
         except TransientError as error:

@@ -47,14 +47,14 @@ class RunsVolume:
         await call_with_retries(self.name, once)
 
     async def read(self, path: str) -> bytes:
-        """A file's content; raises `CorruptFileError` if there is none."""
+        """Return a file's content; raise `CorruptFileError` if there is none."""
         content = await self.find(path)
         if content is None:
             raise CorruptFileError(f"{path} is missing on the Volume {self.name}")
         return content
 
     async def find(self, path: str) -> bytes | None:
-        """A file's content, if it is there."""
+        """Return a file's content, if it is there."""
 
         async def once() -> bytes | None:
             try:

@@ -58,7 +58,8 @@ class ModalLease:
         return self._lost is not None
 
     def note_lost(self, error: LeaseLostError) -> None:
-        """A container, which has looked at the Volume, says that the run was taken over."""
+        """Note that a container, which has looked at the Volume, says that the run was taken
+        over."""
         self._lost = error
 
     async def check(self) -> None:
@@ -122,7 +123,7 @@ async def put_up_fence(volume: RunsVolume, held: ModalLease, run_id: str) -> Non
 
 
 async def newest_fence(volume: RunsVolume, run_id: str) -> int:
-    """Number of the run's newest lease as the Volume, which forgets nothing, tells."""
+    """Return the number of the run's newest lease as the Volume, which forgets nothing, tells."""
     paths = await volume.files(f"{run_id}/{LEASES}")
     names = (path.rpartition("/")[2] for path in paths)
     return max((int(name) for name in names if name.isdecimal()), default=0)
@@ -176,7 +177,7 @@ def _leases_of(volume: RunsVolume) -> modal.Dict:
 
 
 def in_use(run_id: str, holder: LeaseRecord) -> StoreError:
-    """What to raise where another process drives the run."""
+    """Return the error to raise where another process drives the run."""
     return StoreError(
         f"run {run_id} is driven on Modal by process {holder.pid} on {holder.host}, which renewed "
         f"its lease {holder.age_s():.0f} s ago; if that process is gone, the run can be taken over "
@@ -187,7 +188,7 @@ def in_use(run_id: str, holder: LeaseRecord) -> StoreError:
 async def _newest(
     leases: modal.Dict, run_id: str, after: int = 0
 ) -> tuple[int, LeaseRecord | None]:
-    """Number and holder of the run's newest lease, where it is known to have had `after`."""
+    """Return number and holder of the run's newest lease, which is `after` at least."""
     number: int = max(after, await leases.get.aio(run_id, 0))
     while await leases.contains.aio(_entry(run_id, number + 1)):
         number += 1

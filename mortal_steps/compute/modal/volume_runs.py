@@ -92,8 +92,8 @@ async def list_run_ids(volume: RunsVolume) -> list[str]:
 async def look_at(
     volume: RunsVolume, run_id: str, folder: Path, progress: Iterable[str] = PROGRESS
 ) -> Run:
-    """A copy, in `folder`, of what tells where a run on the Volume stands; of `PROGRESS`, as much
-    as is asked for.
+    """Return a copy, in `folder`, of what tells where a run on the Volume stands; of `PROGRESS`, as
+    much as is asked for.
 
     Raises `RunNotFoundError`.
     """
@@ -131,7 +131,7 @@ async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: 
 
 
 async def _fetch_finished(volume: RunsVolume, store: RunStore) -> None:
-    """The final model of a run that has ended; one that is damaged there is made again."""
+    """Fetch the final model of a run that has ended; one that is damaged there is made again."""
     try:
         found = store.find_record(MANIFEST_FILE, RunManifest)
         if found and found[1].status == "completed" and found[1].final is not None:
@@ -160,7 +160,7 @@ async def _merge_costs(volume: RunsVolume, store: RunStore) -> None:
 
 
 async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:
-    """The model that was made for the run's beginning lies beside the runs."""
+    """Fetch the model that was made for the run's beginning, which lies beside the runs."""
     found = store.find_record(base_model.RECORD_FILE, base_model.StartingModel)
     if found is not None:
         cache = base_model.model_cache(store.root.parent)
@@ -222,7 +222,8 @@ async def _download(volume: RunsVolume, store: RunStore, names: Iterable[str]) -
 
 
 async def _download_steps(volume: RunsVolume, store: RunStore, first: int) -> None:
-    """The records of steps that are not done: scores may be none that can be made again."""
+    """Download the records of steps that are not done: scores may be none that can be made
+    again."""
     run_id = store.root.name
     for name in await volume.folders(f"{run_id}/steps"):
         if name.isdecimal() and int(name) >= first:

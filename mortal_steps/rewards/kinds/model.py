@@ -92,7 +92,7 @@ class ModelTerm(RewardTerm, extra="forbid"):
         if not is_hub_model(self.source):  # seen at once; torch takes seconds to import
             path = Path(self.model)
             check_folder(path, called="the reward model", whole=self.tokenizer is None)
-        from mortal_steps.rewards.reward_model.scoring import RewardModel
+        from mortal_steps.rewards.reward_model import RewardModel
 
         return RewardModel(
             self.source,

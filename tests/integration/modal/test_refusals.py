@@ -38,7 +38,6 @@ def no_gpu_starts(plane):
         ("app=nowhere", "'nowhere'.*`mortal deploy`"),
         ("volume=nowhere", "'nowhere' not found.*`mortal deploy`"),
         ("secrets=['hub-token']", "'hub-token', which Modal does not have.*modal secret create"),
-        ("version=77", "`mortal deploy`"),
     ],
 )
 def test_what_is_not_there_is_named(plane, tmp_path, setting, told):

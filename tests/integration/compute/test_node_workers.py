@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.colocated import NodeWorkers, on_one_node
-from mortal_steps.compute.roles import worker_specs
+from mortal_steps.compute.modal.colocated import NodeWorkers
+from mortal_steps.compute.roles import on_one_node, worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import VLLM_PYTHON
 from mortal_steps.errors import DataError, WorkerLostError
