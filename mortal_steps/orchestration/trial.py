@@ -21,6 +21,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.checks import check_interpreter
 from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.rollout_trial import chosen_problems
+from mortal_steps.report.samples import failure_in_words
 from mortal_steps.rewards.scoring.completions_file import (
     GivenGroup,
 )
