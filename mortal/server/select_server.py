@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from mortal.server.files import Server
 from mortal.server.local_server import begun_server
@@ -28,6 +31,8 @@ def prefect_server(say: Callable[[str], None], ports: Sequence[int] = (0,)) -> I
     if configured is not None:
         yield configured
         return
+    if "PREFECT_API_URL" not in os.environ and (unused := server_of_profile()) is not None:
+        say(unused)
     with begun_server(ports, say) as server:
         yield server.answering()
 
@@ -52,3 +57,31 @@ def prepare_client() -> None:
     named = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     merged = ",".join(dict.fromkeys([*filter(None, ",".join(named).split(",")), *LOOPBACK]))
     os.environ.update(no_proxy=merged, NO_PROXY=merged)
+
+
+def server_of_profile() -> str | None:
+    """Return a sentence for a user whose Prefect profile names a server while the environment names
+    none.
+
+    The file is read without Prefect, which takes a second to import. A file that cannot be read is
+    passed over, since Prefect itself reports what is wrong with it.
+    """
+    profiles = _profiles()
+    name = os.environ.get("PREFECT_PROFILE") or profiles.get("active")
+    profile = profiles.get("profiles", {}).get(name, {})
+    url = profile.get("PREFECT_API_URL")
+    if not url:
+        return None
+    return (
+        f"your Prefect profile {name!r} names the server {url}, which is not used; to use it, set "
+        f"the environment variable PREFECT_API_URL={url}"
+    )
+
+
+def _profiles() -> Mapping[str, Any]:
+    home = os.environ.get("PREFECT_HOME") or "~/.prefect"
+    path = os.environ.get("PREFECT_PROFILES_PATH") or f"{home}/profiles.toml"
+    try:
+        return tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

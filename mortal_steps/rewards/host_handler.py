@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mortal_steps.config import RewardTerm
-from mortal_steps.rewards import execution
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
 from mortal_steps.rewards.calling.dispatch import call_function
-from mortal_steps.rewards.environments import RewardEnvironment
+from mortal_steps.rewards.environments import RewardEnvironment, close_sandbox, use_sandbox
 from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from mortal_steps.rewards.users_code.loading import load_term
 from mortal_steps.sandbox.places import PlaceSettings
@@ -34,7 +33,7 @@ class RewardHandler:
         judge: JudgedRun,
     ) -> None:
         our_functions.trust_gym_rows(gym_rows)
-        execution.use_settings(sandbox)
+        use_sandbox(sandbox)
         use_run(judge)
         self._functions = {name: load_term(term) for name, term in terms.items()}
         self._arguments: CallArguments | None = None
@@ -44,7 +43,7 @@ class RewardHandler:
 
     def release(self) -> None:
         """Let go what would outlive this process: sandboxes of a service."""
-        execution.close()
+        close_sandbox()
 
     def receive(self, *, arguments: CallArguments) -> None:
         """Keep what the next calls are about."""

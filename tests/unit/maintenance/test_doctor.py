@@ -35,12 +35,27 @@ def test_a_machine_without_a_server_is_well(state, capsys):
     assert "  ok       server: none runs" in told
 
 
+def test_it_names_the_server_in_use_and_that_of_a_profile_which_is_not(state, monkeypatch, capsys):
+    monkeypatch.setenv("PREFECT_HOME", str(state))
+    profile = 'active = "mine"\n[profiles.mine]\nPREFECT_API_URL = "http://mine:4200/api"\n'
+    (state / "profiles.toml").write_text(profile)
+    doctor.examine(state / "runs")
+    told = capsys.readouterr().out
+    assert "  warning  profile: your Prefect profile 'mine' names the server" in told
+    assert "set the environment variable PREFECT_API_URL=http://mine:4200/api" in told
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    doctor.examine(state / "runs")
+    told = capsys.readouterr().out
+    assert "  ok       server: http://127.0.0.1:9/api is used (PREFECT_API_URL)" in told
+    assert "profile" not in told
+
+
 def test_a_server_that_does_not_answer_is_a_problem(state, monkeypatch, capsys):
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     assert not doctor.examine(state / "runs")
-    told = capsys.readouterr().out
-    assert "  ok       server: http://127.0.0.1:9/api is used (PREFECT_API_URL)" in told
-    assert "  problem  server: PREFECT_API_URL = http://127.0.0.1:9/api does not answer" in told
+    assert "  problem  server: PREFECT_API_URL = http://127.0.0.1:9/api does not answer" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_package_of_another_version_is_named(monkeypatch):

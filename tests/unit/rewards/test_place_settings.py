@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.execution: where the programs of a run are to run."""
+"""Where the programs of a run are to run."""
 
 import pytest
 
