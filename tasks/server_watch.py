@@ -49,7 +49,7 @@ GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType
 process."""
 CANCELLED_WITHIN_S = 30.0
 """Time within which a worker tells the process of a run that it is cancelled. It asks each 10 s."""
-NO_PLACE = "Deployment "
+BY_PREFECT = "Deployment "
 """How the message begins when Prefect itself cancels a flow run, because another one has the slot
 of its deployment or the deployment is gone. A run that the server believed dead may be alive
 then."""
@@ -162,7 +162,7 @@ class ServerWatch:
     def _is_cancelled(self, state: State[Any], *, has_worker: bool) -> bool:
         """Return whether the flow run is cancelled, and no worker has told this process so far."""
         if state.type == StateType.CANCELLED:
-            return not (state.message or "").startswith(NO_PLACE)
+            return not (state.message or "").startswith(BY_PREFECT)
         if state.type != StateType.CANCELLING:
             self._cancelling_since = None
             return False

@@ -14,7 +14,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.weight_sync.base import WeightSync, weight_sync
 from mortal_steps.rollout.weight_sync.canary import published_in
-from mortal_steps.rollout.weight_sync.published import check_held
+from mortal_steps.rollout.weight_sync.published import check_loaded
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
@@ -45,7 +45,7 @@ def _sync(
     folder = store.verify_folder(weights.path, weights.sha256)
     engine.check(folder)
     sync.load(engine, folder)
-    check_held(engine.compare(published_in(folder)), str(folder))
+    check_loaded(engine.compare(published_in(folder)), str(folder))
     load_s, load_cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
     began = time.perf_counter()
     found = engine.score(probe)

@@ -114,11 +114,9 @@ def test_reward(
     `seconds` is the time of the calls that scored a completion and the rest of
     its shard.
 
-    A line of FILE is {"prompt": "2+2=", "completion": "4", "answer": "4"} or
-    {"problem_id": "train-7", "completion": "4"}. Prompt and completion are text or chat
-    messages, and all other fields are columns of the dataset, such as `answer`.
-    `problem_id` takes prompt and columns from the dataset. Completions of one problem are
-    scored together.
+    A line of FILE is {"prompt": "2+2=", "completion": "4", "answer": "4"}. Prompt and completion
+    are text or chat messages, `completion_ids` may be a list of token ids, and all other fields
+    are columns of the dataset, such as `answer`. Completions of one problem are scored together.
 
     Without --completion or --completions, a made-up text is scored. Without a configuration, a
     dataset and a reward, two programs run in the sandbox: a right one and a wrong one.
@@ -128,10 +126,10 @@ def test_reward(
     from mortal_steps.config.flagged import CODE_DATASET, flagged_config
     from mortal_steps.orchestration.trial import (
         given_texts,
-        read_given,
         sample_programs,
         try_rewards,
     )
+    from mortal_steps.rewards.scoring.completions_file import read_completions
 
     settings = flagged_config(config, flags, overrides or ())
     if evaluation:
@@ -139,7 +137,7 @@ def test_reward(
     nothing_named = config is None and settings.data.source == CODE_DATASET["source"]
     waiting("reading the dataset")
     if completions is not None:
-        given = read_given(settings, completions)
+        given = read_completions(completions, settings.data.prompt_column)
     elif nothing_named and not texts:
         given = sample_programs()
     else:

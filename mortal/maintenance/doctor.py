@@ -77,7 +77,7 @@ def packages() -> Finding:
     """Check whether the installed packages are the ones that this version of MORTAL needs."""
     wanted = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
     needed = [each for each in wanted if each.marker is None or each.marker.evaluate()]
-    wrong = [told for each in needed if (told := _unlike(each))]
+    wrong = [text for each in needed if (text := _unlike(each))]
     if wrong:
         return problem("packages", f"{'; '.join(wrong)}; install MORTAL again in this environment")
     return ok("packages", f"the {len(needed)} that mortal needs, in versions that it works with")
@@ -118,8 +118,8 @@ def _torch_cuda() -> str | None:
     """CUDA version of torch, read from a file because importing torch takes seconds."""
     found = importlib.util.find_spec("torch")
     assert found is not None and found.origin is not None  # a requirement
-    told = CUDA.search(Path(found.origin).with_name("version.py").read_text(encoding="utf-8"))
-    return told[1] if told else None
+    text = CUDA.search(Path(found.origin).with_name("version.py").read_text(encoding="utf-8"))
+    return text[1] if text else None
 
 
 def _why_unused() -> str | None:
@@ -147,13 +147,13 @@ def disks(folders: dict[str, Path]) -> Iterator[Finding]:
         by_disk.setdefault(place.stat().st_dev, []).append(name)
     for names in by_disk.values():
         free = shutil.disk_usage(places[names[0]]).free
-        told = f"{byte_size(free)} free for {', '.join(names)} ({places[names[0]]})"
+        text = f"{byte_size(free)} free for {', '.join(names)} ({places[names[0]]})"
         if free < TOO_LITTLE:
-            yield problem("disk", f"{told}; `mortal gc` lists what can be removed")
+            yield problem("disk", f"{text}; `mortal gc` lists what can be removed")
         elif free < LITTLE:
-            yield warning("disk", f"{told}; `mortal gc` lists what can be removed")
+            yield warning("disk", f"{text}; `mortal gc` lists what can be removed")
         else:
-            yield ok("disk", told)
+            yield ok("disk", text)
 
 
 def _existing(folder: Path) -> Path:

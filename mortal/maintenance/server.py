@@ -61,8 +61,8 @@ def version(api_url: str, there: str, here: str) -> Finding:
     """Check whether server and machine have one version of Prefect."""
     if there == here:
         return ok("server", f"{api_url} answers, Prefect {there} as here")
-    told = f"{api_url} has Prefect {there}, this machine {here}; install one version on both"
-    return warning("server", told)
+    text = f"{api_url} has Prefect {there}, this machine {here}; install one version on both"
+    return warning("server", text)
 
 
 def _made(client: SyncPrefectClient) -> list[AutomationCore]:
@@ -76,11 +76,11 @@ def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed])
     what = "automations"
     off = [each.name for each in made if not each.enabled]
     if off:
-        told = f"switched off: {', '.join(off)}; `mortal automate` makes them anew"
-        return warning(what, told)
+        text = f"switched off: {', '.join(off)}; `mortal automate` makes them anew"
+        return warning(what, text)
     if not {*ALL} - {SILENT} <= {each.name for each in made}:
-        told = "some are not there; `mortal automate` makes those that bring crashed runs back"
-        return warning(what, told)
+        text = "some are not there; `mortal automate` makes those that bring crashed runs back"
+        return warning(what, text)
     ids = {id for each in made if each.name == SILENT for id in ids_watched(each)}
     silent = [each for each in deployments if str(each.id) not in ids]
     if not silent:
@@ -90,8 +90,8 @@ def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed])
     if rare:
         env = f"the env of the job variables of {names(rare)}"
         remedy = f"set {HEARTBEAT_SETTING} = 30 in {env}, deploy, and call {remedy}"
-    told = f"a machine that is lost is not noticed in runs of {names(silent)}; {remedy}"
-    return warning(what, told)
+    text = f"a machine that is lost is not noticed in runs of {names(silent)}; {remedy}"
+    return warning(what, text)
 
 
 def memory(settings: Mapping[str, Any]) -> Finding:
@@ -110,8 +110,8 @@ def memory(settings: Mapping[str, Any]) -> Finding:
     ]
     if not lacking:
         return ok("recovery", "the server remembers over a restart which runs it heard from")
-    told = f"a restart of the server may lose or cancel runs; give it {' '.join(lacking)}"
-    return warning("recovery", told)
+    text = f"a restart of the server may lose or cancel runs; give it {' '.join(lacking)}"
+    return warning("recovery", text)
 
 
 def _settings(client: SyncPrefectClient) -> Mapping[str, Any] | None:
@@ -125,5 +125,5 @@ def _settings(client: SyncPrefectClient) -> Mapping[str, Any] | None:
     return found
 
 
-def _span(told: Any) -> timedelta:
-    return TypeAdapter(timedelta).validate_python(told)
+def _span(text: Any) -> timedelta:
+    return TypeAdapter(timedelta).validate_python(text)

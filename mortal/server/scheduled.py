@@ -172,18 +172,18 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
     of_server = hashlib.sha256(f"{api_url} {name}".encode()).hexdigest()[:16]
     path = server_home() / f"serves-{of_server}.lock"
     with writing(path):
-        held = path.open("a+", encoding="utf-8")
-    with held:
-        if not lock_file(held, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
-            held.seek(0)
+        lock = path.open("a+", encoding="utf-8")
+    with lock:
+        if not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+            lock.seek(0)
             raise ConfigError(
                 f"another `mortal schedule` already serves {name} "
-                f"({held.read() or 'another process'}); end it, or choose another --name"
+                f"({lock.read() or 'another process'}); end it, or choose another --name"
             )
         with writing(path):
-            held.truncate(0)
-            held.write(f"process {os.getpid()} in {Path.cwd()}")
-            held.flush()
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} in {Path.cwd()}")
+            lock.flush()
         yield
 
 

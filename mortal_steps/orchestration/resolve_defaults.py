@@ -57,7 +57,7 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config.rollout, evaluates=config.evaluates)
     found = find_placement(config, samples=samples)
-    settled = resolved(
+    resolved_config = resolved(
         config,
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
@@ -70,8 +70,8 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
         on_gpu=found.actor is not None,
     )
     if samples:
-        _tell(config, settled)
-    return settled
+        _warn(config, resolved_config)
+    return resolved_config
 
 
 def with_own_seed(config: RunConfig) -> RunConfig:
@@ -160,9 +160,9 @@ def find_context(model: ModelConfig) -> int | None:
     return read_context(path) if path is not None else None
 
 
-def _tell(config: RunConfig, settled: RunConfig) -> None:
+def _warn(config: RunConfig, resolved_config: RunConfig) -> None:
     if config.rollout.engine is None and config.compute.backend == "local":
-        chosen = settled.rollout.engine
+        chosen = resolved_config.rollout.engine
         needed = ENGINES.entry(chosen or ALWAYS_THERE).needs
         has = f"has {needed}"
         if needed is None:
@@ -171,13 +171,13 @@ def _tell(config: RunConfig, settled: RunConfig) -> None:
         logger.warning(
             "rollout.engine = %r: %s %s", chosen, rollout_interpreter(config.compute), has
         )
-    if settled.rollout.dtype != config.rollout.dtype and settled.sampling_type:
+    if resolved_config.rollout.dtype != config.rollout.dtype and resolved_config.sampling_type:
         logger.warning(
             "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "
             "rollout workers sample with copies of this type",
-            settled.rollout.dtype,
+            resolved_config.rollout.dtype,
         )
-    sampled, trained = settled.max_tokens, settled.training.max_completion_length
+    sampled, trained = resolved_config.max_tokens, resolved_config.training.max_completion_length
     if sampled > trained:
         logger.warning(
             "rollout.max_tokens = %d: reward functions see completions of up to that length, but "

@@ -8,7 +8,6 @@ failures.
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 import tempfile
@@ -19,14 +18,12 @@ from pathlib import Path
 from mortal_steps.compute.local import REHEARSAL, call_several
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration.checks import check_interpreter
 from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.rollout_trial import chosen_problems
-from mortal_steps.report.samples import told
+from mortal_steps.report.samples import failure_in_words
 from mortal_steps.rewards.scoring.completions_file import (
     GivenGroup,
-    read_completions,
 )
 from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.scores import reward_weights, weighted_sum
@@ -115,21 +112,6 @@ class Trial:
     def num_masked(self) -> int:
         """Completions without scores because a function failed on them."""
         return sum(bool(each.masked) for each in self.completions)
-
-
-def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
-    """Return the completions of a file; see `read_completions`.
-
-    If a row names a problem of the dataset, the dataset of the configuration is read. Raises
-    `DataError` as `read_completions` does.
-    """
-
-    @functools.cache
-    def dataset() -> dict[str, Problem]:
-        train, held_out = load_problems(config.data, config.seed)
-        return {problem.id: problem for problem in (*train, *held_out)}
-
-    return read_completions(path, config.data.prompt_column, dataset)
 
 
 def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
@@ -233,7 +215,9 @@ def _completions(
 ) -> Iterator[TriedCompletion]:
     for given, scores in zip(shard, rewarded.rewards, strict=True):
         problem = given.group.problem
-        why = [told(each) for each in rewarded.failures if each.problem_id == problem.id]
+        why = [
+            failure_in_words(each) for each in rewarded.failures if each.problem_id == problem.id
+        ]
         for place, completion, rewards in zip(
             given.places, given.group.completions, scores, strict=True
         ):

@@ -19,6 +19,4 @@ in these modules, so they stay where they are:
     judge, mathematics, reward_model        their own services and processes
     code_execution          programs run against test cases
     pickles                 rewards given as objects
-
-execution           the sandbox lanes of this process, which all environments share
 """

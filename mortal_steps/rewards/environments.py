@@ -81,7 +81,8 @@ class RewardEnvironment:
     _lost: Exception | None = None
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
-        """The score of one completion; None where it abstains. `kwargs`: the columns of its row.
+        """Return the score of one completion; None where it abstains. `kwargs`: the columns of its
+        row.
 
         It is called from several threads at a time; see `score_batch`.
         """
@@ -111,11 +112,13 @@ class RewardEnvironment:
         return scores
 
     def prompt_text(self, prompt: Any) -> str:
-        """What `score` gets as the prompt: its text, or of a chat that of the last message."""
+        """Return what `score` gets as the prompt: its text, or of a chat that of the last
+        message."""
         return asked(prompt)
 
     def __call__(self, **kwargs: Any) -> Sequence[float | None]:
-        """The environment as a reward function, which takes `prompts` and `completions` by name.
+        """Return the environment as a reward function, which takes `prompts` and `completions` by
+        name.
 
         Raises what kept programs from being run, above all `SandboxError` for a lost sandbox, also
         where `score` made a number of that.

@@ -61,6 +61,8 @@ def _made(
 ) -> RewardEnvironment:
     try:
         return kind(**options)
+    except ValidationError as error:
+        raise RewardError(f"{named}: {'; '.join(map(_explain, error.errors()))}") from None
     except (TypeError, ValueError) as error:
         raise RewardError(f"{named} with {dict(options)}: {error}") from error
 

@@ -28,7 +28,7 @@ from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.engines.model_files import is_adapter, names_by_file
 from mortal_steps.rollout.weight_sync.base import WeightSync
-from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held
+from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_loaded
 from mortal_steps.store import RunStore
 from mortal_steps.types import WeightsRef
 
@@ -53,7 +53,7 @@ def load_weights(
         sync.load(engine, folder)
         published = published_in(folder)
         found = engine.compare(published)
-        check_held(found, str(folder))
+        check_loaded(found, str(folder))
     others = sorted(frozenset().union(*files.values()) - found.keys())
     if others:
         store.verify_folder(weights.path, weights.sha256)

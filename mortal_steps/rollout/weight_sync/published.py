@@ -54,7 +54,7 @@ class PublishedTensors:
         }
 
 
-def check_held(found: Mapping[str, bool], origin: str) -> None:
+def check_loaded(found: Mapping[str, bool], origin: str) -> None:
     """Raise `WeightsMismatchError` unless all that an engine compared is what it should be."""
     other = sorted(name for name, same in found.items() if not same)
     if not other:

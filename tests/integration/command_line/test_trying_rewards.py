@@ -5,7 +5,8 @@ import json
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration.trial import read_given, try_rewards
+from mortal_steps.orchestration.trial import try_rewards
+from mortal_steps.rewards.scoring.completions_file import read_completions
 
 SOURCE = """
 import os
@@ -37,7 +38,7 @@ num_shards = 2
 ROWS = [
     {"prompt": "a", "completion": "ba", "answer": "ba"},
     {"prompt": "a", "completion": "long", "answer": "ba"},
-    {"problem_id": "train-0", "completion": "x"},
+    {"prompt": "p", "completion": "x", "answer": "x"},
     {"prompt": "b", "completion": "raise", "answer": "y"},
     {"prompt": "b", "completion": "y", "answer": "y"},
     {"prompt": "c", "completion": "exit", "answer": "y"},
@@ -100,6 +101,6 @@ def test_the_functions_of_an_evaluation_can_be_tried(project):
         rewards={"functions": ["my_rewards.py:correct"]},
         evaluation={"functions": ["my_rewards.py:if_long"]},
     ).for_evaluation()
-    trial = try_rewards(config, read_given(config, write(project / "some.jsonl", ROWS[3:])))
+    trial = try_rewards(config, read_completions(write(project / "some.jsonl", ROWS[3:]), "prompt"))
     assert [each.name for each in trial.functions] == ["if_long"]
     assert (trial.num_masked, trial.stops) == (0, False)

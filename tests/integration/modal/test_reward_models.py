@@ -11,7 +11,7 @@ from mortal_steps.config import ModelConfig
 from mortal_steps.errors import RewardError
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.resuming import resume_config
-from mortal_steps.rewards.reward_model.scoring import RewardModel
+from mortal_steps.rewards.reward_model import RewardModel
 from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, SHORT, project
 from tests.support.modal.scored import scored

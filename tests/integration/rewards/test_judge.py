@@ -103,7 +103,7 @@ def test_a_problem_that_a_judge_cannot_score_is_masked_and_the_others_are_untouc
     assert scores(rewarded) == [SCORES[0], [None, None], SCORES[2]]
     (failure,) = rewarded.failures
     assert (failure.kind, failure.problem_id) == ("judge", "train-1")
-    assert "no JSON object: none" in failure.message
+    assert "the answer is no grade" in failure.message
     assert len(stub.paid) == 5 + 3, "one answer each, and the tries of the one that cannot be read"
     assert Spending(store.root).so_far().answers == 8
 

@@ -18,7 +18,7 @@ from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, arguments_of
 from mortal_steps.rewards.host import ModelHost
 from mortal_steps.rewards.kinds.model import ModelTerm
-from mortal_steps.rewards.reward_model.scoring import RewardModel
+from mortal_steps.rewards.reward_model import RewardModel
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.scores import reward_names
 from mortal_steps.store import RunStore

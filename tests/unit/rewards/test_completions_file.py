@@ -11,10 +11,9 @@ from mortal_steps.rewards.calling.calls import arguments_of
 from mortal_steps.rewards.kinds.users_code import FunctionTerm
 from mortal_steps.rewards.scoring.completions_file import read_completions
 from mortal_steps.store import RunStore
-from mortal_steps.types import GeneratedShard, Problem
+from mortal_steps.types import GeneratedShard
 from tests.support.rewards.shards import make_shard
 
-DATASET = {"train-7": Problem(id="train-7", prompt="ab=", columns={"answer": "ba", "level": 1})}
 CHAT = [{"role": "user", "content": "2+2="}]
 
 
@@ -26,7 +25,7 @@ def read(tmp_path):
         path = tmp_path / "some.jsonl"
         lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
         path.write_text("\n".join(lines))
-        return read_completions(path, prompt_column, lambda: DATASET)
+        return read_completions(path, prompt_column)
 
     return read
 
@@ -45,13 +44,6 @@ def test_completions_of_one_problem_are_a_group_wherever_they_stand(read):
     assert second.group.problem.columns == {"answer": None, "level": 2}
 
 
-def test_a_problem_of_the_dataset_brings_its_prompt_and_columns(read):
-    (given,) = read({"problem_id": "train-7", "completion": "ba", "level": 3})
-    assert given.group.problem == Problem(
-        id="train-7", prompt="ab=", columns={"answer": "ba", "level": 3}
-    )
-
-
 def test_the_prompt_stands_in_the_column_that_the_configuration_names(read):
     (given,) = read({"question": "2+2=", "completion": "4"}, prompt_column="question")
     assert (given.group.problem.prompt, given.group.problem.columns) == ("2+2=", {})
@@ -68,7 +60,7 @@ def test_a_chat_may_be_answered_with_messages_or_text(read):
 def test_a_shard_of_a_run_is_read_as_it_is(tmp_path):
     shard = make_shard(("ba", "ab"), ("a",))
     RunStore(tmp_path).write_record("generations-0.parquet", shard, GeneratedShard)
-    found = read_completions(tmp_path / "generations-0.parquet", "prompt", dict)
+    found = read_completions(tmp_path / "generations-0.parquet", "prompt")
     assert [given.group.problem.id for given in found] == ["train-0", "train-1"]
     assert found[0].places == ["train-0[0]", "train-0[1]"]
     assert list(found[0].group.completions[0].token_ids) == [3, 4, 1]
@@ -76,28 +68,20 @@ def test_a_shard_of_a_run_is_read_as_it_is(tmp_path):
 
 GOOD = {"prompt": "2+2=", "completion": "4"}
 WRONG = {
-    "line 2 is not JSON": [GOOD, '{"prompt": '],
-    "NaN is no number of JSON": ['{"prompt": "a", "completion": "b", "x": NaN}'],
-    "line 1: [1] is no JSON object": [[1]],
+    "line 2 is no JSON": [GOOD, '{"prompt": '],
+    "NaN": ['{"prompt": "a", "completion": "b", "x": NaN}'],
+    "line 1": [[1]],
     "holds no completions": [],
-    "line 1 has no field 'completion'": [{"prompt": "a"}],
-    "line 1 has no prompt; add a field 'prompt', or 'problem_id'": [{"completion": "a"}],
+    "'completion'": [{"prompt": "a"}],
+    "line 1 has no prompt; add a field 'prompt'": [{"completion": "a"}],
     "line 1, field 'prompt': the prompt is empty": [{"prompt": " ", "completion": "a"}],
-    "line 1, field 'completion': 4 is neither text nor": [{"prompt": "a", "completion": 4}],
+    "line 1, field 'completion": [{"prompt": "a", "completion": 4}],
     "chat messages answer a prompt that is text": [
         {"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]}
     ],
-    "field 'completion_ids': [-1] is no list of token ids": [{**GOOD, "completion_ids": [-1]}],
-    "field 'problem_id': 7 is no text": [{"problem_id": 7, "completion": "a"}],
-    "has no problem 'train-8'; its problems are train-7": [
-        {"problem_id": "train-8", "completion": "a"}
-    ],
-    "field 'trainer_state': every reward function is given": [{**GOOD, "trainer_state": 1}],
-    "lines 1 and 2: prompts are both text and chat": [GOOD, {"prompt": CHAT, "completion": "4"}],
-    "lines 1 and 2: both have the problem_id 'p'": [
-        {**GOOD, "problem_id": "p"},
-        {**GOOD, "problem_id": "p", "answer": "4"},
-    ],
+    "field 'completion_ids.0'": [{**GOOD, "completion_ids": [-1]}],
+    "field 'trainer_state'": [{**GOOD, "trainer_state": 1}],
+    "prompts are both text and chat": [GOOD, {"prompt": CHAT, "completion": "4"}],
 }
 
 
@@ -120,7 +104,7 @@ def test_without_token_ids_a_reward_that_counts_them_fails(tmp_path):
     for ids in ([], [5]):
         rows[1]["completion_ids"] = ids
         path.write_text("\n".join(map(json.dumps, rows)))
-        groups = [each.group for each in read_completions(path, "prompt", dict)]
+        groups = [each.group for each in read_completions(path, "prompt")]
         arguments = arguments_of(groups, TrainerState(global_step=0, max_steps=1)).by_name
         assert len(Repetition(unit="words").load()(**arguments)) == 2
         for term in terms:
@@ -134,4 +118,4 @@ def test_without_token_ids_a_reward_that_counts_them_fails(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     for name in ("some.jsonl", "generations-0.parquet"):
         with pytest.raises(DataError, match=f"no such file: .*{name}"):
-            read_completions(tmp_path / name, "prompt", dict)
+            read_completions(tmp_path / name, "prompt")

@@ -12,7 +12,7 @@ from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.engines.transformers.engine import TransformersEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
-from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held
+from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_loaded
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store import RunStore
 from tests.support.parity.models import build
@@ -86,7 +86,7 @@ def test_converted_tensors_are_compared_too(mixtral, tmp_path):
     with torch.no_grad():
         engine._model.get_parameter(experts)[1, 0, 0] += 1e-6
     with pytest.raises(WeightsMismatchError, match=r"experts\.1\.w2\.weight\)"):
-        check_held(engine.compare(published), "there")
+        check_loaded(engine.compare(published), "there")
 
 
 def test_an_engine_of_ones_own_compares_what_it_says(model_a):

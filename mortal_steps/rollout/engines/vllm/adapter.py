@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.model_files import ADAPTER_WEIGHTS, adapter_digest
-from mortal_steps.rollout.engines.vllm.library import told_by
+from mortal_steps.rollout.engines.vllm.library import message_of
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 if TYPE_CHECKING:  # vLLM sets the environment that torch reads when it is imported
@@ -51,8 +51,8 @@ class VllmAdapters:
             llm.llm_engine.add_lora(request)
         except Exception as error:
             raise EngineError(
-                f"vLLM does not take the adapter in {folder}: {told_by(error)}\nTo sample with the "
-                "adapter added to its base instead, begin a run with "
+                f"vLLM does not take the adapter in {folder}: {message_of(error)}\nTo sample "
+                "with the adapter added to its base instead, begin a run with "
                 'training.lora.publish = "merged"'
             ) from error
         self.request = request

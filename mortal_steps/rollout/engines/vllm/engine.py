@@ -255,7 +255,7 @@ class VllmEngine(Engine):
             )
         except Exception as error:
             raise EngineError(
-                f"vLLM refused a batch of {len(prompts)} prompts: {library.told_by(error)}"
+                f"vLLM refused a batch of {len(prompts)} prompts: {library.message_of(error)}"
             ) from error
         return outputs
 
@@ -264,7 +264,7 @@ class VllmEngine(Engine):
             return self._vllm.LLM(model=model, **self._options)
         except Exception as error:
             options = {key: value for key, value in self._options.items() if key != "tokenizer"}
-            told = library.told_by(error)
+            told = library.message_of(error)
             raise EngineError(
                 f"vLLM does not start with {model}: {told}\nIts options were "
                 f"{options}; change them through rollout.engine_options and model.max_model_len"

@@ -41,7 +41,7 @@ def import_vllm() -> Any:
     return vllm
 
 
-def told_by(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return what vLLM says of an error; of an assertion that says nothing, where it is."""
     if str(error):
         return str(error)
@@ -85,7 +85,7 @@ def wake_wholly(llm: Any) -> None:
             llm.wake_up()
     except Exception as error:
         raise UnusableProcessError(
-            f"vLLM does not wake up, so nothing can be started in its place: {told_by(error)}"
+            f"vLLM does not wake up, so nothing can be started in its place: {message_of(error)}"
         ) from error
 
 

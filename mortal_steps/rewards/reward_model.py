@@ -117,7 +117,7 @@ class RewardModel:
         return tokenizer
 
     def _load_model(self, folder: str, dtype: str | None, device: str) -> PreTrainedModel:
-        """Raises `RewardError` for a model that lacks weights: those would be drawn at random."""
+        """Return the model; raises `RewardError` for missing weights, which would be random."""
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise RewardError(
                 f"device = {device!r} of {self._called}: torch sees no GPU here; leave it out to "

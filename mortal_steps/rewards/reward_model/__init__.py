@@ -1,1 +1,0 @@
-"""Reward models: models with a sequence-classification head that score completions."""
