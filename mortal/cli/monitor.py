@@ -49,9 +49,9 @@ def status(
         if volume is None:
             found = statuses(list_runs(runs_dir))
         else:
-            from mortal.remote.runs import statuses_there
+            from mortal.remote.runs import remote_statuses
 
-            found = statuses_there(volume)
+            found = remote_statuses(volume)
         return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
     if as_json:

@@ -15,13 +15,13 @@ from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import ConfigError
-from mortal_steps.hosts.environment import visible_environment
+from mortal_steps.hosts.process import visible_environment
 from mortal_steps.rewards.host import ModelHost, RewardHost
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.sandbox.places import PlaceSettings
 from mortal_steps.scores import reward_names
-from mortal_steps.system.cores import num_cores
+from mortal_steps.system.resources import num_cores
 
 OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """What a model of the hub may ask for. Its process runs no code but MORTAL's."""
