@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -132,7 +133,7 @@ class RewardModel:
                 ignore_mismatched_sizes=True,  # they are named below
                 **given,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise RewardError(f"{self._called} does not load: {error}") from error
         wrong = sorted(str(key) for key in found["missing_keys"])
         if found["mismatched_keys"]:
