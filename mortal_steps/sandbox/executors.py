@@ -18,7 +18,7 @@ from mortal_steps.sandbox.box import Way
 from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.levels import way_to_run
 from mortal_steps.sandbox.pool import Pool
-from mortal_steps.system.cores import num_cores
+from mortal_steps.system.resources import num_cores
 
 logger = logging.getLogger(__name__)
 
