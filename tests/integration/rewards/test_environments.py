@@ -214,7 +214,7 @@ def test_the_short_form_and_the_term_of_the_configuration() -> None:
                 "environment": "mortal.rewards.examples:CodeExecutionEnvironment",
                 "options": {"x": 1},
             },
-            "with {'x': 1}",
+            "x = 1: ",
         ),
         ({"environment": "mortal.rewards.examples:CodeExecution"}, "did you mean CodeExecutionEnv"),
     ],
