@@ -34,7 +34,7 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch how the runs stand: step, reward, ETA, and what each waits for.
+    """Watch how the runs stand: step, reward and ETA.
 
     The reward is the mean over a run's last 20 steps; held-out is the reward of
     its last evaluation. If no process drives a run, the command that continues it
