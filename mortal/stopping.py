@@ -24,7 +24,7 @@ LOOK_EVERY_S = 0.5
 TELL_EVERY_S = 15.0
 
 
-def stop_here(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
+def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
     """Stop a run that a process of this machine drives.
 
     Raises `StoreError` if none does, and `TransientError` if it has not ended in `patience_s`.
@@ -39,14 +39,14 @@ def stop_here(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
     return status_of(find_run(runs_dir, run_id))
 
 
-def stop_there(volume: str, run_id: str, patience_s: float) -> RunStatus:
-    """Stop a run on Modal; raises as `stop_here` does."""
+def stop_remote(volume: str, run_id: str, patience_s: float) -> RunStatus:
+    """Stop a run on Modal; raises as `stop_local` does."""
     from mortal.remote import runs
 
-    runs.status_there(volume, run_id)  # there is such a run
+    runs.remote_status(volume, run_id)  # there is such a run
     driver = runs.ask_to_stop(volume, run_id, f"`mortal stop` on {socket.gethostname()}")
     _wait_for_end(run_id, driver, lambda: runs.find_driver(volume, run_id), patience_s)
-    return runs.status_there(volume, run_id)
+    return runs.remote_status(volume, run_id)
 
 
 def _driver_here(run: Run) -> LeaseRecord:

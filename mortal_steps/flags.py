@@ -50,7 +50,7 @@ class Flag:
         return self.value or ("N" if self.kind is int else self.name.upper())
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The help, with the keys."""
         keys = [*(self.switches or (self.key,)), *filter(None, [self.single_node_key])]
         return f"{self.help} ({', '.join(keys)})"

@@ -24,7 +24,7 @@ EXAMPLES = """Examples:
 
 mortal train gsm8k.toml (train; the output names the run)
 
-mortal status (watch all runs: step, reward, ETA, what each waits for)
+mortal status (watch all runs: step, reward, ETA)
 
 mortal show RUN (see how it went)
 

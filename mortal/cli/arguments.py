@@ -92,7 +92,11 @@ def _parameter(flag: Flag, panel: str) -> inspect.Parameter:
     kind: Any = list[str] if flag.kind is list else flag.kind
     names = (flag.option,) if flag.kind is bool else ()  # and no --no-use-lora
     option = typer.Option(
-        *names, metavar=flag.metavar, help=flag.told, rich_help_panel=panel, show_default=False
+        *names,
+        metavar=flag.metavar,
+        help=flag.description,
+        rich_help_panel=panel,
+        show_default=False,
     )
     return inspect.Parameter(
         flag.name,

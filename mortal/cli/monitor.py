@@ -34,7 +34,7 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch how the runs stand: step, reward, ETA, and what each waits for.
+    """Watch how the runs stand: step, reward and ETA.
 
     The reward is the mean over a run's last 20 steps; held-out is the reward of
     its last evaluation. If no process drives a run, the command that continues it
@@ -49,9 +49,9 @@ def status(
         if volume is None:
             found = statuses(list_runs(runs_dir))
         else:
-            from mortal.remote.runs import statuses_there
+            from mortal.remote.runs import remote_statuses
 
-            found = statuses_there(volume)
+            found = remote_statuses(volume)
         return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
     if as_json:

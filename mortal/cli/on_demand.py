@@ -40,31 +40,31 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 """Panel of the help -> `module:function` of each of its commands, or `module:app` of a group of
 commands."""
 
-PLACES: Mapping[str, tuple[str, str]] = {
-    place.partition(":")[2].replace("_", "-"): (panel, place)
-    for panel, places in COMMANDS.items()
-    for place in places
+TARGETS: Mapping[str, tuple[str, str]] = {
+    target.partition(":")[2].replace("_", "-"): (panel, target)
+    for panel, targets in COMMANDS.items()
+    for target in targets
 }
-"""Name of a command -> its panel and its place."""
+"""Name of a command -> its panel and its target."""
 
 
 class OnDemand(PlainGroup):
     """All commands; those that are not called cost nothing."""
 
     def __init__(self, **settings: Any) -> None:
-        names: dict[str, Any] = dict.fromkeys(PLACES)
+        names: dict[str, Any] = dict.fromkeys(TARGETS)
         super().__init__(**{**settings, "commands": names})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of this name, or None."""
-        return _command(cmd_name) if cmd_name in PLACES else None
+        return _command(cmd_name) if cmd_name in TARGETS else None
 
 
 @functools.cache
 def _command(name: str) -> Any:
     """Make the command with typer, once."""
-    panel, place = PLACES[name]
-    module, _, function = place.partition(":")
+    panel, target = TARGETS[name]
+    module, _, function = target.partition(":")
     found = getattr(importlib.import_module(f"mortal.cli.{module}"), function)
     app = found if isinstance(found, typer.Typer) else _alone(found)
     command = get_command(app)

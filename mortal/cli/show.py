@@ -83,9 +83,9 @@ def _statuses(run_id: str | None, runs_dir: Path, volume: str | None) -> list[Ru
     if run_id is not None:
         runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
-        from mortal.remote.runs import status_there, statuses_there
+        from mortal.remote.runs import remote_status, remote_statuses
 
-        return statuses_there(volume) if run_id is None else [status_there(volume, run_id)]
+        return remote_statuses(volume) if run_id is None else [remote_status(volume, run_id)]
     if run_id is None:
         return statuses(list_runs(runs_dir))
     return [status_of(find_run(runs_dir, run_id))]

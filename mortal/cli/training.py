@@ -136,13 +136,13 @@ def stop(
 
     If you call this a second time, a run on this machine stops at once.
     """
-    from mortal.stopping import stop_here, stop_there
+    from mortal.stopping import stop_local, stop_remote
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
-        ended = stop_there(volume, run_id, timeout_s)
+        ended = stop_remote(volume, run_id, timeout_s)
     else:
-        ended = stop_here(runs_dir, run_id, timeout_s)
+        ended = stop_local(runs_dir, run_id, timeout_s)
     say(f"{run_id}: {ended.status}, step {ended.step} of {ended.max_steps}")
     if ended.error:
         say(ended.error)

@@ -35,20 +35,20 @@ def remote_summary(volume: str, run_id: str) -> RunSummary:
     return dataclasses.replace(summary, run_dir=where, model_path=model)
 
 
-def status_there(volume: str, run_id: str) -> RunStatus:
+def remote_status(volume: str, run_id: str) -> RunStatus:
     """Return the status of a run."""
     with tempfile.TemporaryDirectory() as folder:
         looking = volume_runs.look_at(RunsVolume(volume), run_id, Path(folder), OF_STATUS)
         return status_of(asyncio.run(looking), volume)
 
 
-def statuses_there(volume: str) -> list[RunStatus]:
+def remote_statuses(volume: str) -> list[RunStatus]:
     """Return the status of every run on the Volume; a run that is not whole is skipped with a
     warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
         try:
-            found.append(status_there(volume, run_id))
+            found.append(remote_status(volume, run_id))
         except (RunNotFoundError, CorruptFileError) as error:
             logger.warning("%s", error)
     return found

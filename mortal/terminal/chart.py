@@ -53,9 +53,9 @@ def chart(
         for step, value in shown:
             rows[row(value)][column(step)] = mark
     lines = []
-    for place, marks in enumerate(rows):
-        value = high - (high - low) * place / (HEIGHT - 1)
-        label = number(value) if place in (0, HEIGHT - 1) else ""
+    for index, marks in enumerate(rows):
+        value = high - (high - low) * index / (HEIGHT - 1)
+        label = number(value) if index in (0, HEIGHT - 1) else ""
         lines.append(f"{label:>9} │{''.join(marks).rstrip()}")
     lines.append(f"{'step':>9} └{'1':<{width - len(str(last))}}{last}")
     legend = [f"{TRAINING} training{_how(drawn, 'training')}"]

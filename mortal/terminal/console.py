@@ -44,5 +44,5 @@ def print_columns(rows: Sequence[Sequence[str]], *, title: str = "", numbers: bo
     if title:
         console.print()
         console.print(Text(title, style="italic"))
-    for place, line in enumerate(in_columns(rows, numbers=numbers)):
-        console.print(Text(line, style="" if place else "bold"))
+    for index, line in enumerate(in_columns(rows, numbers=numbers)):
+        console.print(Text(line, style="" if index else "bold"))

@@ -136,13 +136,13 @@ class RunControls:
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
         """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits
         at most `timeout_s` seconds for its end."""
-        from mortal.stopping import stop_here
+        from mortal.stopping import stop_local
 
         run = self._run()
         if elsewhere.may_be_elsewhere(run):
             elsewhere.stop(run, timeout_s)
         else:
-            stop_here(run.store.root.parent, run.info.run_id, timeout_s)
+            stop_local(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
 
     def _run(self) -> Run:

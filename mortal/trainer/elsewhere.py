@@ -48,9 +48,9 @@ def download_run(run: Run) -> None:
 
 def stop(run: Run, timeout_s: float) -> None:
     """Stop the run on Modal. Waits `timeout_s` seconds at most, and raises the errors of
-    `stop_there`."""
-    from mortal.stopping import stop_there
+    `stop_remote`."""
+    from mortal.stopping import stop_remote
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         volume = run.config.compute.modal.volume
-        thread.submit(stop_there, volume, run.info.run_id, timeout_s).result()
+        thread.submit(stop_remote, volume, run.info.run_id, timeout_s).result()

@@ -3,5 +3,4 @@
 process       a host as its owner sees it: started, limited, killed, replaced
 inside        what runs in it: makes the handler, calls its methods, answers
 answers       its answers: JSON, checked
-environment   the environment variables that it sees
 """

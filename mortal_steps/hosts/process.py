@@ -25,7 +25,6 @@ from mortal_steps.hosts.answers import (
     decode_answer,
     received_error,
 )
-from mortal_steps.hosts.environment import visible_environment
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import (
     Construct,
@@ -40,6 +39,30 @@ GRACE_S = 0.5
 """What a call may take beyond its time limit, so that the handler itself can end it at that."""
 EXIT_S = 5.0
 """How long a host that closed its connection may take to be gone."""
+ORCHESTRATION = ("PREFECT_", "MODAL_")
+"""Prefixes of variables that control the run: its server, and the account on which it runs."""
+
+CREDENTIALS = frozenset(
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AZURE_CLIENT_SECRET",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "AZURE_STORAGE_KEY",
+        "GH_TOKEN",
+        "GITHUB_TOKEN",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "HF_TOKEN",
+        "HUGGINGFACE_HUB_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "TRACKIO_WRITE_TOKEN",
+        "WANDB_API_KEY",
+        "WANDB_IDENTITY_TOKEN_FILE",
+    }
+)
+"""Of trackers, model hubs and clouds. The key of a service that users' code asks is its own
+business."""
 
 
 class HostLostError(WorkerLostError):
@@ -184,3 +207,13 @@ class HostProcess:
         stack = os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace")
         self.close()
         return HostLostError(why, how, stack)
+
+
+def visible_environment(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
+    """Return the environment for code of users: all of the flow's variables but credentials; those
+    `named` are always included."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in named or not (name in CREDENTIALS or name.startswith(ORCHESTRATION))
+    }

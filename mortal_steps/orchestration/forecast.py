@@ -1,4 +1,4 @@
-"""Work out what a run will do with the GPUs: which worker is where, and what memory a card needs.
+"""Tells what a run will do with the GPUs: which worker is where, and what memory each card needs.
 
 `mortal train --dry-run` prints it, and a run whose cards are too small is refused before it begins.
 The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
@@ -7,7 +7,7 @@ The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
@@ -75,67 +75,74 @@ class Forecast:
     """A run's cards, before it begins."""
 
     config: RunConfig
-    placed: RunConfig
-    """The configuration of the rollout workers."""
     placement: Placement
     shape: ModelShape | None
     prompt: int
     """Tokens of the longest prompt."""
-    cards: Sequence[Card]
-    """The GPUs that the run uses; empty if the model's sizes are not known."""
+
+    def changed(self, **sections: object) -> Forecast:
+        """The forecast with other sections of the configuration."""
+        return replace(self, config=self.config.model_copy(update=sections))
+
+    @property
+    def placed(self) -> RunConfig:
+        """The configuration of the rollout workers."""
+        placed = placed_config(self.config)
+        return placed if self._distributed else sharing_gpus(placed)
+
+    @property
+    def _distributed(self) -> bool:
+        """Whether each worker has a machine of its own."""
+        compute = self.config.compute
+        return compute.backend == "modal" and not self.placement.shares
+
+    def cards(self) -> list[Card]:
+        """The GPUs that the run uses; empty if the model's sizes are not known."""
+        if self.shape is None:
+            return []
+        return [self._card(gpu, self.shape) for gpu in self.placement.gpus]
+
+    def _card(self, gpu: Gpu, shape: ModelShape) -> Card:
+        config, actor = self.config, self.placement.actor
+        training = None
+        if actor is not None and actor.uuid == gpu.uuid:
+            options = config.training.trl
+            half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
+            training = training_memory(
+                config.model, config.training, shape, prompt=self.prompt, autocast=half
+            )
+        here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
+        found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in here]
+        engines = [one for one in found if one is not None]
+        fixed = sum(one.fixed for one in engines)
+        sampling = sum(one.reserved for one in engines)
+        if training is None:
+            return Card(gpu=gpu, training=None, engines=engines, static=fixed, most=sampling)
+        static, most = training.static + CONTEXT, training.total + CONTEXT
+        if config.rollout.sleep_while_training:  # the engines or the gradients, in turn
+            awake = static - training.gradients
+            static, most = max(static, awake + fixed), max(most, awake + sampling)
+        else:
+            static, most = static + fixed, most + sampling
+        return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
 
 
 def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> Forecast:
-    """Work out what a resolved configuration will do, with a longest prompt of so many tokens
-    (None: unknown) and, without `samples`, no rollout workers. Raises what `find_placement`
-    raises."""
+    """Work out what a settled configuration will do, with a longest prompt of so many tokens (None:
+    unknown) and, without `samples`, no rollout workers. Raises what `find_placement` raises."""
     found = find_placement(config, samples=samples)
     shape = find_shape(config.model) if found.gpus else None
-    placed, prompt = placed_config(config), prompt or USUAL_PROMPT
-    if config.compute.backend != "modal" or found.shares:  # not each worker has a machine
-        placed = sharing_gpus(placed)
-    cards = [_card(gpu, shape, config, placed, found, prompt) for gpu in found.gpus if shape]
-    return Forecast(
-        config=config, placed=placed, placement=found, shape=shape, prompt=prompt, cards=cards
-    )
-
-
-def _card(
-    gpu: Gpu,
-    shape: ModelShape,
-    config: RunConfig,
-    placed: RunConfig,
-    placement: Placement,
-    prompt: int,
-) -> Card:
-    training = None
-    if placement.actor is not None and placement.actor.uuid == gpu.uuid:
-        options = config.training.trl
-        half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
-        training = training_memory(
-            config.model, config.training, shape, prompt=prompt, autocast=half
-        )
-    here = [gpus for gpus in placement.engines if gpu.uuid in {one.uuid for one in gpus}]
-    found = [engine_memory(placed, shape, gpu, prompt) for _ in here]
-    engines = [one for one in found if one is not None]
-    fixed = sum(one.fixed for one in engines)
-    sampling = sum(one.reserved for one in engines)
-    if training is None:
-        return Card(gpu=gpu, training=None, engines=engines, static=fixed, most=sampling)
-    static, most = training.static + CONTEXT, training.total + CONTEXT
-    if config.rollout.sleep_while_training:  # either the engines or the gradients are there
-        awake = static - training.gradients
-        static, most = max(static, awake + fixed), max(most, awake + sampling)
-    else:
-        static, most = static + fixed, most + sampling
-    return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
+    return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
 
 
 def engine_memory(
     config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
 ) -> EngineMemory | None:
-    """Return what a rollout worker takes of a GPU; None for an engine of the user's own."""
-    kind, options = config.rollout.engine_kind, config.rollout.engine_options
+    """What a rollout worker takes of a GPU; None for an engine of the user's own."""
+    kind, options = (
+        config.rollout.engine_kind,
+        config.rollout.engine_options,
+    )
     size = gpus_per_engine(config)
     dtype = config.sampled_model.dtype
     value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
@@ -170,5 +177,5 @@ def rows_per_shard(config: RunConfig) -> int:
 
 
 def gib(num_bytes: float) -> str:
-    """Return a size in GiB, such as `1.5`."""
+    """A size in GiB, such as `1.5`."""
     return f"{num_bytes / GIB:.1f}"

@@ -21,7 +21,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.checks import check_interpreter
 from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.rollout_trial import chosen_problems
-from mortal_steps.report.samples import told
+from mortal_steps.report.samples import failure_in_words
 from mortal_steps.rewards.scoring.completions_file import (
     GivenGroup,
 )
@@ -215,7 +215,9 @@ def _completions(
 ) -> Iterator[TriedCompletion]:
     for given, scores in zip(shard, rewarded.rewards, strict=True):
         problem = given.group.problem
-        why = [told(each) for each in rewarded.failures if each.problem_id == problem.id]
+        why = [
+            failure_in_words(each) for each in rewarded.failures if each.problem_id == problem.id
+        ]
         for place, completion, rewards in zip(
             given.places, given.group.completions, scores, strict=True
         ):

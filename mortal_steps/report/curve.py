@@ -34,7 +34,7 @@ def reward_curve(title: str, metrics: Rows, evaluations: Rows) -> bytes:
     panels = _panels(metrics)
     figure = Figure(figsize=(8.0, 6.5 if panels else 4.5), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    rows = figure.subfigures(2, 1, height_ratios=[9, 4]) if panels else [figure]
+    rows: Any = figure.subfigures(2, 1, height_ratios=[9, 4]) if panels else [figure]
     _draw_rewards(rows[0].subplots(), title, metrics, evaluations)
     if panels:
         below = rows[1].subplots(1, len(panels), squeeze=False)[0]

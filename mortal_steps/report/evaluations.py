@@ -49,7 +49,7 @@ def mean_scores(
     logged = mean_metrics(
         (shard.metrics, sum(len(group) for group in shard.rewards)) for shard in shards
     )
-    means |= beside({*means, *OWN_COLUMNS}, logged)
+    means |= as_columns({*means, *OWN_COLUMNS}, logged)
     scored = [completion for shard in shards for group in shard.rewards for completion in group]
     return means | _by_set(scored, sets, weights)
 
@@ -91,7 +91,7 @@ def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str,
     }
 
 
-def beside(taken: Collection[str], logged: Mapping[str, float]) -> dict[str, float]:
+def as_columns(taken: Collection[str], logged: Mapping[str, float]) -> dict[str, float]:
     """Return logged metrics as columns of their own; one whose name is taken becomes
     `log_metric/<name>`."""
     return {f"log_metric/{name}" if name in taken else name: logged[name] for name in logged}

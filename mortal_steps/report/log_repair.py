@@ -9,7 +9,7 @@ from typing import Any
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
-from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
+from mortal_steps.report.evaluations import as_columns, mean_metrics, mean_scores
 from mortal_steps.report.report_files import write_report
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS
 from mortal_steps.runs.run import Run
@@ -41,7 +41,7 @@ def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row
         **_identified(result),
     }
     logged = mean_metrics((shard.metrics, shard.generation.num_completions) for shard in shards)
-    return row | beside(row, logged)
+    return row | as_columns(row, logged)
 
 
 def _identified(result: StepResult) -> Row:

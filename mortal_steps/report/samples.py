@@ -115,16 +115,16 @@ def _chosen(
     rewards = [rollout.reward for _, rollout in everything]
     reasons = _reasons(run, given.rewards)
     ranked = sorted(
-        ((reward, place) for place, reward in enumerate(rewards) if reward is not None),
+        ((reward, index) for index, reward in enumerate(rewards) if reward is not None),
         key=lambda scored: -scored[0],
     )
-    best = [place for _, place in ranked[:most]] if "best" in kinds else []
-    worst = [place for _, place in ranked[len(best) :][-most:]] if "worst" in kinds else []
-    masked = [place for place, reward in enumerate(rewards) if reward is None][:most]
-    places: dict[Kind, list[int]] = {"best": best, "worst": worst, "masked": masked}
+    best = [index for _, index in ranked[:most]] if "best" in kinds else []
+    worst = [index for _, index in ranked[len(best) :][-most:]] if "worst" in kinds else []
+    masked = [index for index, reward in enumerate(rewards) if reward is None][:most]
+    indices: dict[Kind, list[int]] = {"best": best, "worst": worst, "masked": masked}
 
-    def sample(kind: Kind, place: int) -> Sample:
-        group, rollout = everything[place]
+    def sample(kind: Kind, index: int) -> Sample:
+        group, rollout = everything[index]
         problem = group.problem
         return Sample(
             kind=kind,
@@ -138,7 +138,7 @@ def _chosen(
             why=reasons.get(problem.id, []) if kind == "masked" else [],
         )
 
-    return [sample(kind, place) for kind in KINDS if kind in kinds for place in places[kind]]
+    return [sample(kind, index) for kind in KINDS if kind in kinds for index in indices[kind]]
 
 
 def _relative(reward: float | None, group: RolloutGroup) -> float | None:
@@ -153,11 +153,11 @@ def _reasons(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[str]]:
     for shard in rewards:
         if shard.masked:
             for failure in run.store.read_record(shard.file, RewardedShard).failures:
-                reasons.setdefault(failure.problem_id, []).append(told(failure))
+                reasons.setdefault(failure.problem_id, []).append(failure_in_words(failure))
     return reasons
 
 
-def told(failure: RewardFailure) -> str:
+def failure_in_words(failure: RewardFailure) -> str:
     """Say what a function did, such as `correct raised KeyError: 'x' (exception, 3 calls)`."""
     calls = f"{failure.attempts} calls" if failure.attempts > 1 else "1 call"
     return f"{failure.function} {failure.message} ({failure.kind}, {calls})"

@@ -260,6 +260,6 @@ def downsample(points: Sequence[Point], most: int) -> list[Point]:
     """At most `most` points: each the mean of as many neighbours, at the step of the last."""
     if len(points) <= most:
         return list(points)
-    edges = [len(points) * place // most for place in range(most + 1)]
-    groups = [points[edges[place] : edges[place + 1]] for place in range(most)]
+    edges = [len(points) * index // most for index in range(most + 1)]
+    groups = [points[edges[index] : edges[index + 1]] for index in range(most)]
     return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]

@@ -39,12 +39,12 @@ class TrainerState:
 
 
 def text_of(completion: str | Iterable[Mapping[str, Any]]) -> str:
-    """The text of a completion, be it text or chat messages."""
+    """Return the text of a completion, be it text or chat messages."""
     if isinstance(completion, str):
         return completion
     return "".join(str(message["content"]) for message in completion)
 
 
 def asked(prompt: str | Sequence[Mapping[str, Any]]) -> str:
-    """The text of a prompt: of a chat, that of the last message."""
+    """Return the text of a prompt: of a chat, that of the last message."""
     return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])

@@ -35,7 +35,7 @@ class DatasetRowError(ValueError):
 
 
 def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[Any]:
-    """The column with that name; raises `RewardError` if the dataset has none."""
+    """Return the column with that name; raises `RewardError` if the dataset has none."""
     if name not in columns:
         there = ", ".join(sorted(set(columns) - BESIDE_COLUMNS))
         raise RewardError(
@@ -48,8 +48,8 @@ def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[An
 
 
 def gold_text(value: object, *, column: str, row: int) -> str:
-    """A right answer as text; raises `DatasetRowError` for a value that is neither text nor a
-    number."""
+    """Return a right answer as text; raises `DatasetRowError` for a value that is neither text nor
+    a number."""
     if isinstance(value, str) and value.strip():
         return value.strip()
     if isinstance(value, numbers.Number) and not isinstance(value, bool) and value == value:

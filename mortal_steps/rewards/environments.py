@@ -12,7 +12,6 @@ An instance is a reward function like any other: it is called as TRL calls one.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from typing import Any, ClassVar
 
 from mortal_steps.rewards.base import asked, text_of
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
-from mortal_steps.sandbox.places import Needs, Place, PlaceSettings, place_of
-from mortal_steps.sandbox.pool import Pool, Row
+from mortal_steps.sandbox.executors import Needs, executor
+from mortal_steps.sandbox.pool import Row
 
 DEFAULTS = Limits()
 
@@ -82,7 +81,8 @@ class RewardEnvironment:
     _lost: Exception | None = None
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
-        """The score of one completion; None where it abstains. `kwargs`: the columns of its row.
+        """Return the score of one completion; None where it abstains. `kwargs`: the columns of its
+        row.
 
         It is called from several threads at a time; see `score_batch`.
         """
@@ -112,11 +112,13 @@ class RewardEnvironment:
         return scores
 
     def prompt_text(self, prompt: Any) -> str:
-        """What `score` gets as the prompt: its text, or of a chat that of the last message."""
+        """Return what `score` gets as the prompt: its text, or of a chat that of the last
+        message."""
         return asked(prompt)
 
     def __call__(self, **kwargs: Any) -> Sequence[float | None]:
-        """The environment as a reward function, which takes `prompts` and `completions` by name.
+        """Return the environment as a reward function, which takes `prompts` and `completions` by
+        name.
 
         Raises what kept programs from being run, above all `SandboxError` for a lost sandbox, also
         where `score` made a number of that.
@@ -160,7 +162,7 @@ class RewardEnvironment:
     ) -> list[list[ExecutionResult]]:
         """Rows of programs: beside each other the rows, one after the other those of a row."""
         try:
-            return shared_pool(self._needs(config or self.sandbox_config)).run_rows(rows)
+            return executor().pool(self._needs(config or self.sandbox_config)).run_rows(rows)
         except Exception as error:
             self._lost = error
             raise
@@ -169,7 +171,7 @@ class RewardEnvironment:
         """Have the images built that programs run in, which may take minutes the first time."""
         for config in (self.sandbox_config, self.function_config):
             if config.image is not None:
-                _shared_place().prepare(self._needs(config))
+                executor().prepare(self._needs(config))
 
     def _needs(self, config: FunctionConfig) -> Needs:
         return Needs(
@@ -212,41 +214,3 @@ def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:
         {name: column[row] if own[name] else column for name, column in columns.items()}
         for row in range(length)
     ]
-
-
-_settings = PlaceSettings()
-_place: Place | None = None
-_making = threading.Lock()
-
-
-def use_sandbox(settings: PlaceSettings) -> None:
-    """Set where programs of this process run from now on."""
-    global _settings
-    close_sandbox()
-    _settings = settings
-
-
-def shared_pool(needs: Needs) -> Pool[Any]:
-    """Return lanes for programs with these needs; they end with this process.
-
-    Raises `NoIsolationError` if programs cannot be isolated and neither the settings nor `needs`
-    allow that, and `ComputeError` if Modal refuses.
-    """
-    return _shared_place().pool(needs)
-
-
-def close_sandbox() -> None:
-    """End what was started for programs of this process."""
-    global _place
-    with _making:
-        place, _place = _place, None
-    if place is not None:
-        place.close()
-
-
-def _shared_place() -> Place:
-    global _place
-    with _making:
-        if _place is None:
-            _place = place_of(_settings)
-        return _place

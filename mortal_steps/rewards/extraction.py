@@ -33,7 +33,7 @@ class CodeBlock:
 
 
 def code_blocks(text: str) -> list[CodeBlock]:
-    """The fenced blocks of a text, in their order.
+    """Return the fenced blocks of a text, in their order.
 
     A block ends at a fence of the same character that is as long as the opening one or longer and
     has nothing behind it (as in CommonMark, but for any indentation), or with the text. A fence
@@ -49,7 +49,8 @@ def extract_code(
     which: Literal["first", "last"] = "last",
     unclosed: bool = True,
 ) -> str | None:
-    """The code of a completion: its last or first block in one of `languages`; None without one.
+    """Return the code of a completion: its last or first block in one of `languages`; None without
+    one.
 
     If no block has such a language, blocks without any language tag count. `languages = None` takes
     any block. Blocks of nothing but white space are passed over. With `unclosed = False`, so is a
@@ -67,7 +68,7 @@ def extract_code(
 
 
 def tagged(text: str, tag: str) -> list[str]:
-    """What stands in `<tag>…</tag>`, in order.
+    """Return what stands in `<tag>…</tag>`, in order.
 
     An opening tag counts only if no other opening one follows before the end: of
     `the <answer> tag: <answer>5</answer>` that is `5`, and so is it of two that are nested. Tags
@@ -85,14 +86,15 @@ def tagged(text: str, tag: str) -> list[str]:
 
 
 def extract_answer(text: str, *, tag: str = "answer") -> str | None:
-    """What stands in the last `<answer>…</answer>`, without white space around it; None without
-    such tags, or if the last one is not closed and none before it is."""
+    """Return what stands in the last `<answer>…</answer>`, without white space around it; None
+    without such tags, or if the last one is not closed and none before it is."""
     found = tagged(text, tag)
     return found[-1].strip() if found else None
 
 
 def extract_thoughts(text: str) -> str | None:
-    """What stands in the outermost `<think>…</think>`, joined by newlines; None if there is none.
+    """Return what stands in the outermost `<think>…</think>`, joined by newlines; None if there is
+    none.
 
     A text may begin within its thoughts, since chat templates put `<think>` into the prompt, and
     may end within them. Tags in a fenced block are code, but for a `</think>` that begins a line:
@@ -105,7 +107,8 @@ def extract_thoughts(text: str) -> str | None:
 
 
 def without_thoughts(text: str) -> str:
-    """The text but for its thoughts (see `extract_thoughts`), without white space around it."""
+    """Return the text but for its thoughts (see `extract_thoughts`), without white space around
+    it."""
     left, at = [], 0
     for begin, end in _thought_spans(text):
         left.append(text[at:begin])

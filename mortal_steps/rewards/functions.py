@@ -47,7 +47,7 @@ def reasoning_gym_score(
     log_metric: Callable[[str, float], None],
     **kwargs: Any,
 ) -> list[float | None]:
-    """The verifier of the problem's own reasoning_gym task, 0 to 1.
+    """Return what the verifier of the problem's own reasoning_gym task gives, 0 to 1.
 
     It judges what stands in the last `<answer>` tags, or the whole completion without such tags.
     Abstains where the verifier itself fails on an answer; the metric `reasoning_gym_unjudged` is

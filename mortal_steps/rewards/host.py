@@ -14,7 +14,7 @@ from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
 from mortal_steps.rewards.calling.dispatch import timed_out
 from mortal_steps.rewards.judge.ledger import JudgedRun
-from mortal_steps.sandbox.places import PlaceSettings
+from mortal_steps.sandbox.executors import ExecutorSettings
 
 HANDLER = "mortal_steps.rewards.host_handler:RewardHandler"
 HAND_OVER_S = 60.0
@@ -41,7 +41,7 @@ class RewardHost:
         terms: Mapping[str, RewardTerm],
         *,
         gym_rows: bool = False,
-        sandbox: PlaceSettings | None = None,
+        sandbox: ExecutorSettings | None = None,
         judge: JudgedRun | None = None,
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
@@ -54,7 +54,7 @@ class RewardHost:
             {
                 "terms": dict(terms),
                 "gym_rows": gym_rows,
-                "sandbox": sandbox or PlaceSettings(),
+                "sandbox": sandbox or ExecutorSettings(),
                 "judge": judge or JudgedRun(),
             },
             passed_on=passed_on,

@@ -11,10 +11,11 @@ from mortal_steps.config import RewardTerm
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
 from mortal_steps.rewards.calling.dispatch import call_function
-from mortal_steps.rewards.environments import RewardEnvironment, close_sandbox, use_sandbox
+from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from mortal_steps.rewards.users_code.loading import load_term
-from mortal_steps.sandbox.places import PlaceSettings
+from mortal_steps.sandbox import executors
+from mortal_steps.sandbox.executors import ExecutorSettings
 
 
 class RewardHandler:
@@ -29,11 +30,11 @@ class RewardHandler:
         *,
         terms: Mapping[str, RewardTerm],
         gym_rows: bool,
-        sandbox: PlaceSettings,
+        sandbox: ExecutorSettings,
         judge: JudgedRun,
     ) -> None:
         our_functions.trust_gym_rows(gym_rows)
-        use_sandbox(sandbox)
+        executors.use_settings(sandbox)
         use_run(judge)
         self._functions = {name: load_term(term) for name, term in terms.items()}
         self._arguments: CallArguments | None = None
@@ -43,7 +44,7 @@ class RewardHandler:
 
     def release(self) -> None:
         """Let go what would outlive this process: sandboxes of a service."""
-        close_sandbox()
+        executors.close()
 
     def receive(self, *, arguments: CallArguments) -> None:
         """Keep what the next calls are about."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -117,7 +118,7 @@ class RewardModel:
         return tokenizer
 
     def _load_model(self, folder: str, dtype: str | None, device: str) -> PreTrainedModel:
-        """Raises `RewardError` for a model that lacks weights: those would be drawn at random."""
+        """Return the model; raises `RewardError` for missing weights, which would be random."""
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise RewardError(
                 f"device = {device!r} of {self._called}: torch sees no GPU here; leave it out to "
@@ -132,7 +133,7 @@ class RewardModel:
                 ignore_mismatched_sizes=True,  # they are named below
                 **given,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise RewardError(f"{self._called} does not load: {error}") from error
         wrong = sorted(str(key) for key in found["missing_keys"])
         if found["mismatched_keys"]:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mortal import stopping
-from mortal.stopping import stop_here
+from mortal.stopping import stop_local
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError, TransientError
 from mortal_steps.runs.identity import write_identity
@@ -66,17 +66,17 @@ def test_a_run_is_stopped_by_its_driver(store, drive, monkeypatch):
     monkeypatch.setattr(stopping, "LOOK_EVERY_S", 0.05)
     deaf = drive("deaf")
     with pytest.raises(TransientError, match=rf"process {deaf.pid} .* drives run run"):
-        stop_here(store.root.parent, "run", 0.1)
+        stop_local(store.root.parent, "run", 0.1)
     deaf.send_signal(signal.SIGKILL)
     deaf.wait()
     with pytest.raises(
         StoreError,
         match=r"no process drives run run .*interrupted, step 0",
     ):
-        stop_here(store.root.parent, "run", 60)
+        stop_local(store.root.parent, "run", 60)
 
     drive("hears")
-    ended = stop_here(store.root.parent, "run", 60)
+    ended = stop_local(store.root.parent, "run", 60)
     assert (ended.status, ended.error) == ("stopped", "stopped by SIGINT")
 
 
@@ -86,4 +86,4 @@ def test_a_driver_on_another_machine_is_stopped_there(store):
     )
     store.write_record("lease.json", driver, LeaseRecord)
     with pytest.raises(StoreError, match=r"process 7 on elsewhere.*`mortal stop run`"):
-        stop_here(store.root.parent, "run", 60)
+        stop_local(store.root.parent, "run", 60)

@@ -67,10 +67,10 @@ class Mirror:
         self._volume = volume
         self._store = store
         self._uploading = asyncio.Lock()
-        self._there: dict[str, object] = {}
+        self._uploaded: dict[str, object] = {}
         """What the Volume is known to hold: digest, or size and time, of a file by its path."""
         self._due: dict[str, object] = {}
-        """Records that the Volume lacks, for the next upload; like `_there`."""
+        """Records that the Volume lacks, for the next upload; like `_uploaded`."""
         self._failed: MortalError | None = None
         """Why the last upload beside the calls failed."""
 
@@ -115,7 +115,7 @@ class Mirror:
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
-        needed = [ref for ref in file_refs(request) if self._there.get(ref.path) != ref.sha256]
+        needed = [ref for ref in file_refs(request) if self._uploaded.get(ref.path) != ref.sha256]
         loaded = await asyncio.to_thread(load_records, self._store, needed)
         too_large = [ref for ref in needed if ref not in loaded]
         if any(self._store.path(ref.path).exists() for ref in too_large):
@@ -128,7 +128,7 @@ class Mirror:
         async with self._uploading:
             due = {path: m for path, m in self._due.items() if self._store.path(path).exists()}
             wanted = {**due, **self._records(request), **self._standing()}
-            news = {path: mark for path, mark in wanted.items() if self._there.get(path) != mark}
+            news = {path: mark for path, mark in wanted.items() if self._uploaded.get(path) != mark}
             if news:
                 files = {path: self._store.path(path) for path in news}
                 content = {  # problems never change, and may be many
@@ -136,7 +136,7 @@ class Mirror:
                     for path, file in files.items()
                 }
                 await self._volume.upload({self._remote(path): content[path] for path in content})
-                self._there |= news
+                self._uploaded |= news
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
 
     async def pull(self, request: Any, result: CallResult) -> None:
@@ -154,7 +154,7 @@ class Mirror:
                 content = await self._volume.read(self._remote(ref.path))
                 write_records(self._store, {ref: content})
         for ref in file_refs([request, answer]):  # the call has committed them
-            self._there[ref.path] = ref.sha256
+            self._uploaded[ref.path] = ref.sha256
 
     async def _keep_up(self) -> None:
         while True:

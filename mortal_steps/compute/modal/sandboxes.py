@@ -22,6 +22,7 @@ from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.errors import ComputeError, MortalError, TransientError
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.box import ENVIRONMENT, FIRST_UID, INSIDE
+from mortal_steps.sandbox.executors import ExecutorSettings, Needs
 from mortal_steps.sandbox.inside import wire
 from mortal_steps.sandbox.inside.remote import BOOT
 from mortal_steps.sandbox.lane import (
@@ -31,7 +32,6 @@ from mortal_steps.sandbox.lane import (
     request_of,
     result_of,
 )
-from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Pool
 from mortal_steps.system.environment import present
 from mortal_steps.system.threads import event_loop_in_thread
@@ -65,10 +65,10 @@ LEFT_TO_THE_IMAGE = {"PATH"}
 """Variables of a box that an image has its own of."""
 
 
-class ModalPlace:
+class ModalExecutor:
     """Modal Sandboxes, of an app of their own beside the one that MORTAL is deployed as."""
 
-    def __init__(self, settings: PlaceSettings) -> None:
+    def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
         self._pools: dict[tuple[int, int], Pool[ModalLane]] = {}
         self._images: dict[int, Any] = {}
@@ -105,7 +105,7 @@ class ModalPlace:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def wait(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
-        """Return what `work` gives, which is done in the place's own thread; raise
+        """Return what `work` gives, which is done in the executor's own thread; raise
         `TimeoutError`."""
         return asyncio.run_coroutine_threadsafe(
             asyncio.wait_for(work, within_s), self._loop
@@ -171,8 +171,8 @@ class ModalPlace:
 class ModalLane:
     """A sandbox that runs programs; raises `LaneLost`, and `ComputeError` where Modal refuses."""
 
-    def __init__(self, place: ModalPlace, needs: Needs) -> None:
-        self._place = place
+    def __init__(self, executor: ModalExecutor, needs: Needs) -> None:
+        self._executor = executor
         self._needs = needs
         self._sandbox: Any = None
         self._server: Any = None
@@ -180,7 +180,7 @@ class ModalLane:
         self._arrived = bytearray()
         self._made = self._spoken = time.monotonic()
         self._is_used_up = False
-        self._do(self._begin, place.patience_s)
+        self._do(self._begin, executor.patience_s)
 
     @property
     def is_worn_out(self) -> bool:
@@ -207,7 +207,7 @@ class ModalLane:
             raise self._lost(f"its answer is no result: {error!r}") from None
 
     def close(self) -> None:
-        self._place.wait(self.end(), 2 * CLOSE_S)
+        self._executor.wait(self.end(), 2 * CLOSE_S)
 
     async def end(self) -> bool:
         """End the sandbox; False where Modal cannot be asked, and its own clock has to do it."""
@@ -227,7 +227,7 @@ class ModalLane:
     async def _begin(self) -> None:
         self._sandbox = await call_with_retries(
             "Modal Sandboxes",
-            partial(self._place.create, self._needs),
+            partial(self._executor.create, self._needs),
             until=time.time() + UNREACHABLE_S,
         )
         self._made = time.monotonic()
@@ -269,7 +269,7 @@ class ModalLane:
     def _do(self, work: Callable[[], Coroutine[Any, Any, T]], within_s: float) -> T:
         """Return what `work` gives; whatever else comes of it, the lane is lost."""
         try:
-            return self._place.wait(work(), within_s)
+            return self._executor.wait(work(), within_s)
         except TransientError as error:
             raise self._lost(str(error)) from error
         except MortalError:
@@ -284,9 +284,9 @@ class ModalLane:
     def _lost(self, how: str) -> LaneLost:
         """End the sandbox, and tell what its server said last."""
         said = ""
-        if self._place.wait(self.end(), 2 * CLOSE_S) and self._server is not None:
+        if self._executor.wait(self.end(), 2 * CLOSE_S) and self._server is not None:
             with contextlib.suppress(Exception):  # nothing it says is worth another error
-                said = self._place.wait(self._server.stderr.read.aio(), CLOSE_S).decode(
+                said = self._executor.wait(self._server.stderr.read.aio(), CLOSE_S).decode(
                     errors="replace"
                 )
         name = "no sandbox" if self._sandbox is None else f"Modal Sandbox {self.sandbox_id}"

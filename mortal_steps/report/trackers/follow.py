@@ -104,11 +104,11 @@ def follow(run: Run, tracker: Tracker, owner: Owner) -> None:
     ended = False
     while not ended:
         ended = owner.wait_for_end(LOOK_EVERY_S)
-        told = last
+        before = last
         for entry in committed.new(after=last):
             tracker.log(entry)
             last = entry.step
-        if last > told:
+        if last > before:
             tracker.flush()
             owner.tell(step=last)
 

@@ -76,7 +76,7 @@ class _Log:
         self._num_characters = 0
 
     def functions(self) -> dict[str, Any]:
-        """The keyword arguments that report here."""
+        """Return the keyword arguments that report here."""
         return {"log_extra": self._column, "log_metric": self._metric}
 
     def _metric(self, name: str, value: float) -> None:
@@ -134,7 +134,7 @@ async def _settled(
 
 
 def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:
-    """The failure that this error of a function is; raises a `MortalError` that is none."""
+    """Return the failure that this error of a function is; raises a `MortalError` that is none."""
     if isinstance(error, SandboxError):
         return _sandbox_lost(error)
     if isinstance(error, JudgeError):
@@ -152,7 +152,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def timed_out(timeout_s: float, trace: str) -> CallFailure:
-    """The failure of a function that gave no answer in time."""
+    """Return the failure of a function that gave no answer in time."""
     return CallFailure(
         kind="timeout",
         message=f"gave no answer within {timeout_s:g} s",
@@ -204,7 +204,7 @@ def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
 
 
 def _inner_traceback(error: BaseException) -> Any:
-    """The error's traceback without our own frame."""
+    """Return the error's traceback without our own frame."""
     return error.__traceback__.tb_next if error.__traceback__ else None
 
 
@@ -227,7 +227,7 @@ def _trace(error: BaseException) -> str:
 
 
 def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
-    """The result of a call that returned."""
+    """Return the result of a call that returned."""
     ids = arguments.problem_ids
     if hasattr(output, "tolist"):  # a NumPy array or a torch tensor, without importing either
         output = output.tolist()

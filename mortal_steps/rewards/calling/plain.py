@@ -15,7 +15,7 @@ LONGEST_VALUE = 100_000
 
 
 def number_of(value: Any) -> float | None:
-    """A Python, NumPy or torch number as a float; None if it is no number."""
+    """Return a Python, NumPy or torch number as a float; None if it is no number."""
     try:
         value = value.item() if hasattr(value, "item") else value
         return float(value) if isinstance(value, bool | int | float) else None
@@ -24,7 +24,8 @@ def number_of(value: Any) -> float | None:
 
 
 def plain_value(value: Any) -> Plain:
-    """A value of a logged column as plain Python: a type of the user's own is unknown outside.
+    """Return a value of a logged column as plain Python: a type of the user's own is unknown
+    outside.
 
     A number that JSON does not have (nan, infinity) is None.
     """
@@ -39,21 +40,21 @@ def plain_value(value: Any) -> Plain:
 
 
 def short_name(name: str) -> str:
-    """The name of a metric or column, as it is kept."""
+    """Return the name of a metric or column, as it is kept."""
     return one_line(str(name), LONGEST_NAME)
 
 
 def shown(value: Any) -> str:
-    """A value and its type, for a message."""
+    """Return a value and its type, for a message."""
     return f"{one_line(repr(value), 80)} ({type(value).__name__})"
 
 
 def one_line(text: str, length: int) -> str:
-    """The text as one line that can be stored and printed; what exceeds the length is not looked
-    at."""
+    """Return the text as one line that can be stored and printed; what exceeds the length is not
+    looked at."""
     return cut(printable(" ".join(text[: 4 * length].split())), length)
 
 
 def cut(text: str, length: int) -> str:
-    """The first characters of the text."""
+    """Return the first characters of the text."""
     return text if len(text) <= length else f"{text[: length - 3]}..."

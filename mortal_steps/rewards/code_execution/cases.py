@@ -33,7 +33,7 @@ class Case(Protocol):
     """One test case."""
 
     def program(self, code: str, limits: Limits) -> Program:
-        """The code with the question that the case asks of it."""
+        """Return the code with the question that the case asks of it."""
         ...
 
     def passed(self, result: ExecutionResult) -> bool:
@@ -124,14 +124,14 @@ class CallCase:
             return False
 
     def _packed(self) -> str:
-        """The arguments exactly as they are, infinity and tuples included."""
+        """Return the arguments exactly as they are, infinity and tuples included."""
         # In a format that every Python reads: on Modal, an image may have another one.
         packed = marshal.dumps((list(self.args), dict(self.kwargs)), 2)
         return binascii.b2a_base64(packed, newline=False).decode()
 
 
 def _say(expression: str) -> str:
-    """A statement that prints the value on a line of its own, whatever `print` is by now."""
+    """Return a statement that prints the value on a line of its own, whatever `print` is by now."""
     return (
         "(lambda said: (__import__('sys').stdout.flush(), __import__('os').write("
         f"1, ('\\n' + said + '\\n').encode())))({expression})\n"

@@ -38,7 +38,8 @@ FORMS = ({"inputs", "outputs"}, {"input", "output"}, {"stdin", "stdout"})
 
 
 def cases_of(value: Any, entry_point: Any = None) -> list[Case]:
-    """The test cases that a column holds; `entry_point`: the function that a text's `check` takes.
+    """Return the test cases that a column holds; `entry_point`: the function that a text's `check`
+    takes.
 
     Raises `ValueError` for what is none.
     """
@@ -97,7 +98,7 @@ def _cases_in_table(table: Mapping[str, Any]) -> Iterator[Case]:
 
 
 def _function(table: Mapping[str, Any]) -> str | None:
-    """The name of the function to call; None where the program reads stdin."""
+    """Return the name of the function to call; None where the program reads stdin."""
     names = [table[name] for name in NAMES if name in table]
     kinds = [table[name] for name in ("testtype", "type") if name in table]
     for kind in kinds:
@@ -131,7 +132,7 @@ def _pairs(inputs: Any, outputs: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _case(table: Mapping[str, Any], function: str | None, question: Any, answer: Any) -> Case:
-    """What `input` and `output` mean."""
+    """Return what `input` and `output` mean."""
     if function is None:
         return StdinCase(stdin=_text(question), stdout=_text(answer))
     if table.get("testtype") == "functional" and isinstance(question, str):
@@ -165,7 +166,8 @@ def _text(value: Any) -> str:
 
 
 def _cases_in_program(text: str, entry_point: Any) -> Iterator[AssertCase]:
-    """A test case for each assertion, where they stand apart from each other; else one for all.
+    """Return a test case for each assertion, where they stand apart from each other; else one for
+    all.
 
     A text that defines `check` without calling it gets a call with `entry_point`. Raises
     `ValueError` for what is no Python, and for a text that would test nothing.
@@ -219,7 +221,7 @@ def _leaves_check_uncalled(body: Sequence[ast.stmt]) -> bool:
 
 
 def _entry(text: str, entry_point: Any) -> str:
-    """The expression that `check` is called with."""
+    """Return the expression that `check` is called with."""
     if entry_point is None:
         raise ValueError(
             f"{text!r:.40} defines {CHECK} and never calls it; add a column `entry_point` with the "
@@ -234,8 +236,8 @@ def _entry(text: str, entry_point: Any) -> str:
 
 
 def _run(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """The nodes and all below them that are run with the text: not the bodies of functions and
-    classes."""
+    """Return the nodes and all below them that are run with the text: not the bodies of functions
+    and classes."""
     definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
     for node in nodes:
         yield node

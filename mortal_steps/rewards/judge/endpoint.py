@@ -145,7 +145,7 @@ class Endpoint:
         return RefusedError(said)
 
     def _read(self, completion: ChatCompletion) -> Reply:
-        """Raises one of `MALFORMED` for a body that no such API sends; a proxy may send one."""
+        """Return the reply; raises one of `MALFORMED` for a proxy's body that no such API sends."""
         usage = completion.usage
         if usage is None and self._counts_tokens:
             self._counts_tokens = False

@@ -45,7 +45,7 @@ class Math(RewardTerm, extra="forbid"):
         return max(timeout_s, 2 * 2 * num_completions * self.cpu_s)
 
     def load(self) -> Callable[..., list[float]]:
-        """The reward function. Raises `RewardError` where math-verify is missing."""
+        """Return the reward function. Raises `RewardError` where math-verify is missing."""
         check_installed()
 
         def math_equal(

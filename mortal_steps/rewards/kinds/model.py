@@ -75,13 +75,13 @@ class ModelTerm(RewardTerm, extra="forbid"):
         return self.device.startswith("cuda")
 
     def with_template(self, options: dict[str, Any]) -> ModelTerm:
-        """The same with options for the chat template, unless it has some."""
+        """Return the same with options for the chat template, unless it has some."""
         if self.chat_template_kwargs is not None:
             return self
         return self.model_copy(update={"chat_template_kwargs": options})
 
     def load(self) -> RewardFunction:
-        """The model itself. Raises `ModelError` and `RewardError` where it is none."""
+        """Return the model itself. Raises `ModelError` and `RewardError` where it is none."""
         missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
         if missing:
             raise RewardError(

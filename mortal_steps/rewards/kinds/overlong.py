@@ -32,7 +32,7 @@ class Overlong(RewardTerm, extra="forbid"):
         return self
 
     def load(self) -> Callable[..., list[float]]:
-        """The reward function."""
+        """Return the reward function."""
 
         def overlong(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
             """-1 to 0, by the number of tokens."""

@@ -32,7 +32,7 @@ class Regex(RewardTerm, extra="forbid"):
         return pattern
 
     def load(self) -> Callable[..., list[float]]:
-        """The reward function."""
+        """Return the reward function."""
         compiled = re.compile(self.pattern)
 
         def matches(completions: Sequence[Any], **columns: Any) -> list[float]:

@@ -49,15 +49,15 @@ def compare(comparison: Comparison) -> Verdict:
 
 
 def parsed_completion(text: str) -> list[Any]:
-    """The answer that a completion states: in its last `<answer>` tags or, without any, where
-    math-verify finds it behind the thoughts."""
+    """Return the answer that a completion states: in its last `<answer>` tags or, without any,
+    where math-verify finds it behind the thoughts."""
     spoken = without_thoughts(text)
     answer = extract_answer(spoken)
     return _parse(spoken) if answer is None else parsed(answer)
 
 
 def parsed(answer: str) -> list[Any]:
-    """What an answer may mean: SymPy expressions, and its text.
+    """Return what an answer may mean: SymPy expressions, and its text.
 
     `2\\sqrt{3}` alone is taken for a formula: in a text, math-verify would find the number 2 in it.
     """

@@ -18,7 +18,7 @@ from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 from mortal_steps.sandbox.box import own_interpreter
 from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.pool import OTHERS_SEND, Pool
-from mortal_steps.system.cores import num_cores
+from mortal_steps.system.resources import num_cores
 
 COMPARING = "mortal_steps.rewards.mathematics.comparing"
 PROGRAM = f"from {COMPARING} import main\nmain()\n"

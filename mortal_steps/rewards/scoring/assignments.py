@@ -15,13 +15,13 @@ from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import ConfigError
-from mortal_steps.hosts.environment import visible_environment
+from mortal_steps.hosts.process import visible_environment
 from mortal_steps.rewards.host import ModelHost, RewardHost
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rewards.kinds.model import ModelTerm
-from mortal_steps.sandbox.places import PlaceSettings
+from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.scores import reward_names
-from mortal_steps.system.cores import num_cores
+from mortal_steps.system.resources import num_cores
 
 OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """What a model of the hub may ask for. Its process runs no code but MORTAL's."""
@@ -85,7 +85,7 @@ def assign(config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -
 
 def sandbox_settings(
     rewards: RewardsConfig, app: str, environment: Mapping[str, str], *, sharing: int = 1
-) -> PlaceSettings:
+) -> ExecutorSettings:
     """Return where the programs of a run are to run, as `[rewards.sandbox]` says; by default in
     Modal Sandboxes where this is a container of Modal's, and else on this machine.
 
@@ -96,7 +96,7 @@ def sandbox_settings(
     kind = asked.place or ("modal" if environment.get("MODAL_IS_REMOTE") == "1" else "local")
     seen = visible_environment(environment, ())
     hidden = {name: value for name, value in environment.items() if name.startswith("MODAL_")}
-    return PlaceSettings(
+    return ExecutorSettings(
         kind=kind,
         lanes=_lanes_of_each(asked.lanes, sharing, is_local=kind == "local"),
         allow_unisolated=asked.allow_unisolated,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal.cli.on_demand import PLACES
+from mortal.cli.on_demand import TARGETS
 from mortal.terminal.output import MOST_LINES, shortened
 from mortal.terminal.prefect_logs import is_news
 from mortal_steps.report.printable import printable
@@ -23,7 +23,7 @@ from tests.support.project import write_project
 RED = "\x1b[31m"
 
 
-@pytest.mark.parametrize("command", list(PLACES))
+@pytest.mark.parametrize("command", list(TARGETS))
 def test_on_a_narrow_terminal_the_help_names_each_option_in_full(mortal, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     code, output, _ = mortal(command, "--help")

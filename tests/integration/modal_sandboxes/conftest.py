@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mortal_steps.compute.modal.sandboxes import ModalPlace
-from mortal_steps.sandbox.places import PlaceSettings
+from mortal_steps.compute.modal.sandboxes import ModalExecutor
+from mortal_steps.sandbox.executors import ExecutorSettings
 from tests.modal_plane.fixtures import modal_plane, namespaces
 from tests.modal_plane.plane import ModalPlane
 
@@ -22,8 +22,8 @@ def variables(modal_plane: ModalPlane) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def place(variables: dict[str, str]) -> Iterator[ModalPlace]:
+def place(variables: dict[str, str]) -> Iterator[ModalExecutor]:
     """Two sandboxes for each image."""
-    made = ModalPlace(PlaceSettings(kind="modal", lanes=2, variables=variables))
+    made = ModalExecutor(ExecutorSettings(kind="modal", lanes=2, variables=variables))
     yield made
     made.close()

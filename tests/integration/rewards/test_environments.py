@@ -4,6 +4,7 @@ import logging
 import threading
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,7 +94,9 @@ def test_a_lost_sandbox_is_a_failure_though_the_environment_makes_it_0(
         def run_rows(self, rows: Any) -> Any:
             raise SandboxError("the sandbox was lost 3 times")
 
-    monkeypatch.setattr(environments, "shared_pool", lambda _: Broken())
+    monkeypatch.setattr(
+        environments, "executor", lambda: SimpleNamespace(pool=lambda needs: Broken())
+    )
     for environment in (Swallows(), CodeExecutionReward()):
         failure = call(make_shard(("print(1)",)), f=environment)["f"]
         assert isinstance(failure, CallFailure)
@@ -106,10 +109,10 @@ def test_a_lost_sandbox_is_a_failure_though_the_environment_makes_it_0(
 def test_whatever_keeps_a_program_from_being_run_is_never_made_0(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def no_pool(needs: Any) -> Any:
+    def no_executor() -> Any:
         raise error
 
-    monkeypatch.setattr(environments, "shared_pool", no_pool)
+    monkeypatch.setattr(environments, "executor", no_executor)
     with pytest.raises(type(error), match=str(error)):
         Swallows()(prompts=["", ""], completions=["print(1)", "print(2)"])
 
@@ -211,7 +214,7 @@ def test_the_short_form_and_the_term_of_the_configuration() -> None:
                 "environment": "mortal.rewards.examples:CodeExecutionEnvironment",
                 "options": {"x": 1},
             },
-            "x = 1",
+            "x = 1: ",
         ),
         ({"environment": "mortal.rewards.examples:CodeExecution"}, "did you mean CodeExecutionEnv"),
     ],

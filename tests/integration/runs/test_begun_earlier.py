@@ -175,7 +175,8 @@ def test_a_fork_without_changes_is_the_same_run_as_its_older_parent(begun, monke
     assert same.info.fingerprint == parent.info.fingerprint
     saved = checkpoints.newest_whole(same.store)
     assert not checkpoints.read_state(same.store, saved.path).forked
-    assert fork_run(parent, run_id="same").info.uid == same.info.uid, "made before"
+    with pytest.raises(StoreError, match="run same exists"):
+        fork_run(parent, run_id="same")
     other = fork_run(parent, ["training.learning_rate=0.02"], run_id="other")
     assert other.info.fingerprint == other.config.fingerprint() != parent.info.fingerprint
     saved = checkpoints.newest_whole(other.store)

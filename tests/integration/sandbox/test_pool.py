@@ -19,9 +19,9 @@ from mortal_steps.errors import NoIsolationError, SandboxError
 from mortal_steps.sandbox import levels, pool
 from mortal_steps.sandbox.base import Limits, Program
 from mortal_steps.sandbox.box import own_interpreter
+from mortal_steps.sandbox.executors import local_pool
 from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.levels import Level, probe_of, reached_level, way_to_run, why_not
-from mortal_steps.sandbox.local import local_pool
 from mortal_steps.sandbox.pool import Pool, Row
 from tests.support.rewards.processes import assert_ends
 
@@ -29,7 +29,7 @@ PARENT = """
 import os, time
 from mortal_steps.sandbox.base import Program
 from mortal_steps.sandbox.levels import way_to_run
-from mortal_steps.sandbox.local import local_pool
+from mortal_steps.sandbox.executors import local_pool
 import threading
 pool = local_pool(way_to_run(allow_unisolated=False), 1)
 program = Program(code="import time; print('x', flush=True); time.sleep(99)")

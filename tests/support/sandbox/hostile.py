@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 from mortal_steps.sandbox.box import Way, made_folders, own_interpreter
-from mortal_steps.sandbox.local import local_pool
+from mortal_steps.sandbox.executors import local_pool
 from mortal_steps.sandbox.pool import Row
 
 LIMITS = Limits(

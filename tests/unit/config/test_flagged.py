@@ -25,7 +25,7 @@ def test_every_flag_writes_keys_that_there_are():
     for flag in FLAGS:
         keys = {*flag.switches} or {flag.key, flag.single_node_key or flag.key}
         assert keys <= known
-        assert all(key in flag.told for key in keys)
+        assert all(key in flag.description for key in keys)
 
 
 def test_a_flag_is_stronger_than_the_file_and_leaves_the_rest(file):

@@ -1,15 +1,17 @@
 """Cards that are too small for a run, and what is said of them."""
 
 import json
+import re
 
 import pytest
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.shape import read_shape
 from mortal_steps.orchestration.forecast import forecast
-from mortal_steps.orchestration.forecast_lines import warnings_of
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.room_on_gpus import warnings_of
 from tests.support.gpu_setups import LARGE, PROMPT, RTX, SMALL
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
@@ -30,22 +32,25 @@ def warnings(config):
     return warnings_of(forecast(config, PROMPT))
 
 
-def test_settings_that_need_less_are_named(monkeypatch):
+def test_each_setting_that_is_named_fits(monkeypatch):
     let_there_be(monkeypatch, several(1, *RTX))
-    (warning,) = warnings(settled(training=MANY_ROWS))
+    config = settled(training=MANY_ROWS)
+    (warning,) = warnings(config)
     assert warning.startswith(
         "GPU 0, NVIDIA GeForce RTX 4090, 23.5 GiB: the longest batch may take"
     )
-    for key in (
-        "rollout.engine_options.gpu_memory_utilization",
+    *settings, larger = warning.partition("What fits: ")[2].split("; or ")
+    assert larger.startswith("a GPU with ")
+    assert [setting.partition(" = ")[0] for setting in settings] == [
         "rollout.sleep_while_training",
         "training.gradient_accumulation_steps",
         "training.max_completion_length",
         "training.use_lora",
-    ):
-        assert key in warning
-    fewer = MANY_ROWS | {"gradient_accumulation_steps": 4}
-    assert not warnings(settled(training=fewer))
+    ]
+    assert "training.gradient_accumulation_steps = 4" in settings, "the nearest, and no other"
+    for setting in settings:
+        changed = override_config(config, re.sub(r" = (\S+)", r"=\1", setting).split(" with "))
+        assert not warnings(changed), setting
 
 
 def test_a_card_without_room_for_the_optimizer_is_refused(monkeypatch):
@@ -54,6 +59,23 @@ def test_a_card_without_room_for_the_optimizer_is_refused(monkeypatch):
         warnings(settled(LARGE))
     lora = {"training": {"use_lora": True}}
     assert not warnings(settled(LARGE, **lora))
+
+
+def test_an_engine_without_room_for_its_weights_is_refused(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    lora = {"training": {"use_lora": True}}
+    model = {"name_or_path": LARGE, "dtype": "bfloat16"}
+    with pytest.raises(ConfigError, match=r"vllm gets 7\.0 GiB .* weights take 14\.2 GiB"):
+        warnings(settled(model=model, **lora))
+
+
+def test_an_engine_without_room_for_one_sequence_is_warned_of(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    rollout = {"engine": "vllm", "engine_options": {"gpu_memory_utilization": 0.107}}
+    told = warnings(settled(rollout=rollout))
+    assert "does not start without room for one sequence of 16,384" in told[0]
+    rollout["engine_options"]["max_model_len"] = 2048
+    assert not any("does not start" in each for each in warnings(settled(rollout=rollout)))
 
 
 def test_an_engine_that_would_preempt_is_warned_of(monkeypatch):
@@ -85,7 +107,7 @@ def test_the_rows_of_an_engine_are_those_of_whole_groups(monkeypatch):
     whole = settled(
         training=training | {"batch_size": 2}, rollout={"engine": "transformers", "num_shards": 1}
     )
-    assert found.cards[1].engines == forecast(whole, PROMPT).cards[1].engines
+    assert found.cards()[1].engines == forecast(whole, PROMPT).cards()[1].engines
 
 
 def test_an_option_in_words_is_left_to_the_engine(monkeypatch):
@@ -113,7 +135,7 @@ def test_an_option_in_words_is_left_to_the_engine(monkeypatch):
 def test_what_the_optimizer_keeps_is_counted(monkeypatch, optim, share):
     let_there_be(monkeypatch, several(1, *RTX))
     usual, chosen = (
-        forecast(settled(training={"trl": trl}), PROMPT).cards[0].training.optimizer
+        forecast(settled(training={"trl": trl}), PROMPT).cards()[0].training.optimizer
         for trl in ({}, {"optim": optim})
     )
     assert chosen == usual * share
@@ -125,7 +147,7 @@ def test_a_sleeping_engine_and_training_need_memory_in_turn(monkeypatch):
         forecast(settled(rollout={"engine": "vllm", "sleep_while_training": sleeps}), PROMPT)
         for sleeps in (False, True)
     )
-    assert asleep.cards[0].most < awake.cards[0].most
+    assert asleep.cards()[0].most < awake.cards()[0].most
 
 
 def test_a_batch_that_does_not_fit_beside_an_engine_is_no_reason_to_refuse(monkeypatch):
@@ -133,7 +155,9 @@ def test_a_batch_that_does_not_fit_beside_an_engine_is_no_reason_to_refuse(monke
     training = {"batch_size": 32, "num_generations": 8, "max_completion_length": 4096}
     config = settled(training=training, rollout={"engine": "transformers", "num_shards": 1})
     (warning,) = warnings(config)
-    assert "the longest batch may take" in warning and "rollout.num_shards" in warning
+    assert "the longest batch may take" in warning
+    shards = re.search(r"rollout\.num_shards = (\d+)", warning)
+    assert not warnings(override_config(config, [f"rollout.num_shards={shards[1]}"]))
 
 
 def large_model(folder, **changes):

@@ -1,11 +1,11 @@
-"""mortal_steps.system.cores: cores by affinity and quota."""
+"""mortal_steps.system.resources: cores by affinity and quota."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from mortal_steps.system.cores import num_cores, quota_cores
+from mortal_steps.system.resources import num_cores, quota_cores
 
 
 def put(folder: Path, **files: str) -> None:

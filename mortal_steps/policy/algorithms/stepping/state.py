@@ -35,7 +35,7 @@ from mortal_steps.policy.model_files.writing import (
     write_tensors,
 )
 from mortal_steps.store.folders import files_below
-from mortal_steps.system.memory import available_bytes
+from mortal_steps.system.resources import available_bytes
 
 ROOM = 2
 """Times the size of a copy that must be free in memory before it is made."""

@@ -8,10 +8,10 @@ import modal
 import pytest
 
 from mortal_steps.compute.modal import sandboxes
-from mortal_steps.compute.modal.sandboxes import ModalPlace
+from mortal_steps.compute.modal.sandboxes import ModalExecutor
 from mortal_steps.errors import ComputeError, SandboxError
 from mortal_steps.sandbox.base import Limits, Program
-from mortal_steps.sandbox.places import Needs, PlaceSettings
+from mortal_steps.sandbox.executors import ExecutorSettings, Needs
 from mortal_steps.sandbox.pool import Row
 from tests.modal_plane.plane import ModalPlane
 from tests.support.sandbox.hostile import BEFORE, SCAN
@@ -28,7 +28,7 @@ def started(plane: ModalPlane) -> int:
     return len(plane.events("sandbox_started"))
 
 
-def test_many_programs_share_a_few_sandboxes(place: ModalPlace, modal_plane: ModalPlane) -> None:
+def test_many_programs_share_a_few_sandboxes(place: ModalExecutor, modal_plane: ModalPlane) -> None:
     before = started(modal_plane)
     pool = place.pool(NEEDS)
     codes = ["print(input())", "import sys; sys.exit(3)", "def f():\n    1/0\nf()", "x ="] * 5
@@ -61,7 +61,7 @@ HOSTILE = {
 AFTER = "import os; print([n for n in os.listdir('/tmp') if os.stat(n).st_uid == os.getuid()])"
 
 
-def test_what_means_harm_harms_nobody(place: ModalPlace) -> None:
+def test_what_means_harm_harms_nobody(place: ModalExecutor) -> None:
     patient = replace(TIGHT, wall_s=30.0)  # on a busy machine the other limits come late
     rows = [
         Row(programs=[Program(code=code, limits=limits), Program(code=AFTER)])
@@ -80,13 +80,13 @@ def test_what_means_harm_harms_nobody(place: ModalPlace) -> None:
     assert {lane.sandbox_id for lane in place.pool(NEEDS).lanes()} == before
 
 
-def test_a_program_cannot_read_what_ran_before(place: ModalPlace) -> None:
+def test_a_program_cannot_read_what_ran_before(place: ModalExecutor) -> None:
     ran, scan = place.pool(NEEDS).run_rows([Row(programs=[BEFORE, Program(code=SCAN)])])[0]
     assert ran.stdout == "8731-stdout 8731-stdin\n"
     assert (scan.success, scan.stdout) == (True, ""), scan
 
 
-def test_a_sandbox_that_ends_is_replaced_and_the_program_runs_again(place: ModalPlace) -> None:
+def test_a_sandbox_that_ends_is_replaced_and_the_program_runs_again(place: ModalExecutor) -> None:
     pool = place.pool(NEEDS)
     pool.run(BOTH)
     first = {lane.sandbox_id for lane in pool.lanes()}
@@ -99,7 +99,7 @@ def test_a_sandbox_that_ends_is_replaced_and_the_program_runs_again(place: Modal
 
 
 def test_what_the_next_program_would_find_wears_a_sandbox_out(
-    place: ModalPlace, monkeypatch: pytest.MonkeyPatch
+    place: ModalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = place.pool(NEEDS)
     deep = "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')"
@@ -111,7 +111,7 @@ def test_what_the_next_program_would_find_wears_a_sandbox_out(
     assert not before & {lane.sandbox_id for lane in pool.lanes()}
 
 
-def test_an_image_is_what_programs_see(place: ModalPlace) -> None:
+def test_an_image_is_what_programs_see(place: ModalExecutor) -> None:
     image = modal.Image.debian_slim().pip_install("numpy").env({"SAMPLE": "of the image"})
     needs = Needs(who="a test", image=image)
     place.prepare(needs)
@@ -128,8 +128,8 @@ def test_a_service_that_is_away_is_no_result(
 ) -> None:
     for name in ("UNREACHABLE_S", "CLOSE_S", "GRACE_S"):
         monkeypatch.setattr(sandboxes, name, 0.5)
-    settings = PlaceSettings(kind="modal", lanes=1, patience_s=2.0, variables=variables)
-    gone = ModalPlace(settings)
+    settings = ExecutorSettings(kind="modal", lanes=1, patience_s=2.0, variables=variables)
+    gone = ModalExecutor(settings)
     gone.pool(NEEDS).run([Program(code="")])
     modal_plane.drop_connections(30)
     try:
@@ -146,7 +146,7 @@ def test_what_is_left_behind_ends_by_itself(
 ) -> None:
     monkeypatch.setattr(sandboxes, "IDLE_S", 1)
     monkeypatch.setattr(sandboxes, "EMPTY_S", 1)
-    left = ModalPlace(PlaceSettings(kind="modal", lanes=1, variables=variables))
+    left = ModalExecutor(ExecutorSettings(kind="modal", lanes=1, variables=variables))
     left.pool(NEEDS).run([Program(code="")])
     (lane,) = left.pool(NEEDS).lanes()
     ended = modal_plane.wait_for("sandbox_ended", sandbox=lane.sandbox_id)

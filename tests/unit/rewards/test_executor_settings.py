@@ -1,4 +1,4 @@
-"""Where the programs of a run are to run."""
+"""mortal_steps.sandbox.executors: where the programs of a run are to run."""
 
 import pytest
 
@@ -6,8 +6,14 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, SandboxError
 from mortal_steps.rewards.scoring.assignments import sandbox_settings
 from mortal_steps.sandbox.base import ExecutionResult, Program
+from mortal_steps.sandbox.executors import (
+    EXECUTORS,
+    ExecutorSettings,
+    LocalExecutor,
+    executor,
+    use_settings,
+)
 from mortal_steps.sandbox.lane import LaneLost
-from mortal_steps.sandbox.places import PLACES, PlaceSettings, place_of
 from mortal_steps.sandbox.pool import Pool
 
 CONTAINER = {"MODAL_IS_REMOTE": "1", "MODAL_IMAGE_ID": "im-1", "PATH": "/bin", "HF_TOKEN": "x"}
@@ -20,7 +26,7 @@ def config(**sandbox: object) -> RunConfig:
 
 def settings_of(
     config: RunConfig, environment: dict[str, str], *, sharing: int = 1
-) -> PlaceSettings:
+) -> ExecutorSettings:
     modal = config.compute.modal
     return sandbox_settings(config.rewards, modal.app, environment, sharing=sharing)
 
@@ -47,10 +53,9 @@ def test_processes_have_a_part_of_the_lanes_each_and_too_few_are_refused() -> No
 
 def test_each_place_of_the_configuration_is_in_the_table() -> None:
     for kind in ("local", "modal"):
-        assert config(place=kind).rewards.sandbox.place in PLACES
-    place = place_of(settings_of(config(), {}))
-    assert type(place).__name__ == "LocalPlace"
-    place.close()
+        assert config(place=kind).rewards.sandbox.place in EXECUTORS
+    use_settings(settings_of(config(), {}))
+    assert isinstance(executor(), LocalExecutor)
 
 
 class Breaks:

@@ -1,0 +1,164 @@
+"""Where programs run: on this machine, or in a service. A process has one executor.
+
+To add one, write one class and one line in `EXECUTORS`.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from mortal_steps.extensions import Registry, simple
+from mortal_steps.sandbox.box import Way
+from mortal_steps.sandbox.lane import Lane
+from mortal_steps.sandbox.levels import way_to_run
+from mortal_steps.sandbox.pool import Pool
+from mortal_steps.system.resources import num_cores
+
+logger = logging.getLogger(__name__)
+
+EXECUTORS = Registry(
+    "rewards.sandbox.place",
+    simple(
+        {
+            "local": "mortal_steps.sandbox.executors:LocalExecutor",
+            "modal": "mortal_steps.compute.modal.sandboxes:ModalExecutor",
+        }
+    ),
+)
+"""`rewards.sandbox.place` -> its class, which is constructed with `ExecutorSettings`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExecutorSettings:
+    """Where programs run. The process that scores receives these settings."""
+
+    kind: str = "local"
+    """A key of `EXECUTORS`."""
+    lanes: int | None = None
+    """Number of programs that one process runs at the same time; None: the executor decides."""
+    allow_unisolated: bool = False
+    """Whether programs may run if they cannot be isolated."""
+    patience_s: float = 48.0
+    """Seconds that a remote service may take to start, restarts included, for one program."""
+    app: str = "mortal"
+    """Name of the app on Modal."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables for the client of a remote service. Reward functions see none of
+    them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needs:
+    """What the programs of one reward environment need."""
+
+    who: str
+    """Name of the reward environment, for messages."""
+    image: Any = None
+    """A `modal.Image`."""
+    memory_mb: int = 1024
+    """MiB that a program may use."""
+    allow_unisolated: bool = False
+    """See `ExecutorSettings`. It is allowed if either of the two allows it."""
+
+
+class Executor(Protocol):
+    """Somewhere programs can run."""
+
+    def prepare(self, needs: Needs) -> None:
+        """Do now what takes long the first time, such as building an image."""
+        ...
+
+    def pool(self, needs: Needs) -> Pool[Any]:
+        """Return lanes that meet the needs; equal needs get the same lanes.
+
+        Raises a `MortalError` that says why programs cannot run here.
+        """
+        ...
+
+    def close(self) -> None:
+        """End all lanes at once. No program is running any more when this is called."""
+        ...
+
+
+class LocalExecutor:
+    """This machine, in bubblewrap boxes. Its lanes end with this process. It ignores images."""
+
+    def __init__(self, settings: ExecutorSettings) -> None:
+        self._settings = settings
+        self._pools: dict[Way, Pool[Lane]] = {}
+        self._ways: dict[bool, Way] = {}
+        """How lanes are started, by whether running without isolation is allowed. It is decided
+        once and does not change."""
+        self._making = threading.Lock()
+        self._warned: set[str] = set()
+
+    def prepare(self, needs: Needs) -> None:
+        pass
+
+    def pool(self, needs: Needs) -> Pool[Lane]:
+        allowed = needs.allow_unisolated or self._settings.allow_unisolated
+        with self._making:
+            if allowed not in self._ways:
+                self._ways[allowed] = way_to_run(allow_unisolated=allowed)
+            way = self._ways[allowed]
+            self._warn_of_image(needs)
+            if way not in self._pools:
+                self._pools[way] = local_pool(way, self._settings.lanes)
+            return self._pools[way]
+
+    def close(self) -> None:
+        """Do nothing: lanes end with the threads that started them."""
+
+    def _warn_of_image(self, needs: Needs) -> None:
+        if needs.image is None or needs.who in self._warned:
+            return
+        self._warned.add(needs.who)
+        logger.warning(
+            "%s: sandbox_config.image applies to Modal only; on this machine, programs run in "
+            "Python %s with the packages of this process",
+            needs.who,
+            platform.python_version(),
+        )
+
+
+def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:
+    """Return lanes on this machine, by default one per core."""
+    return Pool(partial(Lane, way), num_lanes or num_cores())
+
+
+_settings = ExecutorSettings()
+_executor: Executor | None = None
+_making = threading.Lock()
+
+
+def use_settings(settings: ExecutorSettings) -> None:
+    """Set where programs of this process run from now on."""
+    global _settings
+    close()
+    _settings = settings
+
+
+def executor() -> Executor:
+    """Return where programs of this process run; all reward environments share it. Raises
+    `ConfigError` for one that cannot be imported."""
+    global _executor
+    with _making:
+        if _executor is None:
+            make: Callable[[ExecutorSettings], Executor] = EXECUTORS.load(_settings.kind)
+            _executor = make(_settings)
+        return _executor
+
+
+def close() -> None:
+    """End what was started for programs of this process."""
+    global _executor
+    with _making:
+        ended, _executor = _executor, None
+    if ended is not None:
+        ended.close()
