@@ -45,7 +45,7 @@ from mortal_steps.policy.algorithms.stepping.trainers import (
     recorded_reward,
 )
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
-from mortal_steps.policy.gpu import training_place
+from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
     adapter_tensors,
