@@ -45,7 +45,7 @@ def test_no_record_and_no_folder_names_a_file_outside(store, name):
     records = [
         FileRef(path=name, sha256="0"),
         WeightsRef(version=1, path=name, sha256="0"),
-        StartingModel(key=name, sha256="0", weights_sha256="0"),
+        StartingModel(key=name, path="/a", sha256="0", weights_sha256="0"),
         FinalModel(path="final", sha256="0", weights_sha256="0", **merged),
     ]
     for number, record in enumerate(records):
