@@ -98,8 +98,8 @@ def test_an_error_is_a_message_and_no_traceback(modal_run):
 
 def test_programs_are_scored_in_sandboxes(plane, modal_run):
     done = modal_run("-m", "mortal_deployments.modal_app::test_reward_fn")
-    lines = done.stdout.partition("functions")[0].splitlines()
-    scores = [line.split()[-2] for line in lines if line.endswith(tuple("0123456789"))]
+    table = done.stdout.partition("2 completions")[2].partition("functions")[0]
+    scores = [line.split()[-2] for line in table.splitlines() if line[-1:].isdigit()]
     assert scores == ["1.000", "0.000"], done.stdout
     assert plane.events("sandbox_started")
 
