@@ -106,7 +106,7 @@ class BegunServer:
         """Wait until the server answers. From then on, it is restarted if it dies. Raises
         `ServerError` if it does not start."""
         self.name()
-        _wait_until_itanswers(self._home, self._record)
+        _wait_until_it_answers(self._home, self._record)
         self._watched.enter_context(_kept_running(self._home, self._record, self._say))
         return self.server
 
@@ -164,7 +164,7 @@ def _start(home: Path, port: int, say: Callable[[str], None]) -> ServerRecord:
         if process.poll() == PORT_IN_USE:
             raise PortInUseError(
                 f"port {port} is in use on 127.0.0.1; choose another --port, or set "
-                " PREFECT_API_URL to the Prefect server that runs there"
+                "PREFECT_API_URL to the Prefect server that runs there"
             )
         if process.returncode == FOLDER_IN_USE:
             raise in_use_elsewhere(home)
@@ -209,7 +209,7 @@ def _did_not_start(home: Path) -> ServerError:
     return ServerError(f"the Prefect server did not start; its log is {log}{out_of_room(home)}")
 
 
-def _wait_until_itanswers(home: Path, record: ServerRecord) -> None:
+def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while not answers(record.port):
         if not record.process.lives() or time.monotonic() > deadline:

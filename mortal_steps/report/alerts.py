@@ -221,7 +221,7 @@ class _RewardTrend:
 
 
 def _flat(step: int, rewards: Iterable[float]) -> Alert:
-    found = sorted({number(reward) for reward in rewards})
+    found = list(dict.fromkeys(number(reward) for reward in sorted(rewards)))
     between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
     return Alert(
         event="mortal.reward.flat",
