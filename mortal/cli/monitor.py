@@ -7,6 +7,8 @@ import dataclasses
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +20,9 @@ from mortal.terminal.output import say
 if TYPE_CHECKING:  # help needs no run
     from mortal_steps.runs.run import Run
 
+LOOK_EVERY_S = 1.0
+LAST_LINES_S = 2.0
+"""`tail` looks at its files once a second."""
 OfStep = Annotated[
     int | None,
     typer.Option(
@@ -122,17 +127,40 @@ def logs(
     ] = 40,
 ) -> None:
     """Print the log of a run's flow, or those of its workers."""
-    from mortal_steps.runs.lease import is_driven, read_lease
+    from mortal_steps.runs.lease import is_driven
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     _check_role(role, worker)
     run = find_run(runs_dir, run_id)
-    tail = ["tail", "-n", str(count)]
-    if follow and is_driven(run.store) and (lease := read_lease(run.store)) is not None:
-        tail += ["-F", *([f"--pid={lease.pid}"] if lease.is_here() else [])]
-    with contextlib.suppress(KeyboardInterrupt):
-        subprocess.run([*tail, *map(str, _find_logs(run, role, worker))], check=False)
+    follows = follow and is_driven(run.store)
+    tail = ["tail", "-n", str(count), *(["-F"] if follows else [])]
+    with subprocess.Popen(
+        [*tail, *map(str, _find_logs(run, role, worker))],
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        if follows:
+            threading.Thread(target=_end_with_run, args=(process, run), daemon=True).start()
+        assert process.stdout is not None
+        with contextlib.suppress(KeyboardInterrupt):
+            for line in process.stdout:
+                say(line.rstrip("\r\n"))
+        process.terminate()
+    if process.returncode > 0:
+        raise typer.Exit(process.returncode)
+
+
+def _end_with_run(process: subprocess.Popen[str], run: Run) -> None:
+    """End `tail` once nobody drives the run any more, and it has had time to print the last
+    lines."""
+    from mortal_steps.runs.lease import is_driven
+
+    while is_driven(run.store):
+        time.sleep(LOOK_EVERY_S)
+    time.sleep(LAST_LINES_S)
+    process.terminate()
 
 
 def _find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:

@@ -30,6 +30,8 @@ LAST_LINES = 8
 may still print some."""
 EPITAPH_BYTES = 8192
 """Bytes at the end of a lost container's log that are read for its error message."""
+LONGEST_LOG = 64 * 2**20
+"""Bytes. A log that is longer after a call is cut to its end."""
 REMEDIES = {
     errno.EMFILE: "; raise the limit of open files, `ulimit -n 4096`",
     errno.EAGAIN: "; raise the limit of processes, `ulimit -u`, or that of the container",
@@ -215,6 +217,18 @@ class LocalContainer:
             return await future
         finally:
             self._pending.pop(number, None)
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """Cut the log after a call; it can only be longer by what the worker prints in between."""
+        if self._log_path is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if self._log_path.stat().st_size > LONGEST_LOG:
+                end = _end_of(self._log_path)
+                os.truncate(self._log_path, 0)  # the worker appends, so it goes on there
+                with self._log_path.open("ab") as log:
+                    log.write(b"(what was here was too long)\n" + end)
 
     def _answered(self, answer: Answer) -> None:
         future = self._pending.get(answer.number)

@@ -158,8 +158,9 @@ def _by_shape(shape: ModelShape, width: int, experts: int) -> int:
 
 
 def count_parameters(folder: Path) -> int:
-    """Parameters in the safetensors files of a folder; 0 if there are none, or not yet all."""
-    from safetensors import safe_open  # Imported where used: takes a moment.
+    """Parameters in the safetensors files of a folder; 0 if there are none, or not yet all, or
+    if one is damaged: what loads it says so."""
+    from safetensors import SafetensorError, safe_open  # Imported where used: takes a moment.
 
     found, files = 0, {path.name: path for path in weight_files(folder)}
     files.pop(TRAINING_ARGS, None)
@@ -174,9 +175,12 @@ def count_parameters(folder: Path) -> int:
     for path in files.values():
         if path.suffix != ".safetensors":
             return 0
-        with safe_open(path, framework="numpy") as file:
-            names = file.keys()
-            found += sum(math.prod(file.get_slice(name).get_shape()) for name in names)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                names = file.keys()
+                found += sum(math.prod(file.get_slice(name).get_shape()) for name in names)
+        except SafetensorError:
+            return 0
     return found
 
 

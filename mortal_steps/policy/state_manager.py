@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class StateManager:
-    """The state that an actor holds. `held` is None before there is a state, and after one was
+    """The state that an actor holds. `state` is None before there is a state, and after one was
     discarded."""
 
     def __init__(

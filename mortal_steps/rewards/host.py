@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mortal_steps.config.rewards import RewardTerm
@@ -61,6 +62,8 @@ class RewardHost:
             start_timeout_s=self.import_timeout_s,
         )
         self._sent: CallArguments | None = None
+        self._beside: set[str] = set()
+        """Functions that run at the same time: nobody knows which of them ended the host."""
 
     def start(self) -> None:
         """Start the host, unless it runs; raises `RewardError` if a function cannot be imported,
@@ -86,6 +89,14 @@ class RewardHost:
     def _called(self) -> str:
         return ", ".join(term.full_name for term in self._terms.values())
 
+    def begin(self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float) -> None:
+        """Hand over the arguments with which all these functions will be called: the async ones of
+        them run beside each other from the first `call` of one on."""
+        count = len(arguments.problem_ids)
+        limits = {name: self._terms[name].time_limit_s(count, timeout_s) for name in names}
+        with contextlib.suppress(HostLostError):  # `call` tries again, and says so
+            self._hand_over(arguments, limits)
+
     def call(self, name: str, arguments: CallArguments, *, timeout_s: float) -> Outcome:
         """Call a function for `timeout_s` at most, or for as long as its term says.
 
@@ -107,7 +118,11 @@ class RewardHost:
             ):
                 raise self.process.spoilt(f"not every column of it has {num_completions} values")
         except HostLostError as lost:
+            if name in self._beside:
+                self._beside, self._sent = set(), None
+                return self.call(name, arguments, timeout_s=timeout_s)  # alone
             outcome = replace(_failure(lost, limit_s), seconds=time.monotonic() - started)
+        self._beside.discard(name)
         if isinstance(outcome, CallFailure):
             self._sent = None
         return outcome
@@ -126,20 +141,25 @@ class RewardHost:
         self._sent = None
         self.process.close()
 
-    def _hand_over(self, arguments: CallArguments) -> None:
+    def _hand_over(
+        self, arguments: CallArguments, together: Mapping[str, float] | None = None
+    ) -> None:
         """Let the host have the arguments, unless it has them."""
         self.start()
         if self._sent is arguments:
             return
+        content = {"arguments": arguments, "together": together or {}}
+        receive = functools.partial(
+            self.process.call, "receive", returns=list[str], timeout_s=HAND_OVER_S, **content
+        )
         try:
-            self._send(arguments)
+            beside = receive()
         except HostLostError:  # it ended since the last call, which is nobody's failure
             self.start()
-            self._send(arguments)
+            beside = receive()
         self._sent = arguments
-
-    def _send(self, arguments: CallArguments) -> None:
-        self.process.call("receive", returns=None, timeout_s=HAND_OVER_S, arguments=arguments)
+        if together is not None:
+            self._beside = set(beside)
 
 
 class ModelHost(RewardHost):

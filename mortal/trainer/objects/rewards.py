@@ -117,6 +117,8 @@ def _kind_of(reward: Any) -> dict[str, Any] | None:
     if type(reward) not in (CodeExecutionEnvironment, LLMJudgeEnvironment):
         return None
     settings = reward.term.model_dump(exclude_defaults=True)
+    if isinstance(reward, LLMJudgeEnvironment):  # without one, OPENAI_BASE_URL would decide
+        settings["base_url"] = reward.term.base_url
     if _public(reward) != _public(type(reward)(**settings)):
         return None
     return {"type": reward.term.type, **settings}

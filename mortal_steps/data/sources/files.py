@@ -57,11 +57,11 @@ def json_lines(path: Path, place: str) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = json.loads(line, object_pairs_hook=_unique)
             except json.JSONDecodeError as error:  # which counts the lines of this one
                 reason = f"{error.msg} at column {error.colno}"
                 raise DataError(f"{place}, line {number} is not JSON: {reason}") from error
-            except RecursionError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{place}, line {number} is not JSON: {error}") from error
             yield _object(value, f"{place}, line {number}")
 
@@ -70,7 +70,7 @@ def json_rows(path: Path, place: str) -> Iterator[Row]:
     """Yield the objects of a list, which is read whole."""
     text = path.read_text(encoding=WITH_ITS_MARK)
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"{place} is not JSON: {error}. (A file of one object per line is .jsonl)"
@@ -79,6 +79,15 @@ def json_rows(path: Path, place: str) -> Iterator[Row]:
         raise DataError(f"{place}: holds a {type(values).__name__}, not a list of rows")
     for index, value in enumerate(values):
         yield _object(value, f"{place}, row {index}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; raise `ValueError` for a key that is there twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"its key {twice!r} is there twice; rename or remove one")
+    return values
 
 
 def _object(value: Any, place: str) -> Row:

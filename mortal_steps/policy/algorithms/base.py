@@ -39,7 +39,8 @@ class Snapshot(Protocol):
 
 
 class Stepper(Protocol):
-    """A trainer that takes one train step at a time.
+    """A trainer that takes one train step at a time. One's own derives from this class, which
+    answers `why_no_snapshot`, `snapshot` and `warnings`.
 
     What it holds after `begin` and some train steps is a pure function of the configuration, the
     batches and their seeds. A run that is killed is replayed, and must reach the same bits.
@@ -76,12 +77,13 @@ class Stepper(Protocol):
         ...
 
     def why_no_snapshot(self) -> str | None:
-        """Return why `snapshot` cannot be called now; None if it can."""
-        ...
+        """Return why `snapshot` cannot be called now, so that training waits for a checkpoint;
+        None if it can."""
+        return f"{type(self).__name__} makes no snapshots"
 
     def snapshot(self) -> Snapshot:
         """Copy the state as it is, to be saved while training goes on."""
-        ...
+        raise NotImplementedError(self.why_no_snapshot())
 
     def export_weights(self, folder: Path) -> None:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder or, where
@@ -119,7 +121,7 @@ class Stepper(Protocol):
 
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should know before the first step."""
-        ...
+        return ()
 
     @property
     def optimizer_steps(self) -> int:

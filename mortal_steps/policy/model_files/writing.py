@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import CONFIG_NAME as CONFIG_FILE
-from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.model_files.merging import merged_state_dict
@@ -53,7 +53,7 @@ def save_model(
     """Write a plain `from_pretrained` folder without a tokenizer; an adapter is added to its base
     weights. With `dtype` the tensors are cast."""
     save_settings(model, folder, dtype)
-    write_tensors(folder, published_tensors(model, dtype=dtype))
+    write_tensors(folder, published_tensors(model), dtype=dtype)
 
 
 def save_adapter(
@@ -69,16 +69,17 @@ def save_adapter(
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
-    tensors = adapter_tensors(model, dtype)
-    save_file(tensors, folder / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
+    _write_file(folder / SAFETENSORS_WEIGHTS_NAME, adapter_tensors(model), dtype)
 
 
-def adapter_tensors(model: PeftModel, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
-    """Return the tensors that `save_adapter` writes; without a type, these are the live ones."""
+def adapter_tensors(model: PeftModel) -> dict[str, torch.Tensor]:
+    """Return the tensors that `save_adapter` writes: the live ones, before they are cast."""
     name = model.active_adapter
     # Base embeddings are never among what is trained; peft would look for theirs on the hub.
-    found = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
-    return _cast(found, dtype)
+    found: dict[str, torch.Tensor] = get_peft_model_state_dict(
+        model, adapter_name=name, save_embedding_layers=False
+    )
+    return found
 
 
 def save_trained(
@@ -97,16 +98,13 @@ def save_trained(
 
 
 def published_tensors(
-    model: PreTrainedModel | PeftModel,
-    *,
-    own_names: bool = False,
-    dtype: torch.dtype | None = None,
+    model: PreTrainedModel | PeftModel, *, own_names: bool = False
 ) -> dict[str, torch.Tensor]:
     """Return the tensors that `save_model` writes: tied ones once, an adapter added to its base, by
     the names that transformers publishes such models under. With `own_names`, by those of its
     modules: some of the others differ in shape, too.
 
-    They are the live ones where nothing is added, converted or cast.
+    They are the live ones where nothing is added or converted.
     """
     base = _base_of(model)
     adapted = isinstance(model, PeftModel)
@@ -114,33 +112,46 @@ def published_tensors(
     for name in base._keys_to_ignore_on_save or ():
         tensors.pop(name, None)
     tensors = remove_tied_weights_from_state_dict(tensors, base)
-    return _cast(tensors if own_names else revert_weight_conversion(base, tensors), dtype)
+    return tensors if own_names else dict(revert_weight_conversion(base, tensors))
 
 
-def write_tensors(folder: Path, tensors: Mapping[str, torch.Tensor], name: str = "model") -> None:
-    """Write the tensors of a model, split into files of this `name` as transformers does."""
+def write_tensors(
+    folder: Path,
+    tensors: Mapping[str, torch.Tensor],
+    name: str = "model",
+    *,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write the tensors of a model, split into files of this `name` as transformers does. With
+    `dtype` they are cast."""
     split = split_torch_state_dict_into_shards(
         dict(tensors), filename_pattern=name + "{suffix}.safetensors", max_shard_size=LARGEST_FILE
     )
     for file, names in split.filename_to_tensors.items():
-        part = {name: tensors[name].contiguous() for name in names}
-        save_file(part, folder / file, metadata={"format": "pt"})
+        _write_file(folder / file, {name: tensors[name] for name in names}, dtype)
     if split.is_sharded:
-        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        size = sum(
+            cast(each.new_empty(0), dtype).itemsize * each.numel() for each in tensors.values()
+        )
+        metadata = {**split.metadata, "total_size": size}
+        index = {"metadata": metadata, "weight_map": split.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
-        (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(text, encoding="utf-8")
+        (folder / f"{name}.safetensors.index.json").write_text(text, encoding="utf-8")
 
 
-def _cast(
-    tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None
-) -> dict[str, torch.Tensor]:
-    """Cast the tensors that hold floating-point numbers."""
-    if dtype is None:
-        return dict(tensors)
-    return {
-        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for name, tensor in tensors.items()
-    }
+def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return the tensor in this type if it holds floating-point numbers; itself without a type."""
+    return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
+
+
+def _write_file(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> None:
+    """Write a safetensors file with the permissions of any new file; the library's own are for its
+    owner alone. Tensors are cast and leave the GPU one after the other."""
+    path.touch()
+    mode = path.stat().st_mode
+    on_cpu = {name: cast(each, dtype).cpu().contiguous() for name, each in tensors.items()}
+    save_file(on_cpu, path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def save_settings(

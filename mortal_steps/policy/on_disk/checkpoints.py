@@ -118,8 +118,9 @@ def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, 
     have.
     """
     saved = state.digests
-    compared = [part for part in restored if not (state.forked and part == "schedule")]
-    other = [part for part in compared if part in saved and saved[part] != restored[part]]
+    if state.forked:
+        saved = {**restored, **saved, "schedule": restored.get("schedule", "")}
+    other = [part for part in restored if saved.get(part) != restored[part]]
     if other:
         raise CheckpointMismatchError(
             f"{folder} restores to another state than was saved there: its {' and '.join(other)} "

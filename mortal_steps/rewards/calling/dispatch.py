@@ -14,8 +14,9 @@ import os
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.errors import JudgeError, MortalError, SandboxError
@@ -62,9 +63,32 @@ def call_function(
     inside. A `MortalError` that the function raises is raised: it says itself what is wrong, and
     whether another try may help.
     """
-    started = time.perf_counter()
-    outcome = _called(function, arguments, timeout_s)
-    return replace(outcome, seconds=time.perf_counter() - started)
+    return begin_call(function, arguments, timeout_s=timeout_s)()
+
+
+def begin_call(
+    function: RewardFunction, arguments: CallArguments, *, timeout_s: float
+) -> Callable[[], Outcome]:
+    """Begin to call a function as `call_function` does, and return what waits for its outcome.
+    Only an async one still runs then."""
+    started, log = time.perf_counter(), _Log()
+    try:
+        output = function(**arguments.by_name, **log.functions())
+        if inspect.isawaitable(output):
+            waiting = asyncio.run_coroutine_threadsafe(_settled(output, timeout_s), _event_loop())
+            return functools.partial(_finished, waiting, log, arguments, timeout_s)
+        outcome = _checked(output, log, arguments)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
+        outcome = _failed(error, arguments)
+    known = replace(outcome, seconds=time.perf_counter() - started)
+    return lambda: known
+
+
+def is_async(function: Any) -> bool:
+    """Return whether calling the function returns an awaitable."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
 
 
 class _Log:
@@ -105,32 +129,43 @@ class _Log:
         return name
 
 
-def _called(function: RewardFunction, arguments: CallArguments, timeout_s: float) -> Outcome:
-    log = _Log()
-    try:
-        output = function(**arguments.by_name, **log.functions())
-        if inspect.isawaitable(output):
-            waiting = asyncio.run_coroutine_threadsafe(_settled(output, timeout_s), _event_loop())
-            output, error, is_late = waiting.result()
-            if error is not None and is_late and not isinstance(error, MortalError):
-                return timed_out(timeout_s, _trace(error))
-            if error is not None:
-                return _failed(error, arguments)
-        return _checked(output, log, arguments)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
-        return _failed(error, arguments)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Settled:
+    """What became of an awaitable."""
+
+    seconds: float
+    output: Any = None
+    error: BaseException | None = None
+    is_late: bool = False
 
 
-async def _settled(
-    awaitable: Awaitable[Any], timeout_s: float
-) -> tuple[Any, BaseException | None, bool]:
-    """Return what is awaited, or the error and whether time was up. Nothing is raised here: an
-    event loop that meets a `SystemExit` ends."""
+async def _settled(awaitable: Awaitable[Any], timeout_s: float) -> _Settled:
+    """Await it. Nothing is raised here: an event loop that meets a `SystemExit` ends."""
+    started = time.perf_counter()
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            return await awaitable, None, False
+            output = await awaitable
+        return _Settled(seconds=time.perf_counter() - started, output=output)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
-        return None, error, limit.expired()
+        seconds = time.perf_counter() - started
+        return _Settled(seconds=seconds, error=error, is_late=limit.expired())
+
+
+def _finished(
+    waiting: Future[_Settled], log: _Log, arguments: CallArguments, timeout_s: float
+) -> Outcome:
+    settled = waiting.result()
+    error, outcome = settled.error, None
+    if error is None:
+        try:
+            outcome = _checked(settled.output, log, arguments)
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - as above
+            error = raised
+    if outcome is None:
+        assert error is not None
+        is_late = settled.is_late and not isinstance(error, MortalError)
+        outcome = timed_out(timeout_s, _trace(error)) if is_late else _failed(error, arguments)
+    return replace(outcome, seconds=settled.seconds)
 
 
 def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:

@@ -35,6 +35,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
         from mortal_steps.rewards.judge.endpoint import Endpoint
         from mortal_steps.rewards.judge.judge import Judge
 
+        settings = {name: value for name, value in settings.items() if value is not None}
         self.term = JudgeTerm(
             model=model, score_range=tuple(score_range), **{**_address(settings), **settings}
         )
@@ -76,11 +77,10 @@ class LLMJudgeEnvironment(RewardEnvironment):
 
 
 def _address(settings: dict[str, Any]) -> dict[str, Any]:
-    """Take an address that is not given out of `settings`, and return the one of OpenAI's client
-    with the variable of its key."""
-    if settings.get("base_url") is not None:
+    """Return the address of OpenAI's client with the variable of its key, unless `settings` have an
+    address."""
+    if "base_url" in settings:
         return {}
-    settings.pop("base_url", None)
     address = os.environ.get(OPENAI_ADDRESS) or OPENAI
     has_key = address != OPENAI and OPENAI_KEY in os.environ
     return {"base_url": address, **({"api_key_env": OPENAI_KEY} if has_key else {})}

@@ -89,7 +89,7 @@ def question_about(
 
     system = INSTRUCTION.format(rubric=term.rubric, low=low, high=high)
     return Question(
-        base_url=term.base_url,
+        base_url=term.base_url.rstrip("/"),
         model=term.model,
         messages=[
             {"role": "system", "content": storable(system)},

@@ -168,6 +168,7 @@ def _whole_shard(host: RewardHost, names: Sequence[str], work: Work) -> Found:
     groups, whole = work.shard.groups, work.arguments(work.shard.groups)
     attempts = Attempts(host, work)
     parts: dict[str, dict[int, Part]] = {}
+    host.begin(names, whole, timeout_s=work.config.timeout_s)
     for name in names:
         outcome = attempts.with_retries(name, whole)
         part = Part(groups=groups, outcome=outcome, attempts=attempts.failed[name])

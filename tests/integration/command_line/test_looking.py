@@ -81,6 +81,27 @@ def test_logs_are_of_the_flow_or_of_a_role(mortal, tmp_path):
     assert "the roles are actor, rollout, reward" in mortal("logs", *where, "--role", "judge")[2]
 
 
+def test_a_followed_log_ends_with_its_run_and_moves_no_cursor(tmp_path):
+    store = make_run(tmp_path, "one")
+    log = store.path("logs/flow.log")
+    log.parent.mkdir()
+    log.write_text("first\n")
+    lease = acquire(store)
+    try:
+        command = [sys.executable, "-P", "-m", "mortal", "logs", "one", "--follow"]
+        command += ["--runs-dir", tmp_path]
+        following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert following.stdout.readline() == "first\n"
+        with log.open("a") as file:
+            file.write("\x1b[2Jsecond\n")
+        assert following.stdout.readline() == "\\x1b[2Jsecond\n"
+        assert following.poll() is None
+    finally:
+        lease.release()
+    assert following.communicate(timeout=30) == ("", None)
+    assert following.returncode == 0
+
+
 def test_samples_of_a_run_that_has_done_nothing_are_an_error(mortal, tmp_path):
     make_run(tmp_path, "one")
     code, _, errors = mortal("samples", "one", "--step", "3", "--runs-dir", tmp_path)

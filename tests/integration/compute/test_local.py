@@ -49,9 +49,14 @@ async def test_state_lives_in_its_own_process(make_compute):
     assert await call(compute, "pid") != os.getpid()
 
 
-async def test_an_error_quotes_the_end_of_a_long_log(make_compute):
+async def test_a_log_does_not_grow_without_end(make_compute, tmp_path, monkeypatch):
+    monkeypatch.setattr(local_container, "LONGEST_LOG", 50_000)
     compute = make_compute()
-    await call(compute, "shout", characters=30_000)
+    for _ in range(5):
+        await call(compute, "shout", characters=30_000)
+    log = tmp_path / "rollout-0.log"
+    assert log.stat().st_size < 80_000
+    assert log.read_bytes().startswith(b"(what was here was too long)")
     os.kill(compute.processes()["rollout-0"], signal.SIGKILL)
     with pytest.raises(WorkerLostError) as caught:
         await call(compute, "sleep", seconds=60)

@@ -54,6 +54,11 @@ def test_scores_lie_beside_their_completions(score: Any) -> None:
     assert (scores.failures, scores.failed_calls) == ((), {})
 
 
+def test_async_functions_of_a_shard_run_beside_each_other(score: Any) -> None:
+    scores = score("meets", "returns_nan", "meets_too", groups=(("a",), ("b",)), retries=0)
+    assert scores.rewards == [[{"meets": 1.0, "returns_nan": 1.0, "meets_too": 1.0}]] * 2
+
+
 @pytest.mark.parametrize("on_error", ["raise", "mask"])
 def test_a_failure_that_passes_leaves_a_count_and_nothing_else(score: Any, on_error: str) -> None:
     scores = score("flaky", groups=(("a", "bb"), ("c",)), on_error=on_error)

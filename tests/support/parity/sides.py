@@ -114,9 +114,6 @@ def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
             super().__init__(*args, **options)
             self._trainer.add_callback(recorder)
 
-        def why_no_snapshot(self) -> str:
-            return "it may be killed in `save_state`"
-
         def save_state(self, folder: Path) -> None:
             super().save_state(folder)
             self._die_in("save_state")

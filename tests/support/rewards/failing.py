@@ -211,3 +211,19 @@ def trusts_gym_rows(completions, **kwargs):
     from mortal_steps.rewards.functions import reasoning_gym_score
 
     return reasoning_gym_score(completions, **kwargs)
+
+
+_here = 0
+
+
+async def meets(completions, **kwargs):
+    """Returns once another function of the shard waits here, too."""
+    global _here
+    _here += 1
+    while _here < 2:
+        await asyncio.sleep(0.01)
+    return [1.0] * len(completions)
+
+
+async def meets_too(completions, **kwargs):
+    return await meets(completions)

@@ -200,6 +200,11 @@ BAD = {
         {},
         ["'a.csv'", "2 columns 'answer'"],
     ),
+    "a key twice": (
+        lambda: text_file("a.jsonl", '{"prompt": "a", "x": {"y": 1, "y": 2}}\n'),
+        {},
+        ["'a.jsonl', line 1", "'y' is there twice"],
+    ),
     "deep columns": (
         lambda: text_file("a.jsonl", '{"prompt": "a", "x": ' + "[" * 300 + "]" * 300 + "}"),
         {},

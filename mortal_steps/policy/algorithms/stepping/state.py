@@ -54,6 +54,7 @@ class TrainerState:
     """Of the reference model, where it moves."""
     optimizer: Mapping[str, Any]
     small_digests: Mapping[str, str]
+    """Of a copy; the digests of live tensors are `state_digests`."""
 
     def save_state(self, folder: Path) -> None:
         """Write it as `restore_reference` and transformers read it."""
@@ -67,7 +68,7 @@ class TrainerState:
         torch.save(self.optimizer, folder / OPTIMIZER_NAME)
 
     def digests(self) -> dict[str, str]:
-        """Return the digest of each part."""
+        """Return the digest of each part of a copy."""
         return {"optimizer": digests.digest(self.optimizer["state"]), **self.small_digests}
 
 
@@ -78,7 +79,7 @@ def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerSta
         tensors = _copy(tensors)
     return TrainerState(
         small_files=_small_files(trainer, base),
-        small_digests=_small_digests(trainer),
+        small_digests=_small_digests(trainer) if copy else {},
         **tensors,
     )
 

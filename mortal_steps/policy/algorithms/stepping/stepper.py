@@ -49,6 +49,7 @@ from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
     adapter_tensors,
+    cast,
     published_tensors,
     save_adapter,
     save_model,
@@ -208,6 +209,10 @@ class TrlStepper:
 
     def why_no_snapshot(self) -> str | None:
         """Return why `snapshot` cannot be called; None where it can."""
+        kind = type(self)
+        for name in ("save_state", "digests"):
+            if name in vars(self) or getattr(kind, name) is not getattr(TrlStepper, name):
+                return f"{kind.__name__} has a `{name}` of its own"
         return state.why_no_copy(self._trainer)
 
     def snapshot(self) -> TrainerState:
@@ -233,9 +238,9 @@ class TrlStepper:
     def published_digests(self) -> dict[str, str]:
         """Digest each tensor that `export_weights` writes, by its name there, where it is."""
         model, dtype = self._trainer.model, self._published_in
-        if self._config.training.publishes_adapter:
-            return tensor_digests(adapter_tensors(model, dtype).items())
-        return tensor_digests(published_tensors(model, dtype=dtype).items())
+        whole = not self._config.training.publishes_adapter
+        tensors = published_tensors(model) if whole else adapter_tensors(model)
+        return tensor_digests((name, cast(tensor, dtype)) for name, tensor in tensors.items())
 
     def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
