@@ -37,6 +37,8 @@ from benchmarks.nights.project import (
 from benchmarks.nights.table import faults_table, nights_table
 from benchmarks.output import add_output_option, console, write_results
 
+SKIPPED = "skipped: "
+"""In the state of a night that could only begin too late."""
 EVENING_STEPS = 3
 """The run of the evening before is so many times as long as a night."""
 
@@ -94,7 +96,8 @@ def _evening(here: House, steps: int, interval_s: float) -> None:
 
 
 def _nights(here: House, plans: Sequence[NightPlan]) -> tuple[list[Night], int, dict[str, str]]:
-    """The nights, how many were skipped because another one still went, and what was decided."""
+    """The nights, how many were skipped because they could only begin too late, and what was
+    decided."""
     nightly = here.ask("GET", "/deployments/name/grpo-train/nightly")["id"]
     promote = here.ask("GET", "/deployments/name/promote/promote")["id"]
     nights: list[Night] = []
@@ -108,7 +111,7 @@ def _nights(here: House, plans: Sequence[NightPlan]) -> tuple[list[Night], int, 
     skipped = [
         each
         for each in flow_runs(here, nightly)
-        if each["state"]["type"] == "CANCELLED" and not each["run_count"]
+        if each["state"]["type"] == "CANCELLED" and SKIPPED in (each["state"]["message"] or "")
     ]
     return nights, len(skipped), promotions
 

@@ -64,8 +64,7 @@ class Night:
 
 
 def next_night(house: House, deployment: str, since: float, plan: NightPlan) -> Night:
-    """The next flow run of the deployment that is let begin; not one that is cancelled because
-    another one goes, nor one that began before `since`, seconds since the epoch."""
+    """The next flow run of the deployment that begins after `since`, seconds since the epoch."""
     while True:
         for each in flow_runs(house, deployment):
             if each["run_count"] and _seconds(each["start_time"]) > since:

@@ -37,8 +37,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
     "Modal": ("keeping:deploy",),
 }
-"""Panel of the help -> `module:function` of each of its commands, or `module:app` of a group of
-commands."""
+"""Panel of the help -> `module:function` of each of its commands."""
 
 TARGETS: Mapping[str, tuple[str, str]] = {
     target.partition(":")[2].replace("_", "-"): (panel, target)
@@ -66,8 +65,7 @@ def _command(name: str) -> Any:
     panel, target = TARGETS[name]
     module, _, function = target.partition(":")
     found = getattr(importlib.import_module(f"mortal.cli.{module}"), function)
-    app = found if isinstance(found, typer.Typer) else _alone(found)
-    command = get_command(app)
+    command = get_command(_alone(found))
     command.rich_help_panel = panel  # type: ignore[attr-defined]
     return command
 

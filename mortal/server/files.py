@@ -34,6 +34,8 @@ from mortal_steps.system.processes import ProcessId
 
 DATABASE = "prefect.db"
 VARIABLE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+EARLIER_VARIABLE = "PREFECT_API_DATABASE_CONNECTION_URL"
+"""Prefect takes this name, too."""
 SQLITE, POSTGRESQL = "sqlite+aiosqlite", "postgresql+asyncpg"
 LOG = "server.log"
 PORT_IN_USE = 98
@@ -196,7 +198,7 @@ def database_url(home: Path) -> str:
 
     Raises `ServerError` if the environment variable names a database that Prefect cannot use.
     """
-    named = os.environ.get(VARIABLE)
+    named = os.environ.get(VARIABLE) or os.environ.get(EARLIER_VARIABLE)
     if not named:
         return own_sqlite(home)
     if named.partition("://")[0] not in (SQLITE, POSTGRESQL):

@@ -70,6 +70,9 @@ SERVER_SETTINGS = {
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
         "prefect.server.concurrency.lease_storage.filesystem"
     ),
+    # A run that has a place has an hour to begin. A start that takes longer loses it to a run that
+    # waits, and is cancelled for good; by default after five minutes.
+    "PREFECT_SERVER_CONCURRENCY_INITIAL_DEPLOYMENT_LEASE_DURATION": "3600",
     # Both are needed for the logs that `prefect deployment run --watch` and `prefect flow-run
     # watch` print.
     "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",

@@ -43,14 +43,30 @@ def find_commit(
         return None
     if model.is_pinned:
         return model.revision
+    # Imported where used: takes a moment, and most commands need no hub.
+    from huggingface_hub import HfApi, errors
+
     try:
-        # The folder of a commit in the hub's cache has its name.
-        return Path(_download(model, ["config.json"])).name
-    except ModelError as error:
+        return str(HfApi().model_info(model.name_or_path, revision=model.revision).sha)
+    except (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.HFValidationError,
+    ) as error:
         raise ModelError(
             f"{called} = {model.name_or_path!r}{_of(model)}: there is no such folder in "
-            f"{Path.cwd()}, and neither the hub nor its cache here gives it: {error}"
+            f"{Path.cwd()}, and the hub does not give it: {error}"
         ) from error
+    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
+        commit = _cached_commit(model)
+        if commit is None:
+            raise ModelError(
+                f"{called} = {model.name_or_path!r}{_of(model)}: there is no such folder in "
+                f"{Path.cwd()}, the hub cannot be asked, and its cache here does not have it: "
+                f"{error}"
+            ) from error
+        logger.warning("the hub cannot be asked; %s is %s here", model.name_or_path, commit[:12])
+        return commit
 
 
 def model_folder(path: str, model: ModelConfig) -> str:
@@ -110,6 +126,15 @@ def _download(
         raise ModelError(
             f"cannot get {patterns[0]} of {model.name_or_path}{_of(model)}: {error}"
         ) from error
+
+
+def _cached_commit(model: ModelConfig) -> str | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(
+        model.name_or_path, "config.json", revision=model.revision or "main"
+    )
+    return Path(found).parent.name if isinstance(found, str) else None
 
 
 def _of(model: ModelConfig) -> str:

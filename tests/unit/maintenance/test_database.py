@@ -4,6 +4,7 @@ import pytest
 
 from mortal.server import local_server as own
 from mortal.server.files import (
+    EARLIER_VARIABLE,
     VARIABLE,
     ServerRecord,
     database_url,
@@ -21,13 +22,16 @@ POSTGRESQL = "postgresql+asyncpg://me:a%3Ab%2Fc@host:5432/prefect?ssl=require"
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    for name in (VARIABLE, EARLIER_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_sqlite_is_the_default_and_a_variable_names_postgresql(tmp_path, monkeypatch):
     assert sqlite_file(database_url(tmp_path)) == tmp_path / "prefect.db"
-    monkeypatch.setenv(VARIABLE, POSTGRESQL)
-    assert database_url(tmp_path) == POSTGRESQL
+    for name in (EARLIER_VARIABLE, VARIABLE):
+        monkeypatch.setenv(name, POSTGRESQL)
+        assert database_url(tmp_path) == POSTGRESQL
+        monkeypatch.delenv(name)
     assert sqlite_file(POSTGRESQL) is None
 
 

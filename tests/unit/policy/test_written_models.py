@@ -1,6 +1,10 @@
 """What is written of a model is, byte for byte, what `save_pretrained` writes."""
 
+import json
+import stat
+
 import pytest
+import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.policy.model_files import writing
@@ -27,10 +31,34 @@ def test_a_written_model_has_the_files_that_save_pretrained_writes(family, tmp_p
     assert files_of(tmp_path / "ours") == files_of(tmp_path / "own names")
 
 
-def test_a_large_model_is_split_into_files_that_transformers_loads(tmp_path, monkeypatch):
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_a_large_model_is_split_into_files_that_transformers_loads(tmp_path, monkeypatch, dtype):
     model = model_of("qwen3")
     monkeypatch.setattr(writing, "LARGEST_FILE", "5KB")
-    writing.save_model(model, tmp_path)
+    writing.save_model(model, tmp_path, dtype)
+    model.to(dtype or model.dtype)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(
+        tensor.nbytes for tensor in writing.published_tensors(model).values()
+    )
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path).state_dict()
     assert all(tensor.equal(loaded[name]) for name, tensor in model.state_dict().items())
+
+
+def test_others_may_read_what_is_written_as_they_may_any_new_file(tmp_path):
+    writing.save_model(model_of("qwen3"), tmp_path)
+    (usual := tmp_path / "usual").touch()
+    modes = {path.name: stat.filemode(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert set(modes.values()) == {stat.filemode(usual.stat().st_mode)}
+
+
+def test_the_index_of_a_reference_model_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "LARGEST_FILE", "5KB")
+    tensors = writing.published_tensors(model_of("qwen3"))
+    names = ("model", "reference")
+    for name in names:
+        writing.write_tensors(tmp_path, tensors, name)
+    for name in names:
+        index = json.loads((tmp_path / f"{name}.safetensors.index.json").read_text())
+        assert all(file.startswith(name) for file in index["weight_map"].values())

@@ -139,6 +139,8 @@ def test_a_judge_takes_the_address_of_the_environment(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
     judge = term_of(LLMJudgeEnvironment(model="m"))
     assert (judge.base_url, judge.api_key_env) == ("http://localhost:1/v1", "OPENAI_API_KEY")
+    openais = term_of(LLMJudgeEnvironment(model="m", base_url="https://api.openai.com/v1"))
+    assert (openais.type, openais.base_url) == ("judge", "https://api.openai.com/v1")
 
 
 def test_an_environment_that_was_changed_is_no_kind_any_more():

@@ -42,13 +42,12 @@ from mortal_steps.rollout.engines.model_files import (
     tensors_in,
 )
 from mortal_steps.rollout.engines.transformers.adapter import AdaptedModel
+from mortal_steps.rollout.engines.transformers.padding import check_padding
 from mortal_steps.rollout.engines.transformers.seeded_draw import SeededDraw
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.types import SamplingParams
 
 LAYER = re.compile(r"(.*?\.\d+\.)?")
-READS_PADDING = ("rwkv", "recurrent_gemma")
-"""Recurrent models whose completions would come from another distribution beside longer prompts."""
 
 
 class TransformersEngine(Engine):
@@ -77,6 +76,7 @@ class TransformersEngine(Engine):
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._base_path = model_path
         self._is_base = True
+        self._leaves_out_padding = False
         self._adapted: AdaptedModel | None = None
         try:
             self._model = self._read_model(model_path)
@@ -169,13 +169,9 @@ class TransformersEngine(Engine):
         # A model's own generation settings (Qwen's repetition_penalty, top_k) would otherwise fill
         # what `generation` leaves open, and the tokens would come from another distribution.
         self._model.generation_config = generation
-        if self._model.config.model_type in READS_PADDING and not mask_BP.all():
-            raise EngineError(
-                f"transformers reads the padding of shorter prompts with "
-                f"{self._model.config.model_type}, whatever their mask. Sample prompts that all "
-                "have the same number of tokens, or with rollout.engine = 'vllm' if that knows the "
-                "model"
-            )
+        if not self._leaves_out_padding and not mask_BP.all():
+            check_padding(self._model, ids_BP, mask_BP, prompts_ids)
+            self._leaves_out_padding = True
         with torch.inference_mode():
             sequences = self._model.generate(
                 ids_BP,

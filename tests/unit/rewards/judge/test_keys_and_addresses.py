@@ -90,6 +90,14 @@ def test_the_address_and_the_key_for_openais_own_client_are_taken_together(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     stub.key = "sk-secret"
     assert ask(LLMJudgeEnvironment("another")) == SCORES
+    assert ask(LLMJudgeEnvironment("third", api_key_env=None, prices=None)) == SCORES
+
+
+def test_an_address_with_and_without_a_slash_is_asked_once(stub: JudgeStub) -> None:
+    ask(make(stub))
+    asked = len(stub.requests)
+    assert ask(make(stub, base_url=f"{stub.url}/")) == SCORES
+    assert len(stub.requests) == asked
 
 
 def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
