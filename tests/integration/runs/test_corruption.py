@@ -83,7 +83,8 @@ def completed(whole, project, config, tmp_path):
 
 
 def copy_of(runs_dir, tmp_path, config):
-    shutil.copytree(runs_dir, tmp_path / "runs")
+    going = shutil.ignore_patterns(".*.removed")  # a thread may be deleting these
+    shutil.copytree(runs_dir, tmp_path / "runs", ignore=going)
     return tmp_path / "runs" / "run", config.model_copy(update={"runs_dir": str(tmp_path / "runs")})
 
 
