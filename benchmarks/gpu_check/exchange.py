@@ -67,11 +67,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     folder = Path(job["folder"])
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, _ = build(job["size"], folder / "model", dtype=job["dtype"], device=device)
+    model, tokenizer = build(job["size"], folder / "model", dtype=job["dtype"], device=device)
     config = _config(job)
     store = RunStore(folder / "run")
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
-    policy: Any = Policy(model)
+    policy: Any = Policy(model, tokenizer)
     publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
     worker = Worker(job["worker_python"], store.root, config, folder / "model")
     for number in range(ROUNDS):

@@ -35,13 +35,13 @@ def main() -> None:
     torch.set_num_threads(job["threads"])
     disable_progress_bar()
     folder = Path(job["folder"])
-    model, _ = build(job["size"], folder / "model")
+    model, tokenizer = build(job["size"], folder / "model")
     if job["rank"]:
         adapter = LoraConfig(task_type="CAUSAL_LM", r=job["rank"], target_modules=MODULES)
         model = get_peft_model(model, adapter).eval()
     rounds = []
     for method in job["methods"]:
-        rounds += _method(job, method, folder, Policy(model))
+        rounds += _method(job, method, folder, Policy(model, tokenizer))
     Path(job["output"]).write_text(json.dumps(rounds))
 
 

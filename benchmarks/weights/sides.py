@@ -16,8 +16,8 @@ class Policy:
     """A model, or its LoRA adapter, as a `Publisher` takes it. It notes how long its own part of
     the canary took."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
         self.score_s = self.score_cpu_s = 0.0
 
     def export_weights(self, folder: Path) -> Any:
