@@ -102,8 +102,8 @@ def _train(
         staleness=staleness,
         seed=seed,
         steps_per_s=1e3 / statistics.fmean(step.wall_ms for step in measured),
-        generate_ms=1e3 * stages["generate"]["mean_s"],
-        train_ms=1e3 * stages["train_step"]["mean_s"],
+        generate_ms=1e3 * stages["generate"].mean_s,
+        train_ms=1e3 * stages["train_step"].mean_s,
         reward_halfway=_reward(rewards[: len(rewards) // 2]),
         reward_end=_reward(rewards),
     )

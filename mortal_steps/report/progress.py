@@ -56,8 +56,6 @@ class Pace:
 
     def __init__(self, num_recent: int, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: seconds from any beginning."""
-        self.speed: Speed | None = None
-        """None before the first step has ended."""
         self._now = now
         self._marks: deque[tuple[float, int]] = deque(maxlen=num_recent + 1)
         """When the first step began and each one ended, and the tokens sampled until then."""
@@ -72,11 +70,10 @@ class Pace:
         self._marks.append((self._now(), self._marks[-1][1] + num_tokens))
         (since, tokens_since), (until, tokens_until) = self._marks[0], self._marks[-1]
         seconds = until - since
-        self.speed = Speed(
+        return Speed(
             step_s=seconds / (len(self._marks) - 1),
             tokens_per_s=(tokens_until - tokens_since) / seconds,
         )
-        return self.speed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,8 +40,6 @@ class Recorder:
         restore_logs(run)
         self.alerts = Alerts(run)
         self._run = run
-        self._logged = run.manifest.step
-        """Steps whose lines are written."""
         self.pace = Pace(recent_steps(run.config.evaluation.eval_steps))
         """Of the steps that this process trains."""
         self._reported = time.monotonic()
@@ -53,7 +51,6 @@ class Recorder:
     def go_back_to(self, step: int) -> None:
         """Forget what was recorded after an earlier step, at which the run continues."""
         self._run.go_back_to(step)
-        self._logged = step
 
     def timing(self, *timings: StageTiming) -> None:
         """Record how long stages took."""
@@ -75,7 +72,6 @@ class Recorder:
         failures = list(self._failures(rewards))
         self._quarantine(row["step"], "reward", failures)
         self.timing(*timings)
-        self._logged = row["step"]
         return StepReport(
             step=row["step"],
             reward=row["reward"],
@@ -111,8 +107,7 @@ class Recorder:
         """Write the report of the run as it is now. This can be called in a thread of its own,
         because it only reads what is on disk."""
         self._reported = time.monotonic()
-        speed, left = self.pace.speed, self._run.info.num_steps - self._logged
-        write_report(self._run, None if speed is None else speed.eta_s(left))
+        write_report(self._run)
 
     def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
         for shard in rewards:
