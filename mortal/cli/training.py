@@ -82,7 +82,9 @@ def train(
 
     check_new_id(run_id)
     settings = flagged_config(config, flags, overrides or [])
-    changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
+    changes: dict[str, Any] = {
+        "run_id": run_id or settings.run_id or new_run_id(settings.id_prefix)
+    }
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)
     settings = settings.model_copy(update=changes)

@@ -170,7 +170,7 @@ class RunControls:
                 )
             run_id = runs[-1].info.run_id
         elif run_id is None:
-            run_id = new_run_id(self.config)
+            run_id = new_run_id(self.config.id_prefix)
         self.config = self.config.model_copy(update={"run_id": run_id})
 
     def _perform(self, action: str, **options: Any) -> Any:
