@@ -142,12 +142,12 @@ class Training:
                     run.note(evaluation=await self._or_save(stop.guard(judging), progress))
                     await self._begin_next(self._trained)
                 self._tell(progress)
-                saved = await self._saves.end_step(self._trained, progress.note)
+                await self._saves.end_step(self._trained, progress.note)
                 speed = self._recorder.pace.end(took.num_tokens)
                 run.note(pace_s=speed.step_s)
                 progress.update(took, speed)
                 await forgetting
-                if self._recorder.report_due(news=saved or schedule.evaluates(self._trained)):
+                if self._recorder.report_due():
                     await stop.guard(self._report())
             await self._forget()
 

@@ -27,9 +27,7 @@ from mortal_steps.types import (
 )
 
 REPORT_EVERY_S = 180.0
-"""Seconds between two reports of a run in progress, if there was an evaluation or a checkpoint."""
-REPORT_AT_LEAST_EVERY_S = 900.0
-"""Seconds between two reports otherwise."""
+"""Seconds between two reports of a run in progress."""
 
 
 class Recorder:
@@ -97,11 +95,9 @@ class Recorder:
         self._run.update(step=self._run.manifest.step)
         restore_logs(self._run)
 
-    def report_due(self, *, news: bool) -> bool:
-        """Whether the report should be written; `news` says that there was an evaluation or a
-        checkpoint."""
-        every = REPORT_EVERY_S if news else REPORT_AT_LEAST_EVERY_S
-        return time.monotonic() - self._reported >= every
+    def report_due(self) -> bool:
+        """Return whether the report should be written."""
+        return time.monotonic() - self._reported >= REPORT_EVERY_S
 
     def report(self) -> None:
         """Write the report of the run as it is now. This can be called in a thread of its own,

@@ -152,5 +152,5 @@ def test_a_failure_says_what_failed_and_how_to_go_on(run, ended):
     [failed] = ended(DataError("bad row" + "!" * 5000))
     assert failed.level == "failure"
     assert failed.text.startswith("bad row!!!")
-    assert len(failed.text) < 1100
+    assert len(failed.text) < 1300
     assert f"`mortal resume {run.store.root}`" in failed.advice
