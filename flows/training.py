@@ -70,7 +70,7 @@ class Training:
         progress = ProgressLine(
             start=run.manifest.step,
             num_steps=run.info.num_steps,
-            say=say,
+            log=say,
         )
         with progress:
             await self._train_or_stop(progress)

@@ -61,7 +61,7 @@ def plan(
     return Plan(items=tuple(items), kept=tuple(f"{run_id}: {why}" for run_id, why in kept.items()))
 
 
-def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool:
+def carry_out(planned: Plan, runs_dir: Path, report: Callable[[str], None]) -> bool:
     """Remove all items in order; returns whether everything could be removed.
 
     A call that is killed is continued by the next one. Raises `StoreError` if another process is
@@ -75,10 +75,10 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
             try:
                 item.remove()
             except StoreError as error:
-                say(f"stays: {item.what}: {error}")
+                report(f"stays: {item.what}: {error}")
                 done = False
             else:
-                say(f"removed {item.what} ({byte_size(item.num_bytes)})")
+                report(f"removed {item.what} ({byte_size(item.num_bytes)})")
     return done
 
 

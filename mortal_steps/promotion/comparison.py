@@ -55,8 +55,8 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
     if comparison.gain is None:
         return Verdict(promote=True, why=f"reward {reward:.4f}, and nothing to compare it with")
     relation, better = ("at least", True) if comparison.gain >= min_gain else ("less than", False)
-    said = f"reward {reward:.4f}, gain {comparison.gain:+.4f}, {relation} {min_gain:+.4f}"
-    return Verdict(promote=better, why=said)
+    why = f"reward {reward:.4f}, gain {comparison.gain:+.4f}, {relation} {min_gain:+.4f}"
+    return Verdict(promote=better, why=why)
 
 
 def comparison_table(comparison: Comparison) -> str:

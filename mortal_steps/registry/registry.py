@@ -240,10 +240,10 @@ class Registry:
             return
         if self._leads_to(used[-1]):
             return
-        beside = hidden_beside(self.link, "partial")
+        partial = hidden_beside(self.link, "partial")
         with writing(self.link):
-            beside.symlink_to(used[-1].path)
-            beside.replace(self.link)
+            partial.symlink_to(used[-1].path)
+            partial.replace(self.link)
             sync_to_disk(self.store.root)
 
     def _drop_if_refused(self, made: Decision) -> None:

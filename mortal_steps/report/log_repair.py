@@ -67,7 +67,7 @@ def _failure_counts(rewards: RewardsConfig, shards: Sequence[RewardRef]) -> dict
 
 
 def restore_logs(run: Run) -> None:
-    """Bring the logs back to what they held when the run's step was reached.
+    """Bring the logs back to what they were when the run's step was reached.
 
     A log that is damaged is made again: metrics and evaluations from the steps' records, where
     those are whole; of anything else, what can still be read is kept.

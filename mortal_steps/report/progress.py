@@ -103,7 +103,7 @@ class StepReport:
 class ProgressLine:
     """Shows what a run does: a bar on a terminal, else lines.
 
-    `say` receives notes and, where there is no terminal, a line now and then; it is the run's log.
+    `log` receives notes and, where there is no terminal, a line now and then; it is the run's log.
     """
 
     def __init__(
@@ -111,13 +111,13 @@ class ProgressLine:
         *,
         start: int,
         num_steps: int,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._say = say
+        self._log = log
         self._num_steps = num_steps
-        self._said = time.monotonic()
+        self._logged_at = time.monotonic()
         self._judged = ""
-        """What the last evaluation gave, until a line has said so."""
+        """What the last evaluation gave, until a line has it."""
         self._bar: Progress | None = None
         if sys.stderr.isatty():
             self._bar = _bar()
@@ -143,22 +143,22 @@ class ProgressLine:
         """Print something on a line of its own, above the bar."""
         if self._bar:
             self._bar.console.print(printable(text))
-        self._say(text)
+        self._log(text)
 
     def begin_steps(self, start: int) -> None:
         """Note that the first step begins; `start` steps are done."""
-        self._said = time.monotonic()
+        self._logged_at = time.monotonic()
         if self._bar:
             self._bar.reset(self._task, total=self._num_steps, completed=start)
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
         """Note the scores on the held-out problems after `step` steps; the next line will show the
         result."""
-        told = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        result = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
         if self._bar:
-            self.note(f"held-out after step {step}: {told}")
+            self.note(f"held-out after step {step}: {result}")
         else:
-            self._judged = f"  held-out after step {step}: {told}"
+            self._judged = f"  held-out after step {step}: {result}"
 
     def update(self, report: StepReport, speed: Speed) -> None:
         """Show that a step has ended; `speed` is that of the last steps."""
@@ -167,10 +167,14 @@ class ProgressLine:
         if self._bar:
             self._bar.update(self._task, completed=report.step, eta=eta, report=text)
             return
-        if now - self._said < LINE_EVERY_S and report.step < self._num_steps and not self._judged:
+        if (
+            now - self._logged_at < LINE_EVERY_S
+            and report.step < self._num_steps
+            and not self._judged
+        ):
             return
-        self._said = now
-        self._say(f"step {report.step}/{self._num_steps}  {text}  ETA {eta}{self._judged}")
+        self._logged_at = now
+        self._log(f"step {report.step}/{self._num_steps}  {text}  ETA {eta}{self._judged}")
         self._judged = ""
 
 

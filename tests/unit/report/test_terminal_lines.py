@@ -37,7 +37,7 @@ def test_an_evaluation_always_has_its_share_in_the_speed():
 def line(monkeypatch):
     monkeypatch.setattr("mortal_steps.report.progress.LINE_EVERY_S", 3600.0)
     said = []
-    progress = ProgressLine(start=0, num_steps=5, say=said.append)
+    progress = ProgressLine(start=0, num_steps=5, log=said.append)
     progress.said = said
     with progress:
         progress.begin_steps(0)
