@@ -169,8 +169,8 @@ class Judge:
         async def call(
             kind: type[Any], role: Role, method: str, request: GenerateRequest | RewardRequest
         ) -> Any:
-            generates = isinstance(request, GenerateRequest)
-            shard = request.shard if generates else request.generation.shard
+            sampling = request if isinstance(request, GenerateRequest) else request.generation
+            shard = sampling.shard
             key = CallKey(run_id=info.run_id, stage="evaluate", step=STEP, index=shard)
             return await compute.call(role, method, key=key, request=request)
 
