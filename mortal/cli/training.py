@@ -77,11 +77,11 @@ def train(
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
-    from mortal_steps.config.flagged import flagged_config
+    from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
     check_new_id(run_id)
-    settings = flagged_config(config, flags, overrides or [])
+    settings = load_config(config, overrides or (), flags)
     changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)

@@ -25,7 +25,7 @@ from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork_files import ForkFiles, is_below
 from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.orchestration.preflight import Problems
-from mortal_steps.orchestration.resolve_defaults import find_reward_commits, with_own_seed
+from mortal_steps.orchestration.resolve_defaults import find_reward_commit, with_own_seed
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems
 from mortal_steps.runs.run import Run, check_never_begun, find_run
@@ -115,7 +115,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         "runs_dir": str(parent.store.root.parent.absolute()),
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
-    return with_own_seed(config.with_reward_commits(find_reward_commits(config)))
+    return with_own_seed(config.with_reward_commits(find_reward_commit))
 
 
 def _put_in_place(beside: Path, root: Path) -> None:
