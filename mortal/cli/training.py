@@ -115,7 +115,7 @@ def resume(
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
     checking(f"looking at run {run_id}")
-    from mortal_steps.orchestration.resuming import resume_config
+    from mortal_steps.orchestration.open_run import resume_config
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
@@ -213,7 +213,7 @@ def _accepted(settings: RunConfig) -> RunConfig:
 def _drive(settings: RunConfig, *, detach: bool = False) -> None:
     """Run the flow against a server, then print the result; or have Modal do so."""
     if detach:
-        from mortal_steps.orchestration.driver import detach as begin_detached
+        from mortal.remote.detach import detach as begin_detached
 
         call_id, volume = begin_detached(settings), settings.compute.modal.volume
         say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")

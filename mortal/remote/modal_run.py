@@ -24,8 +24,8 @@ def begin_run(
     orchestrate: Any, config: str | None, run_id: str | None, given: Mapping[str, Any]
 ) -> None:
     """Begin a run, and let `orchestrate` drive it to its end."""
+    from mortal.remote.detach import prepare
     from mortal_steps.compute.modal.detached import for_run
-    from mortal_steps.orchestration.driver import prepare
     from mortal_steps.runs.run import new_run_id
 
     with _explained():
