@@ -33,7 +33,7 @@ def train(config: RunConfig) -> None:
 def detach(config: RunConfig) -> str:
     """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
     the call on Modal."""
-    from mortal_steps.orchestration.driver import detach as begin_detached
+    from mortal.remote.detach import detach as begin_detached
 
     return begin_detached(config)
 
