@@ -97,12 +97,12 @@ def _train(
         "checkpoints.background": str(variant == "beside").lower(),
     }
     job = {
-        "variant": "bare",
+        "prefect": False,
         "config": str(CONFIG),
         "overrides": [*args.set, *(f"{key}={value}" for key, value in overrides.items())],
         "output": f"{folder}.json",
     }
-    outcome = run_job("benchmarks.overhead.variants", job, None)
+    outcome = run_job("benchmarks.measured_run", job, None)
     run = find_run(folder.parent / "runs", folder.name)
     stages = summarize(run).timings
     measured = steps_between([Stamp(*stamp) for stamp in outcome["stamps"]], warm_up=WARM_UP)

@@ -111,8 +111,8 @@ def _common(folder: Path) -> list[str]:
 
 def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
     threads = STOCK.get(job["variant"])
-    module = "benchmarks.vs_trl.stock" if threads else "benchmarks.overhead.variants"
-    order = {**job, "model": weights} if threads else {**job, "variant": "flow", "lengths_s": {}}
+    module = "benchmarks.vs_trl.stock" if threads else "benchmarks.measured_run"
+    order = {**job, "model": weights} if threads else {**job, "prefect": True}
     outcome = run_job(module, order, server, threads=threads or 1)
     if not threads:
         run = find_run(Path(job["runs_dir"]), job["run_id"])

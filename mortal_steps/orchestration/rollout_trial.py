@@ -22,7 +22,7 @@ from mortal_steps.rollout.trial import SampledProblems
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 
-WORKER = "mortal_steps.rollout.trial:TrialWorker"
+WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
 NUM_PROBLEMS = 2
 """Problems of the dataset that are sampled, unless the caller gives a number."""
 
@@ -68,7 +68,11 @@ def try_rollout(
             call_once(trial_spec(config, store, path, "actor"), "build_base_model", problems=ref)
         spec = dataclasses.replace(trial_spec(config, store, path, "rollout"), factory=WORKER)
         sampled: SampledProblems = call_once(
-            spec, "sample", problems=list(problems), num_generations=num_generations
+            spec,
+            "sample",
+            problems=list(problems),
+            num_generations=num_generations,
+            sampling=config.sampling,
         )
     return sampled
 
