@@ -75,7 +75,7 @@ class Saves:
     def _may_begin(self, done: int) -> bool:
         """Return whether a checkpoint can be written beside a train step that follows. On Modal it
         cannot: no file of the Volume may be open between two calls."""
-        config, last = self._session.config, self._run.info.num_steps
+        config, last = self._session.run.config, self._run.info.num_steps
         local = config.compute.backend == "local"
         return local and config.checkpoints.background and done < last
 

@@ -91,7 +91,7 @@ class Training:
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """Prepare the starting model, bring the actor to the run's step, and start the first
         rollout worker."""
-        config, info = self._session.config, self._run.info
+        config, info = self._session.run.config, self._run.info
         model, sampled = config.model, config.sampling_type
         if model.new or model.warm_start:
             progress.note("making the starting model, unless it is in the cache")
