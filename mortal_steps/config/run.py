@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -22,7 +23,7 @@ from mortal_steps.config.field_metadata import (
 )
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.rewards import RewardCommits, RewardsConfig
+from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import (
     GENERATE,
     RolloutConfig,
@@ -221,11 +222,11 @@ class RunConfig(Section):
         differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs
 
-    def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
-        """Return the same with commits for reward models of the hub."""
-        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
+    def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
+        """Return the same with reward models of the hub pinned; see `RewardsConfig.pinned`."""
+        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
         if self.evaluation.functions is not None:
-            functions = self.eval_rewards.pinned(commits.evaluation).functions
+            functions = self.eval_rewards.pinned(commit_of).functions
             changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
         return self.model_copy(update=changed)
 
