@@ -43,19 +43,20 @@ def read_problems(
     config: DataConfig,
     seed: int,
     scratch: Scratch,
-    say: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> tuple[ProblemFile, Sequence[Problem]]:
     """Training and held-out problems; the second are none when none are asked for.
 
     Training rows whose prompt is also held out are left out. The training problems are in a file in
     `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
     whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
-    `data.options.seed` is set. `say` is told how far it is with many rows. Raises `DataError`.
+    `data.options.seed` is set. `report` is
+    called with how far it is, with many rows. Raises `DataError`.
     """
     check_options(config)
     names: dict[str, None] = {}
     everything = scratch.path / f"rows{SUFFIX}"
-    write_texts(everything, _read_train(config, seed, names, say))
+    write_texts(everything, _read_train(config, seed, names, report))
     read = ProblemFile(everything, keeps=scratch)
     held_out = read_held_out(config, seed) if config.eval_sources else _hold_out(read, config)
     lacking = len(read[0].columns) < len(names)
@@ -74,7 +75,7 @@ def read_problems(
 
 
 def _read_train(
-    config: DataConfig, seed: int, names: dict[str, None], say: Callable[[str], None] | None
+    config: DataConfig, seed: int, names: dict[str, None], report: Callable[[str], None] | None
 ) -> Iterator[Texts]:
     """Yield the training rows; `names` grows by their columns. A row has those that are known by
     then, in one order."""
@@ -84,8 +85,8 @@ def _read_train(
         names |= dict.fromkeys(row.columns)
         columns = {name: row.columns.get(name) for name in names}
         yield row.id, encode_json(row.prompt), encode_json(columns)
-        if say is not None and count % WORTH_A_WORD == 0:
-            say(f"reading the dataset: {count:,} rows")
+        if report is not None and count % WORTH_A_WORD == 0:
+            report(f"reading the dataset: {count:,} rows")
 
 
 def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
@@ -191,9 +192,9 @@ def problems_of(
                 for name, value in columns.items()
             }
         if not (type(prompt) is str and is_plain(prompt) and prompt.strip()):
-            place = f"{origin}, row {index}, column {prompt_column!r}"
-            prompt = as_json(prompt, place)
-            check_prompt(prompt, place)
+            cell = f"{origin}, row {index}, column {prompt_column!r}"
+            prompt = as_json(prompt, cell)
+            check_prompt(prompt, cell)
         if is_text is None:
             is_text = isinstance(prompt, str)
         if isinstance(prompt, str) != is_text:

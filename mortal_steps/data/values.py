@@ -17,36 +17,36 @@ DEEPEST = 100
 """Levels of nesting in a column; the JSON of the run store cannot hold many more."""
 
 
-def check_prompt(prompt: Any, place: str) -> None:
-    """Raise `DataError`, whose message begins with `place`, for a value that is no prompt."""
+def check_prompt(prompt: Any, origin: str) -> None:
+    """Raise `DataError`, whose message begins with `origin`, for a value that is no prompt."""
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise DataError(f"{place}: the prompt is empty; remove the row")
+            raise DataError(f"{origin}: the prompt is empty; remove the row")
         return
     if not isinstance(prompt, list):
         raise DataError(
-            f"{place}: {_shown(prompt)} is neither text nor a list of chat messages such as "
+            f"{origin}: {_shown(prompt)} is neither text nor a list of chat messages such as "
             '[{"role": "user", "content": "..."}]'
         )
     if not prompt:
-        raise DataError(f"{place}: the prompt holds no messages; remove the row")
+        raise DataError(f"{origin}: the prompt holds no messages; remove the row")
     for message in prompt:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise DataError(
-                f"{place}: {_shown(message)} is no chat message; write each as "
+                f"{origin}: {_shown(message)} is no chat message; write each as "
                 '{"role": "user", "content": "..."}'
             )
-        _check_parts(message.get("content"), place)
+        _check_parts(message.get("content"), origin)
     if not any(message.get("content") for message in prompt):
-        raise DataError(f"{place}: every message is empty; remove the row")
+        raise DataError(f"{origin}: every message is empty; remove the row")
 
 
-def _check_parts(content: Any, place: str) -> None:
+def _check_parts(content: Any, origin: str) -> None:
     """Refuse the content of a message that has parts which are no text, such as a picture."""
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, dict) or part.get("type") != "text":
             raise DataError(
-                f"{place}: {_shown(part)} is no text, and {TEXT_ALONE}; write the content of each "
+                f"{origin}: {_shown(part)} is no text, and {TEXT_ALONE}; write the content of each "
                 "message as text, or remove the row"
             )
 
@@ -68,40 +68,43 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def as_json(value: Any, place: str, depth: int = 0) -> Any:
+def as_json(value: Any, origin: str, depth: int = 0) -> Any:
     """Return the value as JSON carries it to the reward functions: dates and times as ISO text, NaN
     and other missing values as None, arrays as lists. Raises `DataError` for any other."""
     if depth > DEEPEST:
         raise DataError(
-            f"{place}: lists and objects within each other, more than {DEEPEST} deep; store it as "
+            f"{origin}: lists and objects within each other, more than {DEEPEST} deep; store it as "
             "text, or remove the column"
         )
     if isinstance(value, str):
         if not _is_unicode(value):
-            raise DataError(f"{place}: {_shown(value)} is no valid Unicode text; repair the row")
+            raise DataError(f"{origin}: {_shown(value)} is no valid Unicode text; repair the row")
         return value
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         if math.isinf(value):
-            raise DataError(f"{place}: {value} is not a number that JSON can carry; remove the row")
+            raise DataError(
+                f"{origin}: {value} is not a number that JSON can carry; remove the row"
+            )
         return None if math.isnan(value) else value
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat() if value == value else None  # NaT of pandas
     if isinstance(value, list | tuple):
-        return [as_json(item, place, depth + 1) for item in value]
+        return [as_json(item, origin, depth + 1) for item in value]
     if isinstance(value, Mapping):
         return {
-            as_json(str(key), place): as_json(item, place, depth + 1) for key, item in value.items()
+            as_json(str(key), origin): as_json(item, origin, depth + 1)
+            for key, item in value.items()
         }
     if hasattr(value, "item") and hasattr(value, "tolist"):  # NumPy, without importing it
-        return as_json(value.tolist(), place, depth + 1)
+        return as_json(value.tolist(), origin, depth + 1)
     if type(value).__name__ == "NAType":  # of pandas, without importing it
         return None
     if isinstance(value, bytes) or type(value).__module__.partition(".")[0] in OF_MEDIA:
-        raise DataError(f"{place}: a {type(value).__name__}, and {TEXT_ALONE}; remove the column")
+        raise DataError(f"{origin}: a {type(value).__name__}, and {TEXT_ALONE}; remove the column")
     raise DataError(
-        f"{place}: a {type(value).__name__} cannot be carried as JSON; store it as text or "
+        f"{origin}: a {type(value).__name__} cannot be carried as JSON; store it as text or "
         "numbers, or remove the column"
     )
 

@@ -67,23 +67,23 @@ def _read(config: DataConfig, seed: int, held_out: bool, key: str, source: str) 
             f"{key} is not set; name a hub dataset, a local folder, a file "
             f"({', '.join(FILE_TYPES)}), {kinds} or a module:name of yours"
         )
-    place = f"{key} = {source!r}"
+    origin = f"{key} = {source!r}"
     made = made_rows(source)
     if made:
-        _refuse_parts(config, held_out, key, place)
+        _refuse_parts(config, held_out, key, origin)
         request = SourceRequest(
-            task=made.task, options=config.options, seed=seed, held_out=held_out, place=place
+            task=made.task, options=config.options, seed=seed, held_out=held_out, origin=origin
         )
         return _make(made, request, key)
     path = Path(source).expanduser()
     if is_file(path):
-        _refuse_parts(config, held_out, key, place)
-        return read_file(path, place)
+        _refuse_parts(config, held_out, key, origin)
+        return read_file(path, origin)
     # An evaluation source without a split of its own has the training rows' one.
     own_split = held_out and config.eval_split is not None
     split = config.eval_split if own_split else config.split
-    place += f" ({'data.eval_split' if own_split else 'data.split'} = {split!r})"
-    return read_dataset(path, source, config.config, str(split), place)
+    origin += f" ({'data.eval_split' if own_split else 'data.split'} = {split!r})"
+    return read_dataset(path, source, config.config, str(split), origin)
 
 
 def _make(made: MadeRows, request: SourceRequest, key: str) -> Iterator[Row]:
@@ -103,10 +103,10 @@ def _made_by_user(source: DatasetSource, request: SourceRequest) -> Iterator[Row
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"{request.place} raises {type(error).__name__}: {error}") from error
+        raise DataError(f"{request.origin} raises {type(error).__name__}: {error}") from error
 
 
-def _refuse_parts(config: DataConfig, held_out: bool, key: str, place: str) -> None:
+def _refuse_parts(config: DataConfig, held_out: bool, key: str, origin: str) -> None:
     """Refuse parts of a single table, which has neither splits nor configurations. What is chosen
     of `data.source` is not for another source."""
     chosen = {"data.eval_split": config.eval_split if held_out else None}
@@ -116,6 +116,6 @@ def _refuse_parts(config: DataConfig, held_out: bool, key: str, place: str) -> N
     for key, value in chosen.items():
         if value is not None:
             raise DataError(
-                f"{key} = {value!r}: {place} is a single table without any; leave it out (a second "
-                "source goes into data.eval_source, rows to hold out into data.eval_samples)"
+                f"{key} = {value!r}: {origin} is a single table without any; leave it out (a "
+                "second source goes into data.eval_source, rows to hold out into data.eval_samples)"
             )

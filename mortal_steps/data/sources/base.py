@@ -26,7 +26,7 @@ class SourceRequest:
     """The run's seed."""
     held_out: bool
     """Whether these rows are for `data.eval_source`; they should differ from the training rows."""
-    place: str
+    origin: str
     """How an error names the source: by key and value."""
 
 

@@ -20,21 +20,21 @@ def is_file(path: Path) -> bool:
     return path.is_file() or path.suffix in FILE_TYPES
 
 
-def read_file(path: Path, place: str) -> Iterator[Row]:
+def read_file(path: Path, origin: str) -> Iterator[Row]:
     """Yield the file's rows; raises `DataError`."""
     if path.suffix not in FILE_TYPES:
-        raise DataError(f"{place}: unknown kind of file; use one of {', '.join(FILE_TYPES)}")
+        raise DataError(f"{origin}: unknown kind of file; use one of {', '.join(FILE_TYPES)}")
     if not path.exists():
-        raise DataError(f"{place}: no such file{nearest_path(path)}")
+        raise DataError(f"{origin}: no such file{nearest_path(path)}")
     try:
-        yield from FILE_TYPES[path.suffix](path, place)
+        yield from FILE_TYPES[path.suffix](path, origin)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{place} is no text in UTF-8 ({error.reason}: {error.object[error.start]:#04x}); save "
-            "it in UTF-8, for example with `iconv --to-code=utf-8`"
+            f"{origin} is no text in UTF-8 ({error.reason}: {error.object[error.start]:#04x}); "
+            "save it in UTF-8, for example with `iconv --to-code=utf-8`"
         ) from error
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise DataError(f"{place}: cannot be read: {error}") from error
+        raise DataError(f"{origin}: cannot be read: {error}") from error
 
 
 def nearest_path(path: Path) -> str:
@@ -50,7 +50,7 @@ WITH_ITS_MARK = "utf-8-sig"
 """UTF-8, with the byte order mark that some editors begin a file with, or without."""
 
 
-def json_lines(path: Path, place: str) -> Iterator[Row]:
+def json_lines(path: Path, origin: str) -> Iterator[Row]:
     """Yield one object per line; empty lines do not count."""
     with path.open(encoding=WITH_ITS_MARK) as lines:
         for number, line in enumerate(lines, start=1):
@@ -60,25 +60,25 @@ def json_lines(path: Path, place: str) -> Iterator[Row]:
                 value = json.loads(line, object_pairs_hook=_unique)
             except json.JSONDecodeError as error:  # which counts the lines of this one
                 reason = f"{error.msg} at column {error.colno}"
-                raise DataError(f"{place}, line {number} is not JSON: {reason}") from error
+                raise DataError(f"{origin}, line {number} is not JSON: {reason}") from error
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{place}, line {number} is not JSON: {error}") from error
-            yield _object(value, f"{place}, line {number}")
+                raise DataError(f"{origin}, line {number} is not JSON: {error}") from error
+            yield _object(value, f"{origin}, line {number}")
 
 
-def json_rows(path: Path, place: str) -> Iterator[Row]:
+def json_rows(path: Path, origin: str) -> Iterator[Row]:
     """Yield the objects of a list, which is read whole."""
     text = path.read_text(encoding=WITH_ITS_MARK)
     try:
         values = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{place} is not JSON: {error}. (A file of one object per line is .jsonl)"
+            f"{origin} is not JSON: {error}. (A file of one object per line is .jsonl)"
         ) from error
     if not isinstance(values, list):
-        raise DataError(f"{place}: holds a {type(values).__name__}, not a list of rows")
+        raise DataError(f"{origin}: holds a {type(values).__name__}, not a list of rows")
     for index, value in enumerate(values):
-        yield _object(value, f"{place}, row {index}")
+        yield _object(value, f"{origin}, row {index}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,9 +90,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _object(value: Any, place: str) -> Row:
+def _object(value: Any, origin: str) -> Row:
     if not isinstance(value, dict):
-        raise DataError(f"{place}: {value!r} is no row; each row is an object of columns")
+        raise DataError(f"{origin}: {value!r} is no row; each row is an object of columns")
     return value
 
 
@@ -155,11 +155,11 @@ and `ValueError`, of which a `DataError` is made."""
 
 
 def read_dataset(
-    path: Path, source: str, config: str | None, split: str, place: str
+    path: Path, source: str, config: str | None, split: str, origin: str
 ) -> Iterator[Row]:
     """Yield the rows of a split; `config` is that of a hub dataset. Raises `DataError`."""
     if not path.exists() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
-        raise DataError(f"{place}: no such file or folder{nearest_path(path)}")
+        raise DataError(f"{origin}: no such file or folder{nearest_path(path)}")
     import datasets
     from datasets.exceptions import DatasetNotFoundError
 
@@ -173,17 +173,17 @@ def read_dataset(
             yield from table.select(range(start, stop)).to_list()
     except DatasetNotFoundError as error:
         raise DataError(
-            f"{place}: no such dataset on the hub, and no such file or folder"
+            f"{origin}: no such dataset on the hub, and no such file or folder"
             f"{nearest_path(path)} ({error})"
         ) from error
     except ConnectionError as error:
         raise DataError(
-            f"{place}: no such file or folder{nearest_path(path)}; nor is it a hub dataset in the "
+            f"{origin}: no such file or folder{nearest_path(path)}; nor is it a hub dataset in the "
             f"local cache, and the hub cannot be reached ({error})"
         ) from error
     except Exception as error:
         cause = _cause(error)
-        raise DataError(f"{place} cannot be read: {type(cause).__name__}: {cause}") from error
+        raise DataError(f"{origin} cannot be read: {type(cause).__name__}: {cause}") from error
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -20,13 +20,13 @@ def read_task(request: SourceRequest) -> Iterator[Row]:
         if (error.name or "").partition(".")[0] != "reasoning_gym":
             raise
         raise DataError(
-            f"{request.place}: reasoning_gym is not installed here; "
+            f"{request.origin}: reasoning_gym is not installed here; "
             "`pip install 'reasoning-gym==0.1.25'` installs the version that MORTAL is tested with"
         ) from None
     if task not in DATASETS:
         near = difflib.get_close_matches(task, DATASETS, n=3)
         raise DataError(
-            f"{request.place}: reasoning_gym has no task {task!r}; "
+            f"{request.origin}: reasoning_gym has no task {task!r}; "
             + (f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(DATASETS)}")
         )
     parameters = {"seed": request.seed, **options}

@@ -113,10 +113,10 @@ def _chunks(rows: torch.Tensor, first_row: int, size: int) -> Iterator[Chunk]:
 
 
 def _words(rows: torch.Tensor, width: int) -> torch.Tensor:
-    lies = rows.contiguous()
-    if lies.storage_offset() * lies.itemsize % width:
-        lies = lies.clone()
-    return lies.view(WORDS[width])
+    aligned = rows.contiguous()
+    if aligned.storage_offset() * aligned.itemsize % width:
+        aligned = aligned.clone()
+    return aligned.view(WORDS[width])
 
 
 def _sums_by_torch(words: torch.Tensor, first_row: int, first_column: int) -> torch.Tensor:
@@ -131,17 +131,17 @@ def _sums_by_torch(words: torch.Tensor, first_row: int, first_column: int) -> to
 
 
 def _sums_by_numpy(words: torch.Tensor, first_row: int, first_column: int) -> Sums:
-    lies = words.numpy().astype(np.int64, copy=False)
-    height, width = lies.shape
+    integers = words.numpy().astype(np.int64, copy=False)
+    height, width = integers.shape
     found = []
     for row_seed, column_seed in zip(ROWS, COLUMNS, strict=True):
         rows = _keys(row_seed, first_row, height)
         columns = _keys(column_seed, first_column, width)
-        numbers = lies.view(np.uint64)
+        numbers = integers.view(np.uint64)
         of_rows = numbers[:, 0] * columns if width == 1 else np.einsum("rc,c->r", numbers, columns)
         found.append(int(np.einsum("r,r->", of_rows, rows)))
         if words.itemsize == 8 and len(found) == 1:
-            lies = np.right_shift(lies, 32, out=_memory_for(lies))
+            integers = np.right_shift(integers, 32, out=_memory_for(integers))
     return found[0], found[1]
 
 

@@ -145,17 +145,17 @@ def _same(wanted: list[Pair | None], held: list[Pair]) -> bool:
     return len(wanted) == len(held) and all(map(_is_held, wanted, held))
 
 
-def _is_held(pair: Pair | None, places: Pair) -> bool:
-    """Whether both matrices are in their places, as wide as these but for the rank, with zeros
+def _is_held(pair: Pair | None, slots: Pair) -> bool:
+    """Whether both matrices are in their slots, as wide as these but for the rank, with zeros
     around them; without a pair, zeros alone. vLLM takes narrower ones without a word."""
-    place_a, place_b = places
+    slot_a, slot_b = slots
     if pair is None:
-        return not place_a.any() and not place_b.any()
-    a, b = (matrix.to(place_a.device) for matrix in pair)
+        return not slot_a.any() and not slot_b.any()
+    a, b = (matrix.to(slot_a.device) for matrix in pair)
     rank = len(a)
-    if (a.shape[1], b.shape) != (place_a.shape[1], (place_b.shape[0], rank)):
+    if (a.shape[1], b.shape) != (slot_a.shape[1], (slot_b.shape[0], rank)):
         return False
-    rests = place_a[rank:], place_b[:, rank:]
-    return bool((place_a[:rank] == a).all() and (place_b[:, :rank] == b).all()) and not any(
+    rests = slot_a[rank:], slot_b[:, rank:]
+    return bool((slot_a[:rank] == a).all() and (slot_b[:, :rank] == b).all()) and not any(
         rest.any() for rest in rests
     )

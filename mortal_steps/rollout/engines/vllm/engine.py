@@ -263,9 +263,9 @@ class VllmEngine(Engine):
             return self._vllm.LLM(model=model, **self._options)
         except Exception as error:
             options = {key: value for key, value in self._options.items() if key != "tokenizer"}
-            told = library.message_of(error)
+            reason = library.message_of(error)
             raise EngineError(
-                f"vLLM does not start with {model}: {told}\nIts options were "
+                f"vLLM does not start with {model}: {reason}\nIts options were "
                 f"{options}; change them through rollout.engine_options and model.max_model_len"
             ) from error
 

@@ -45,8 +45,8 @@ def message_of(error: Exception) -> str:
     """Return what vLLM says of an error; of an assertion that says nothing, where it is."""
     if str(error):
         return str(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} ({place.filename}, line {place.lineno}: {place.line})"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} ({frame.filename}, line {frame.lineno}: {frame.line})"
 
 
 def supervised(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -54,17 +54,17 @@ class Witness(AdapterWitness):
 
     def held(self, forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, list[Held]]:
         """Of each tensor of such a type and shape, by name, what this worker holds in its place."""
-        places = _Places()
+        destinations = _Destinations()
         empty = (
             (name, torch.empty(shape, dtype=getattr(torch, dtype), device="meta"))
             for name, (dtype, shape) in forms.items()
         )
-        with torch.no_grad(), places:
-            self.model_runner.get_model().load_weights(places.naming(empty))
-        return places.read()
+        with torch.no_grad(), destinations:
+            self.model_runner.get_model().load_weights(destinations.naming(empty))
+        return destinations.read()
 
 
-class _Places(TorchDispatchMode):  # type: ignore[misc]
+class _Destinations(TorchDispatchMode):  # type: ignore[misc]
     """Where the parts of each tensor go that a model loads; nothing is written."""
 
     def __init__(self) -> None:
