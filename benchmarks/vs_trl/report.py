@@ -14,10 +14,6 @@ WARM_UP = 3
 """First steps of a run, left out of the step time."""
 LAST = 10
 """Steps whose mean reward is what was reached."""
-SLOWEST = 5
-"""Steps that are named where some take much longer than others."""
-APART = 1.2
-"""Mean over median from which some do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +27,7 @@ class TrainingStats:
     step_ms: float
     """Mean wall time of a step, the first few left out."""
     median_ms: float
-    p95_ms: float
-    slowest_ms: Sequence[tuple[int, float]]
-    """The slowest steps and what they took, the slowest first."""
+    slowest_ms: float
     cpu_ms: float
     """CPU time of a step in every process but the Prefect server."""
     samples_per_s: float
@@ -46,22 +40,11 @@ class TrainingStats:
     stages_ms: Mapping[str, float]
     """MORTAL: mean time of one call of each stage inside its worker."""
 
-    def stalls(self) -> str | None:
-        """What to say where mean and median are apart: a few steps take most of the time."""
-        if self.step_ms <= APART * self.median_ms:
-            return None
-        named = ", ".join(f"step {step} {took:,.0f} ms" for step, took in self.slowest_ms)
-        return (
-            f"{self.model} {self.variant}, round {self.round}: the mean of {self.step_ms:.1f} ms a "
-            f"step is {self.step_ms / self.median_ms:.2f} times the median; the slowest: {named}"
-        )
-
     def line(self) -> str:
         """Progress while the benchmark runs."""
         return (
             f"{self.model:6} round {self.round} {self.variant:16} {self.step_ms:7.1f} ms a step "
-            f"(median {self.median_ms:.1f}, p95 {self.p95_ms:.1f}, "
-            f"slowest {self.slowest_ms[0][1]:.0f}), "
+            f"(median {self.median_ms:.1f}, slowest {self.slowest_ms:.0f}), "
             f"{self.cpu_ms:.0f} ms CPU, "
             f"{self.whole_s:5.1f} s in all, reward {self.first_reward:.3f} to "
             f"{self.last_reward:.3f}"
@@ -75,7 +58,6 @@ def training_stats(
     measured = steps_between([Stamp(*stamp) for stamp in outcome["stamps"]], warm_up=WARM_UP)
     walls = [step.wall_ms for step in measured]
     step_ms = statistics.fmean(walls)
-    by_length = sorted(enumerate(walls, start=WARM_UP), key=lambda step: step[1], reverse=True)
     return TrainingStats(
         model=job["model"],
         variant=job["variant"],
@@ -83,8 +65,7 @@ def training_stats(
         steps=job["steps"],
         step_ms=step_ms,
         median_ms=statistics.median(walls),
-        p95_ms=statistics.quantiles(walls, n=20, method="inclusive")[-1],
-        slowest_ms=by_length[:SLOWEST],
+        slowest_ms=max(walls),
         cpu_ms=statistics.fmean(step.cpu_ms + step.workers_cpu_ms for step in measured),
         samples_per_s=1e3 * rows / step_ms,
         whole_s=outcome["whole_s"],
@@ -102,7 +83,6 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
         "variant",
         "step, mean",
         "step, median",
-        "p95",
         "slowest",
         "CPU",
         "samples/s",
@@ -116,17 +96,15 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
         middle = {
             name: statistics.median(getattr(run, name) for run in group)
             for name in TrainingStats.__slots__
-            if name not in ("model", "variant", "stages_ms", "slowest_ms")
+            if name not in ("model", "variant", "stages_ms")
         }
-        slowest = max(run.slowest_ms[0][1] for run in group)
         ratio = statistics.median(run.step_ms / _best_stock(stats, run) for run in group)
         table.add_row(
             model,
             variant,
             f"{middle['step_ms']:.1f} ms",
             f"{middle['median_ms']:.1f} ms",
-            f"{middle['p95_ms']:.1f} ms",
-            f"{slowest:.0f} ms",
+            f"{middle['slowest_ms']:.0f} ms",
             f"{middle['cpu_ms']:.0f} ms",
             f"{middle['samples_per_s']:,.0f}",
             f"{ratio:.2f}",
@@ -136,9 +114,6 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
         )
     console.print()
     console.print(table)
-    for run in stats:
-        if (stalls := run.stalls()) is not None:
-            console.print(stalls, style="bold")
     _print_stages(stats)
     console.print(f"The Prefect server took {server_s:.1f} s to start, once, on top of MORTAL's.")
 
