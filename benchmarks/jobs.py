@@ -1,4 +1,4 @@
-"""Measured runs, each in a process of its own that is told what to do by a job in JSON."""
+"""Measured runs, each in a process of its own, which a job in JSON describes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def in_turn(variants: Sequence[T], number: int) -> Sequence[T]:
-    """The order of a round: every second one in reverse, so that a slow minute of the machine does
-    not fall on one of the variants."""
+    """Return the order of a round: every second one in reverse, so that a slow minute of the
+    machine does not fall on one of the variants."""
     return variants if number % 2 == 0 else variants[::-1]
 
 
@@ -36,7 +36,7 @@ def run_job(
     threads: int | None = None,
     code: Path | None = None,
 ) -> dict[str, Any]:
-    """What `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
+    """Return what `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
 
     Returns when the server, if the run has one, has written down its history. `threads`:
     OMP_NUM_THREADS, if given. `code`: where the packages lie, if not here.
@@ -75,6 +75,6 @@ def _wait_for_whole_history(server: Server, flow_run_id: UUID) -> None:
 
 
 def answer_job(measure: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-    """The inside of such a process: measure as the job says, and write down what came of it."""
+    """Measure, inside of such a process, as the job says, and write down what came of it."""
     job: dict[str, Any] = json.loads(sys.argv[1])
     Path(job["output"]).write_text(json.dumps(measure(job)))

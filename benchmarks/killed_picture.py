@@ -87,7 +87,7 @@ class Ground:
         return Outcome(rewards=rewards, sha256=summary["final_weights_sha256"], killed_at=killed)
 
     def _mortal(self, *words: str) -> subprocess.Popen[bytes]:
-        """A command in a process group of its own, so that a kill reaches its workers, too."""
+        """Start a command in its own process group, so that a kill reaches its workers, too."""
         return subprocess.Popen(
             self._command(*words),
             cwd=ROOT,
@@ -109,7 +109,7 @@ class Ground:
         return self._runs / run_id
 
     def metrics(self, run_id: str) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl so far."""
+        """Return the rows of metrics.jsonl so far."""
         log = self.run_dir(run_id) / "metrics.jsonl"
         whole = log.read_text().split("\n")[:-1] if log.exists() else []
         return [json.loads(line) for line in whole]

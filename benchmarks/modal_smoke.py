@@ -86,7 +86,7 @@ def _modal(*arguments: str) -> None:
 
 
 def _run(folder: Path, program: str, *arguments: str) -> str:
-    """What it prints; its errors go to the terminal. Ends this process if it fails."""
+    """Return what it prints; its errors go to the terminal. Ends this process if it fails."""
     command = [sys.executable, "-m", program, *arguments]
     console.print(f"$ {program} {' '.join(arguments)}", markup=False)
     env = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}

@@ -24,7 +24,7 @@ console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isat
 
 
 def results_table(title: str, *headings: str, left: Collection[str] = ()) -> Table:
-    """An empty table: numbers stand on the right, the columns in `left` on the left."""
+    """Return an empty table: numbers stand on the right, the columns in `left` on the left."""
     table = Table(title=title, title_justify="left")
     for heading in headings:
         table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")

@@ -131,7 +131,7 @@ class Bench:
 
     @contextmanager
     def _mortal(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        """The command in the background; killed with its workers at the end of the block."""
+        """Yield the command in the background; killed with its workers at the end of the block."""
         command = [sys.executable, "-m", "mortal", *arguments, "--runs-dir", str(self._runs)]
         with (self._folder / "mortal.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -229,7 +229,7 @@ def _line(of: Return) -> str:
 
 
 def _print_report(kept: Sequence[Kept], returns: Sequence[Return]) -> float:
-    """The table; returns how many times the earliest step's median the latest one's is."""
+    """Return the table; returns how many times the earliest step's median the latest one's is."""
     table = results_table(
         "`mortal resume` to the first new record",
         *("killed at step", "files", "median", "lowest", "highest", "ratio", "CPU", "ratio"),

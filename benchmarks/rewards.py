@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def rates(way: str, times: list[float], cpu_s: float) -> Rates:
-    """What became of all rounds."""
+    """Return what became of all rounds."""
     cuts = statistics.quantiles(times, n=20)
     return Rates(
         way=way,

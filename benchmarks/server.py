@@ -16,7 +16,7 @@ from mortal.server.select_server import prefect_server
 
 @contextlib.contextmanager
 def own_server(folder: Path) -> Iterator[Server]:
-    """The server that `mortal` would start, with its files below `folder`; children report to it.
+    """Yield a server as `mortal` would start it, with its files in `folder`, for all children.
 
     Sets the environment of the runs: quiet, offline, one thread unless OMP_NUM_THREADS says more.
     """

@@ -42,7 +42,7 @@ def work_table(rows: Sequence[tuple[str, int, int, int, Work]]) -> Table:
 
 
 def added(works: Sequence[Work]) -> Work:
-    """The work of several runs."""
+    """Return the work of several runs."""
     return Work(
         lost=sum(work.lost for work in works),
         doubled=sum(work.doubled for work in works),

@@ -54,7 +54,7 @@ def write_rows(path: Path, count: int) -> None:
 
 
 def measure(config: Path, stage: str) -> dict[str, float]:
-    """What a stage takes in a fresh process."""
+    """Return what a stage takes in a fresh process."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.dataset.stages", stage, str(config)],
         cwd=config.parent,

@@ -18,18 +18,18 @@ from mortal_steps.orchestration.session import Session
 
 
 def begin(config: Path) -> None:
-    """The command: every check, with the processes that it starts, then the run directory."""
+    """Do what the command does: every check, in the processes for it, then the run directory."""
     open_run(load_config(config))
 
 
 def first_batch(config: Path) -> None:
-    """The flow's process: open the run again, commit the problems of step 0."""
+    """Open the run again and commit the problems of step 0, as the flow's process does."""
     run = open_run(load_config(config))
     asyncio.run(Session(run, None).get_batch(0))  # type: ignore[arg-type]
 
 
 def probe(config: Path) -> None:
-    """The actor: the first prompt, for the canary beside the weights."""
+    """Read the first prompt, as the actor does for the canary."""
     from mortal_steps.policy.on_disk.weights import probe_tokens
     from mortal_steps.policy.starting_model.new_model import build_tokenizer  # imports torch
 

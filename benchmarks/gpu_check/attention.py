@@ -23,7 +23,7 @@ TYPES = ("float32", "bfloat16")
 
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
-    """A check for each type, with texts of one length and with padded ones."""
+    """Yield a check for each type, with texts of one length and with padded ones."""
     tokens = TOKENS_ON_CPU if options.tiny else TOKENS_ON_GPU
     began = time.perf_counter()
     try:

@@ -56,8 +56,8 @@ class Options:
         environment: Mapping[str, str] | None = None,
         **job: Any,
     ) -> dict[str, Any]:
-        """What `python -m benchmarks.gpu_check.MODULE JOB` answers in the last line that it prints;
-        raises `Failed`. Its log is beside its folder's files."""
+        """Return what `python -m benchmarks.gpu_check.MODULE JOB` prints in its last line; raises
+        `Failed`. Its log is beside its folder's files."""
         folder.mkdir(parents=True, exist_ok=True)
         left = self.until - time.monotonic()
         if left < 5:
@@ -110,7 +110,7 @@ class Found:
 
 
 def check_one(part: str, name: str, look: Callable[[], Found]) -> Checked:
-    """A check that fails where a process that it asks does."""
+    """Return a check that fails where a process that it asks does."""
     began = time.perf_counter()
     try:
         found = look()

@@ -31,7 +31,7 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
 
 
 def main() -> dict[str, Any]:
-    """The tensors whose digests are others here than on the CPU, and GB a second."""
+    """Return the tensors whose digests are others here than on the CPU, and GB a second."""
     import torch
 
     from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests

@@ -23,7 +23,7 @@ ROUNDS = 2
 def check(
     part: str, folder: Path, options: Options, size: float, dtype: str, methods: Sequence[str]
 ) -> Iterator[Checked]:
-    """A check for each way of syncing; they pass where they run, and nothing else is in memory."""
+    """Yield a check for each way of syncing, which passes where it runs, alone in memory."""
     python = options.engines[options.sampler]
     for method in methods:
 

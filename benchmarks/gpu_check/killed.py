@@ -59,7 +59,7 @@ SHOTS = (
 
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
-    """The run undisturbed, the same run killed, and how far sampler and trainer are apart."""
+    """Yield the run undisturbed, the same run killed, and how far sampler and trainer are apart."""
     seen: dict[str, Run] = {}
 
     def undisturbed() -> Found:
@@ -161,7 +161,7 @@ APART = "sampling/sampling_logp_difference"
 
 
 def _apart(run: Run | None) -> Found:
-    """What TRL measured in each step: log-probabilities of the sampler against the trainer's."""
+    """Compare the sampler's log-probabilities with the trainer's, as TRL did in each step."""
     if run is None:
         return Found(passed=False, measured="there is no run")
     rows = [row for row in run.metrics() if f"{APART}/mean" in row]

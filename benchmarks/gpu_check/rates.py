@@ -25,7 +25,7 @@ ROUNDS = 5
 
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
-    """A check for each of `RATES`; they pass where they run."""
+    """Yield a check for each of `RATES`; they pass where they run."""
     for what in RATES:
 
         def look(what: str = what) -> Found:
@@ -44,7 +44,7 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
 
 
 def _machine(folder: Path, tiny: bool) -> Found:
-    """The GPU and its driver by nvidia-smi, the kernel, which may be a sandbox's."""
+    """Return the GPU and its driver by nvidia-smi, the kernel, which may be a sandbox's."""
     query = "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem"
     try:
         asked = subprocess.run(
@@ -174,7 +174,7 @@ def _seconds(move: Callable[[], Any], rounds: int = ROUNDS) -> float:
 
 
 def main(job: dict[str, Any]) -> Found:
-    """The answer to a job."""
+    """Return the answer to a job."""
     return RATES[job["what"]](Path(job["folder"]), job["tiny"])
 
 

@@ -33,7 +33,7 @@ class Shards:
         options: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Answer:
-        """What benchmarks/gpu_check/shards.py answers; raises `Failed`."""
+        """Return what benchmarks/gpu_check/shards.py answers; raises `Failed`."""
         told = self._options
         model = model_in(self._folder, told)
         kind = ENGINES.entry(told.sampler)
@@ -144,7 +144,7 @@ def _same(first: Answer | None, answer: Answer, *, is_promised: bool = True) -> 
 
 
 def _far(answer: Answer | None) -> Found:
-    """The distribution that the canary's tolerance has to be wide enough for."""
+    """Return the distribution that the canary's tolerance has to be wide enough for."""
     if answer is None:
         return Found(passed=False, measured="there is nothing to compare")
     texts = answer["differences"]

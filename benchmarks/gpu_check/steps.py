@@ -61,7 +61,7 @@ TINY = (Variant(rows=8, tokens=3, prompt=3), Variant(rows=32, tokens=3, prompt=3
 
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
-    """A check for each variant; they pass where they run."""
+    """Yield a check for each variant; they pass where they run."""
     for variant in TINY if options.tiny else VARIANTS:
 
         def look(variant: Variant = variant) -> Found:

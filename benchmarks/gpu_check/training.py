@@ -15,7 +15,7 @@ SEED = 14
 
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
-    """A check for each of some drawn configurations, every second one under autocast."""
+    """Yield a check for each of some drawn configurations, every second one under autocast."""
     processes = context()
     for number in range(1 if options.tiny else options.count):
         if time.monotonic() > options.until:
@@ -36,7 +36,7 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
 
 
 def _in_numbers(case: Case, *, autocast: bool) -> Case:
-    """The case in float32 weights with or without autocast, whatever the device would choose."""
+    """Return the case in float32, with or without autocast, whatever the device would choose."""
     trl = {**case.training["trl"], "bf16": autocast}
     return dataclasses.replace(
         case, model={"dtype": "float32"}, training={**case.training, "trl": trl}

@@ -41,7 +41,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def stamp() -> dict[str, Any]:
-    """The time, and how often the plane was asked for what by clients and by containers."""
+    """Return the time, and how often the plane was asked for what by clients and by containers."""
     now = time.perf_counter()
     with urllib.request.urlopen(f"{os.environ['MODAL_PLANE_ADMIN_URL']}/state") as answer:
         state = json.load(answer)

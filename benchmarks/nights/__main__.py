@@ -82,7 +82,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _evening(here: House, steps: int, interval_s: float) -> None:
-    """What the user does before the first night: a model to begin with, and the deployments."""
+    """Do what the user does before the first night: train a first model, and deploy."""
     _say("the evening before: a first model")
     write_settings(here.project, settings(EVENING_STEPS * steps, "good", first=True))
     here.command("mortal", "train", "nights.toml", "--run-id", "evening")
@@ -96,7 +96,7 @@ def _evening(here: House, steps: int, interval_s: float) -> None:
 
 
 def _nights(here: House, plans: Sequence[NightPlan]) -> tuple[list[Night], int, dict[str, str]]:
-    """The nights, how many were skipped because they could only begin too late, and what was
+    """Return the nights, how many were skipped because they could only begin too late, and what was
     decided."""
     nightly = here.ask("GET", "/deployments/name/grpo-train/nightly")["id"]
     promote = here.ask("GET", "/deployments/name/promote/promote")["id"]

@@ -56,14 +56,14 @@ class House:
         return self.project / "runs"
 
     def command(self, module: str, *arguments: str) -> None:
-        """What the user types before the first night. Raises `CalledProcessError`."""
+        """Run what the user types before the first night. Raises `CalledProcessError`."""
         env = {**self.env, "PREFECT_API_URL": self.api_url, "PWD": str(self.project)}
         command = [sys.executable, "-m", module, *arguments]
         with (self.project.parent / "commands.log").open("ab") as log:
             subprocess.run(command, cwd=self.project, env=env, check=True, stdout=log, stderr=log)
 
     def ask(self, method: str, path: str, wanted: Any = None) -> Any:
-        """What the server answers, once it does: it may be away just now."""
+        """Return what the server answers, once it does: it may be away just now."""
         deadline = time.monotonic() + UP_WITHIN_S
         while True:
             try:
@@ -82,7 +82,7 @@ class House:
 
 @contextlib.contextmanager
 def house(folder: Path, *, with_disk: bool) -> Iterator[House]:
-    """A house in the folder: the server and the worker run; nothing is deployed."""
+    """Yield a house in the folder: the server and the worker run; nothing is deployed."""
     project, state = folder / "project", folder / "state"
     project.mkdir()
     with contextlib.ExitStack() as held:

@@ -16,7 +16,7 @@ for."""
 
 
 def scores(rubric: Rubric, completions: list[str], answers: list[str]) -> list[float]:
-    """A score for each completion, 0 to 1."""
+    """Return a score for each completion, 0 to 1."""
     if rubric == "exact":
         return [float(c.strip() == a) for c, a in zip(completions, answers, strict=True)]
     if rubric == "vowel":

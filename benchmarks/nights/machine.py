@@ -83,7 +83,7 @@ class Machine:
         self.services: list[Service] = []
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a process of this machine."""
+        """Return the environment of a process of this machine."""
         return {**env, MARK: self._mark}
 
     def process_ids(self) -> list[int]:

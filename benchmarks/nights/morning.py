@@ -74,7 +74,7 @@ def judged(
 
 
 def wait_for_promotion(house: House, night: Night, deployment: str) -> str:
-    """What its own flow run decided about the night's model."""
+    """Return what its own flow run decided about the night's model."""
     wanted = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
     deadline = time.monotonic() + PROMOTED_WITHIN_S
     state = "nothing asked for it"
@@ -185,21 +185,15 @@ def _task_runs(house: House, run_id: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _holes(history: Sequence[tuple[str, str]], steps: int, num_shards: int) -> Iterator[str]:
-    """A stage that a kill has cut off is there twice: Crashed, and Completed later. The shortest
-    stages of a step share a task run, `step 3: get_batch 4 ms, ...`."""
+    """Find what the history lacks. A stage that a kill has cut off is there twice: Crashed, and
+    Completed later."""
     completed = {name for name, state in history if state == "COMPLETED"}
-    shared = {name.partition(": ")[0]: name for name in completed if name.startswith("step ")}
     shards = [f"{step}/{shard}" for step in range(steps) for shard in range(num_shards)]
     wanted = [
         *(f"{stage}/{step}" for stage in ("get_batch", "train_step") for step in range(steps)),
-        *(f"{stage}/{place}" for stage in ("generate", "reward") for place in shards),
+        *(f"{stage}/{shard}" for stage in ("generate", "reward") for shard in shards),
     ]
-    missing = [
-        name
-        for name in wanted
-        if name not in completed
-        and name.split("/")[0] not in shared.get(f"step {name.split('/')[1]}", "")
-    ]
+    missing = [name for name in wanted if name not in completed]
     if missing:
         yield f"{len(missing)} stages are not in the history: {', '.join(missing)}"
     unfinished = [name for name, state in history if state in UNFINISHED]
@@ -208,7 +202,7 @@ def _holes(history: Sequence[tuple[str, str]], steps: int, num_shards: int) -> I
 
 
 def _began_with(house: House, run: Run) -> ModelVersion:
-    """The version whose files the night began with."""
+    """Return the version whose files the night began with."""
     registry = Registry(house.project / "models", NAME)
     weights = run.info.model_files["model.safetensors"]
     for version in registry.in_use():

@@ -64,7 +64,7 @@ class Night:
 
 
 def next_night(house: House, deployment: str, since: float, plan: NightPlan) -> Night:
-    """The next flow run of the deployment that begins after `since`, seconds since the epoch."""
+    """Return the deployment's next flow run that begins after `since`, seconds since the epoch."""
     while True:
         for each in flow_runs(house, deployment):
             if each["run_count"] and _seconds(each["start_time"]) > since:
@@ -168,7 +168,7 @@ class Watch:
         night.struck.append(Struck(fault=planned.fault, step=step, at=at, lasted_s=lasted))
 
     def _ask(self) -> None:
-        """What the server says of the flow run."""
+        """Ask the server how the flow run is."""
         self._asked = time.monotonic()
         found = self._house.ask("GET", f"/flow_runs/{self._night.flow_run_id}")
         state = found["state"]["type"]

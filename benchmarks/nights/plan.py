@@ -78,6 +78,6 @@ def _dealt(rng: random.Random, kinds: Sequence[str], without: Collection[str]) -
 
 
 def _places(rng: random.Random, count: int, steps: int) -> list[int]:
-    """A step for each, from an equal part of the night."""
+    """Return a step for each, from an equal part of the night."""
     room = steps - FIRST_STEP - LAST_STEPS
     return [FIRST_STEP + int((part + rng.random()) * room / count) for part in range(count)]

@@ -117,7 +117,7 @@ PLANTED: dict[Kind, dict[str, Any]] = {
 
 
 def write_project(folder: Path, judge_url: str) -> None:
-    """What a user has: data and reward functions."""
+    """Write what a user has: data and reward functions."""
     letters = ROOT / "examples" / "letters"
     shutil.copy(letters / "train.jsonl", folder / "train.jsonl")
     held_out = (letters / "eval.jsonl").read_text().splitlines(keepends=True)
@@ -126,7 +126,7 @@ def write_project(folder: Path, judge_url: str) -> None:
 
 
 def settings(steps: int, kind: Kind, *, first: bool = False, model: Path | None = None) -> str:
-    """The configuration of a night, as TOML; `first`: of the evening before, with a new model;
+    """Return a night's configuration as TOML; `first`: of the evening before, with a new model;
     `model`: begin with this one instead of that in production."""
     begin = NEW_MODEL if first else IN_PRODUCTION
     if model is not None:
@@ -138,12 +138,12 @@ def settings(steps: int, kind: Kind, *, first: bool = False, model: Path | None 
 
 
 def write_settings(folder: Path, text: str) -> None:
-    """What the next night trains, if it is that night's turn."""
+    """Write what the next night trains."""
     (folder / CONFIG).write_text(text)
 
 
 def write_deployments(folder: Path, interval_s: float, anchor: str) -> None:
-    """The shipped deployments `nightly` and `promote`, as a user would change them: another
+    """Write the shipped deployments `nightly` and `promote` as a user would change them: another
     configuration and schedule, and the trigger of `promote` switched on."""
     shipped = yaml.safe_load((ROOT / "deployments" / "prefect.yaml").read_text())
     by_name = {each["name"]: each for each in shipped["deployments"]}

@@ -68,7 +68,7 @@ class Receiver:
         threading.Thread(target=self._server.serve_forever, name="receiver", daemon=True).start()
 
     def make_block(self, api_url: str, name: str) -> str:
-        """A notification block of the server's that posts here; what `--notify` calls it."""
+        """Return a notification block of the server's that posts here; what `--notify` calls it."""
         with temporary_settings({PREFECT_API_URL: api_url}):
             template = {"subject": "{{subject}}", "body": "{{body}}"}
             url = f"{self.url}/notices"
@@ -77,7 +77,7 @@ class Receiver:
         return f"custom-webhook/{name}"
 
     def page(self) -> str:
-        """What was received, the newest first."""
+        """Return what was received, the newest first."""
         notices = "\n".join(_article(each) for each in reversed(self.received))
         return PAGE.format(address=html.escape(self.url), notices=notices)
 

@@ -14,7 +14,7 @@ TOLD = {"good": "", "collapse": "reward collapses", "regression": "evaluation fa
 
 
 def nights_table(mornings: Sequence[Morning]) -> str:
-    """A line for each night."""
+    """Return a line for each night."""
     headings = [
         *("night", "planted", "faults", "starts", "minutes", "steps lost, doubled"),
         *("same bits", "held out", "notice after", "the gate", "history", "database MB"),
@@ -40,7 +40,7 @@ def nights_table(mornings: Sequence[Morning]) -> str:
 
 
 def faults_table(mornings: Sequence[Morning]) -> str:
-    """A line for each kind of fault."""
+    """Return a line for each kind of fault."""
     struck = [each for morning in mornings for each in morning.night.struck]
     rows = [
         (kind, str(len(mine)), _seconds([each.lasted_s for each in mine]), _recovery(mine))

@@ -53,7 +53,7 @@ class StepMeter:
         self._workers: list[psutil.Process] = []
 
     def mark(self) -> None:
-        """A step begins."""
+        """Stamp the start of a step."""
         if len(self.stamps) == WORKERS_UP:
             self._workers = self._process.children(recursive=True)
         times = [worker.cpu_times() for worker in self._workers]

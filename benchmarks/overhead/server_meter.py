@@ -23,7 +23,7 @@ class ServerStamp(NamedTuple):
 
 
 def server_stamp() -> ServerStamp:
-    """The server of this process's benchmark: between runs, its processes are our only children."""
+    """Stamp this benchmark's server: between runs, its processes are our only children."""
     processes = psutil.Process().children(recursive=True)
     times = [process.cpu_times() for process in processes]
     return ServerStamp(

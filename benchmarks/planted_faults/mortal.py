@@ -62,7 +62,7 @@ def _folder(worker: RolloutWorker, version: WeightsRef) -> Path:
 
 
 def _off_by(worker: RolloutWorker, folder: Path) -> float:
-    """What the probe tells of the version that was refused, in nats."""
+    """Return what the probe tells of the version that was refused, in nats."""
     assert worker._engine is not None
     probe = json.loads((folder / "probe.json").read_bytes())
     found = worker._engine.score(probe["token_ids"])

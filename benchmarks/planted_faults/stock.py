@@ -137,7 +137,7 @@ def train(
 
 @contextmanager
 def _heard() -> Iterator[list[str]]:
-    """What is logged as a warning or worse."""
+    """Yield what is logged as a warning or worse."""
     said: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -109,7 +109,7 @@ def _tell(outcome: Outcome) -> None:
 
 
 def _show(outcomes: Sequence[Outcome]) -> None:
-    """A row per fault."""
+    """Print a row per fault."""
     heads = ("boundary", "fault", "passes", "lasts", "invented", "untouched", "same bits")
     table = results_table("faults", *heads, left=heads[:4])
     for passes, lasts in zip(outcomes[::2], outcomes[1::2], strict=True):

@@ -46,7 +46,7 @@ class Advantages:
         self._stepper.begin()
 
     def of(self, shards: Sequence[GeneratedShard], scores: Scores) -> dict[str, str]:
-        """The bits of the advantages of each problem's completions, in hexadecimal."""
+        """Return the bits of the advantages of each problem's completions, in hexadecimal."""
         groups = [
             RolloutGroup(
                 problem=group.problem,

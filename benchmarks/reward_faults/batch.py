@@ -38,7 +38,7 @@ def struck_problems(strikes: str) -> set[str]:
 
 
 def make_shards(*, programs: bool, mark: str, fault: str = "") -> list[GeneratedShard]:
-    """The batch; `fault` is the value of that column for the struck problem."""
+    """Return the batch; `fault` is the value of that column for the struck problem."""
     return [
         GeneratedShard(
             step=0,

@@ -47,7 +47,7 @@ def judge() -> Iterator[Judge]:
 
 
 def _answers(name: str, answer: Answer, meanwhile: Callable[[Judge], None] | None = None) -> Fault:
-    """The question about the struck completion gets this answer."""
+    """Return the question about the struck completion gets this answer."""
 
     @contextlib.contextmanager
     def plant(judge: Judge, scene: Scene) -> Iterator[None]:

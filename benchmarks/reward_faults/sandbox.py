@@ -125,7 +125,7 @@ def _parent(pid: int) -> int:
 
 
 def _above(program: int) -> tuple[int, int, int]:
-    """The server that forked a program, the outermost process of its box, and the reward host."""
+    """Return the server that forked a program, its box's outermost process, and the reward host."""
     server = _parent(program)
     box = _parent(server)
     return server, box, _parent(box)

@@ -87,7 +87,7 @@ class Outcome:
 
 
 def score_undisturbed(boundary: Boundary) -> Scores:
-    """The batch where nothing happens."""
+    """Return the batch where nothing happens."""
     with _working_folder():
         run = _Run(boundary, "")
         run.score([0, 1])

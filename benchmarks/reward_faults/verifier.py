@@ -26,7 +26,7 @@ class VerifierBrokeDown(Exception):
 
 
 def letters(completions: Sequence[str], answer: Sequence[str], **kwargs: Any) -> list[float]:
-    """The share of letters in their place; 0 for an answer of another length."""
+    """Return the share of letters in their place; 0 for an answer of another length."""
     return [
         sum(map(str.__eq__, text, right)) / len(right) if len(text) == len(right) else 0.0
         for text, right in zip(completions, answer, strict=True)

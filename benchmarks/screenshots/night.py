@@ -47,13 +47,13 @@ class Prefect:
         self._env = {**os.environ, "PREFECT_API_URL": api_url, "PWD": str(ROOT)}
 
     def run(self, module: str, *arguments: str) -> None:
-        """A command to its end. Raises `subprocess.CalledProcessError`."""
+        """Run a command to its end. Raises `subprocess.CalledProcessError`."""
         command = [sys.executable, "-m", module, *arguments]
         subprocess.run(command, cwd=ROOT, env=self._env, check=True, stdout=subprocess.DEVNULL)
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[None]:
-        """A process worker for the time of the block."""
+        """Yield a process worker for the time of the block."""
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "local"]
         worker = subprocess.Popen(
             command, cwd=ROOT, env=self._env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -65,11 +65,11 @@ class Prefect:
             worker.wait()
 
     def post(self, path: str, wanted: dict[str, Any]) -> Any:
-        """The answer to a POST. Raises `httpx.HTTPStatusError`."""
+        """Return the answer to a POST. Raises `httpx.HTTPStatusError`."""
         return self.http.post(path, json=wanted).raise_for_status().json()
 
     def get(self, path: str) -> Any:
-        """The answer to a GET. Raises `httpx.HTTPStatusError`."""
+        """Return the answer to a GET. Raises `httpx.HTTPStatusError`."""
         return self.http.get(path).raise_for_status().json()
 
 
@@ -106,7 +106,7 @@ def _wait_for_its_end(prefect: Prefect, flow_run_id: str) -> None:
 
 
 def _received(receiver: Receiver) -> str:
-    """The receiver's page, once there is something on it."""
+    """Return the receiver's page, once there is something on it."""
     deadline = time.monotonic() + RECEIVED_WITHIN_S
     while not receiver.received:
         if time.monotonic() > deadline:

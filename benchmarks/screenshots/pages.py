@@ -66,7 +66,7 @@ PICTURES = (
 
 
 def take(night: Night, chromium: str, output: Path) -> Iterator[Path]:
-    """The pictures, each as soon as it is written."""
+    """Yield the pictures, each as soon as it is written."""
     output.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -90,7 +90,7 @@ def _shot(page: Page, picture: Picture) -> bytes:
 
 
 def _in_few_colours(picture: bytes) -> bytes:
-    """The picture at a third of its size."""
+    """Return the picture at a third of its size."""
     small = io.BytesIO()
     with Image.open(io.BytesIO(picture)) as full:
         full.convert("RGB").quantize(NUM_COLOURS).save(small, format="png", optimize=True)

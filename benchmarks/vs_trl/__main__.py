@@ -78,7 +78,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    """The runs of one model, round by round."""
+    """Yield the runs of one model, round by round."""
     steps = args.steps or STEPS[model]
     variants = dict.fromkeys(STOCK, ())
     for text in args.mortal or ["mortal"]:

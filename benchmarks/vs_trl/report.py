@@ -119,7 +119,7 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
 
 
 def _print_stages(stats: Sequence[TrainingStats]) -> None:
-    """What a call of each stage takes inside its worker; the rest of a step is on the way there."""
+    """Print what each stage takes inside its worker; the rest of a step is on the way there."""
     ours = {key: runs for key, runs in _grouped(stats).items() if runs[0].stages_ms}
     title = "MORTAL: one call of a stage, inside its worker"
     stages = ("get_batch", "generate", "reward", "train_step", "sync_weights")

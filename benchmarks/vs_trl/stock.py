@@ -26,7 +26,7 @@ from mortal_steps.rewards.users_code.loading import load_term
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A stamp at the start of each step, and the rewards; there is no flow run."""
+    """Return a stamp at the start of each step, and the rewards; there is no flow run."""
     config = load_config(Path(job["config"]), job["overrides"])
     meter = StepMeter()
     rewards = train(config, job["model"], Path(job["folder"]), meter)

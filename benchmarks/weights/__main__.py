@@ -88,7 +88,7 @@ def ratio(row: Round) -> float:
 
 
 def cpu_ratio(row: Round) -> float:
-    """The same of CPU seconds."""
+    """Return the same of CPU seconds."""
     spent: float = row["publish_cpu_s"] + row["load_cpu_s"]
     return spent / (row["plain_write_cpu_s"] + row["plain_read_cpu_s"])
 

@@ -78,8 +78,8 @@ def _method(job: dict[str, Any], method: str, folder: Path, policy: Policy) -> l
 
 
 def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
-    """What the machine needs for as many bytes: one write out of memory, and one read into memory
-    that is there."""
+    """Measure what the machine needs for as many bytes: one write out of memory, and one read into
+    memory that is there."""
     views = [memoryview(t.reshape(-1).view(torch.uint8).numpy()) for t in tensors]
     piece = bytearray(PIECE_BYTES)
 

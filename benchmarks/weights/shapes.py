@@ -39,7 +39,7 @@ VOCABULARY = 151_936
 def build(
     size: float, folder: Path, *, dtype: str = "float32", device: str = "cpu", positions: int = 512
 ) -> tuple[Any, Any]:
-    """A model and a tokenizer, written to `folder` as well."""
+    """Return a model and a tokenizer, written to `folder` as well."""
     tokenizer = build_tokenizer(NewModelConfig())
     config = Qwen2Config(
         vocab_size=VOCABULARY,

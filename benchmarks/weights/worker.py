@@ -62,12 +62,12 @@ def _sync(worker: RolloutWorker, canary: Canary, request: dict[str, Any]) -> dic
 
 
 def _bytes_read() -> int:
-    """What this process got from `read`; what it reads of mapped files is not part of that."""
+    """Return what this process got from `read`; mapped files are no part of that."""
     return _number("io", "rchar")
 
 
 def _number(file: str, name: str) -> int:
-    """What the system says of this process under that name."""
+    """Return what the system says of this process under that name."""
     lines = Path("/proc/self", file).read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 

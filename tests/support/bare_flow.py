@@ -65,7 +65,7 @@ def bare_in(folder):
 
 
 def project_config(folder, **training):
-    """The e2e tests' project in `folder`, set up for six quick steps."""
+    """Return the e2e tests' project in `folder`, set up for six quick steps."""
     path = write_project(folder)
     overrides = {
         "training.max_steps": 6,

@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def end_of(run):
-    """What the killed run is compared with once it has been continued."""
+    """Return what the killed run is compared with once it has been continued."""
     batches = [f"steps/{step:06d}/batch.json" for step in range(NUM_STEPS)]
     return {
         "state_ids": [journal.find_result(run.store, step).state_id for step in range(NUM_STEPS)],

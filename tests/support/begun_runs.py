@@ -10,7 +10,7 @@ from mortal_steps.types import Problem
 
 
 def make_run(folder: Path, run_id: str, **standing) -> RunStore:
-    """A stopped run; `standing` is what its manifest says besides."""
+    """Return a stopped run; `standing` is what its manifest says besides."""
     store = RunStore(folder / run_id)
     config = RunConfig(run_id=run_id, data={"source": "x"}, rewards={"functions": ["m:f"]})
     write_identity(store, config, [Problem(id="p", prompt="a")], [])

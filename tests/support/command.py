@@ -56,7 +56,7 @@ class Mortal:
         }
 
     def start(self, *arguments: str) -> subprocess.Popen:
-        """The command in the background."""
+        """Return the command in the background."""
         return subprocess.Popen(
             [sys.executable, "-m", "mortal", *arguments],
             cwd=self.folder,
@@ -67,7 +67,7 @@ class Mortal:
         )
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        """The command's output; its exit code must be `code`."""
+        """Return the command's output; its exit code must be `code`."""
         process = self.start(*arguments)
         output, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code, output

@@ -62,7 +62,7 @@ async def _execute(url, statement):
 
 @cache
 def _port():
-    """The port of a cluster that lives as long as this process."""
+    """Return the port of a cluster that lives as long as this process."""
     folder = Path(tempfile.mkdtemp(prefix="mortal-postgresql-"))
     (folder / "password").write_text(PASSWORD)
     user = {}

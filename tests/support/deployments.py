@@ -41,7 +41,7 @@ class Prefect:
         return finished.stdout
 
     def start_worker(self) -> subprocess.Popen:
-        """A process worker that looks for work every second; a process group of its own."""
+        """Return a process worker that looks for work every second; a process group of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "prefect", "worker", "start", "--pool", "local"],
             cwd=ROOT,
@@ -52,7 +52,7 @@ class Prefect:
 
     @contextlib.contextmanager
     def worker(self):
-        """A worker for the time of the block."""
+        """Yield a worker for the time of the block."""
         process = self.start_worker()
         try:
             yield process
@@ -94,7 +94,7 @@ class Prefect:
         return [state["name"] for state in sorted(answer.json(), key=lambda s: s["timestamp"])]
 
     def wait_for(self, flow_run_id: str, *names: str, within_s: float = PATIENCE_S) -> list[str]:
-        """The flow run's states once the last of them is one of `names`."""
+        """Return the flow run's states once the last of them is one of `names`."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             states = self.states(flow_run_id)
@@ -119,7 +119,7 @@ class Prefect:
 
 
 def tiny_config(project: Path, run_id: str, **training: int) -> dict:
-    """The tiny project's configuration with absolute paths."""
+    """Return the tiny project's configuration with absolute paths."""
     config = tomllib.loads((project / "tiny.toml").read_text())
     config["data"]["source"] = str(project / "train.jsonl")
     config["rewards"]["functions"] = [f"{project}/rewards.py:matches"]
@@ -128,5 +128,5 @@ def tiny_config(project: Path, run_id: str, **training: int) -> dict:
 
 
 def as_parameter(config: dict) -> str:
-    """A configuration for `prefect deployment run --param`."""
+    """Return a configuration for `prefect deployment run --param`."""
     return f"config={json.dumps(config)}"

@@ -28,7 +28,7 @@ def write_modules(page: str, heading: str, folder: Path) -> list[Path]:
 
 
 def settings(page: str, heading: str) -> str:
-    """The TOML example below a heading."""
+    """Return the TOML example below a heading."""
     (toml,) = [text for language, text in examples(page, heading) if language == "toml"]
     return toml
 

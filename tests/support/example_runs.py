@@ -27,7 +27,7 @@ def tiny_model(folder: Path) -> None:
 
 
 def start(folder: Path, script: str, *options: str, env: dict[str, str]) -> subprocess.Popen[str]:
-    """An example in the background."""
+    """Return an example in the background."""
     return subprocess.Popen(
         [sys.executable, str(EXAMPLES / script), *options],
         cwd=folder,
@@ -39,7 +39,7 @@ def start(folder: Path, script: str, *options: str, env: dict[str, str]) -> subp
 
 
 def finished(folder: Path, script: str, *options: str, run_id: str, env: dict[str, str]) -> Run:
-    """The run that an example has trained to its end."""
+    """Return the run that an example has trained to its end."""
     process = start(folder, script, *options, "--run_id", run_id, env=env)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, output

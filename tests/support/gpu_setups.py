@@ -39,7 +39,7 @@ SETUPS = {
 
 
 def shown(name, monkeypatch):
-    """What a dry run shows of a set-up, or the error that it ends with."""
+    """Return what a dry run shows of a set-up, or the error that it ends with."""
     gpus, changes = SETUPS[name]
     let_there_be(monkeypatch, gpus)
     monkeypatch.chdir(SHAPES)  # the folders of the models

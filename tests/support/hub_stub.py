@@ -37,7 +37,7 @@ class HubStub:
 
 @contextlib.contextmanager
 def hub_stub():
-    """A hub for the time of the block."""
+    """Yield a hub for the time of the block."""
     hub = HubStub()
 
     class Handler(BaseHTTPRequestHandler):

@@ -35,13 +35,13 @@ class Answer:
 
 
 def judged(body: Mapping[str, Any]) -> str:
-    """The completion that a request with the default prompt is about."""
+    """Return the completion that a request with the default prompt is about."""
     said = str(body["messages"][-1]["content"])
     return said.partition("<answer>\n")[2].rpartition("\n</answer>")[0]
 
 
 def by_length(body: Mapping[str, Any]) -> float:
-    """The score that the stub gives where nothing else is said: the completion's length."""
+    """Return the score that the stub gives where nothing else is said: the completion's length."""
     return float(len(judged(body)))
 
 
@@ -84,7 +84,7 @@ class JudgeStub:
         self._server.server_close()
 
     def answer(self, body: Mapping[str, Any], key: str) -> Answer:
-        """What a request gets."""
+        """Return what a request gets."""
         with self._counting:
             self.requests.append(body)
             self._now += 1

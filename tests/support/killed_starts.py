@@ -104,7 +104,7 @@ class Ground:
         return left
 
     def left(self, run_id: str) -> list[str]:
-        """What is there that should not be."""
+        """Return what is there that should not be."""
         found = [f"process {pid}: {command}" for pid, command in self._processes()]
         found += [f"temporary file {path}" for path in self._temporary.rglob("*")]
         found += [str(path) for path in self.server_home.glob("server.json")]

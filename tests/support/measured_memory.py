@@ -44,7 +44,7 @@ def build(folder: Path, *, model_type: str = "qwen2", **shape) -> Path:
 def measure(
     folder: Path, output_dir: Path, *, prompt: int, completion: int, autocast=False, **training
 ):
-    """The second train step with full-length completions."""
+    """Return the second train step with full-length completions."""
     config = RunConfig.model_validate(
         {
             "model": {"name_or_path": str(folder), "dtype": training.pop("dtype", "float32")},

@@ -42,7 +42,7 @@ def let_it_be_night(prefect, flow_run_id):
 
 
 def the_run(mortal):
-    """The id of the one run there, as soon as there is one."""
+    """Return the id of the one run there, as soon as there is one."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := list((mortal.folder / "runs").glob("tiny-*/run.json"))):
         assert time.monotonic() < deadline

@@ -32,7 +32,7 @@ LORA = (*SIZES, "--output_dir", "lora", "--use_peft", "--lora_r", "4", "--lora_a
 
 
 def as_mortals(script):
-    """The script with the two lines changed."""
+    """Return the script with the two lines changed."""
     trainer = re.search(r"\w+Trainer(?=\()", script).group()
     imported = re.search(rf"from trl import .*\b{trainer}\b.*", script).group()
     others = re.sub(rf", {trainer}\b", "", imported)

@@ -46,7 +46,7 @@ threads = 1
 
 
 def write_project(folder: Path) -> Path:
-    """A user's project: a dataset, a reward function, a configuration. Returns the last."""
+    """Return a user's project: a dataset, a reward function, a configuration. Returns the last."""
     write_words(folder / "train.jsonl")
     (folder / "rewards.py").write_text(REWARDS)
     (folder / "tiny.toml").write_text(CONFIG)

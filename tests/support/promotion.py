@@ -15,7 +15,7 @@ QUICK = (
 
 
 def train_two(folder):
-    """A project in the folder, with the runs `first` and `second`."""
+    """Return a project in the folder, with the runs `first` and `second`."""
     write_project(folder)
     (folder / "rewards.py").write_text(REWARDS)
     undisturbed(folder, [*QUICK, "training.max_steps=1"], "first")

@@ -8,7 +8,7 @@ from mortal_steps.store.files import digest_file
 
 
 def model_files(folder, run_id="run-1", content="weights", runs=None):
-    """A folder with a model's files, as a run may have it, and what brings it in."""
+    """Return a folder with a model's files, as a run may have it, and what brings it in."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_text(content)

@@ -9,7 +9,7 @@ NO_FILE = FileRef(path="none", sha256="0" * 64)
 
 
 def run_info(folder: Path) -> RunInfo:
-    """The identity of a run of nine steps."""
+    """Return the identity of a run of nine steps."""
     return RunInfo(
         run_id="r",
         uid="0" * 32,

@@ -17,6 +17,6 @@ def stages_shown(names: Iterable[str]) -> Counter:
 
 
 def stages_of_step(step: int, shards: int = SHARDS) -> Counter:
-    """What a step shows, but for its `sync_weights`: one for each worker and version."""
+    """Return what a step shows, but for its `sync_weights`: one for each worker and version."""
     once = {("get_batch", step): 1, ("train_step", step): 1}
     return Counter({**once, ("generate", step): shards, ("reward", step): shards})

@@ -24,7 +24,7 @@ TRACKERS = ("wandb", "tensorboard", "trackio")
 
 
 def begin(folder: Path, num_steps: int, **logging: object) -> Run:
-    """A run of so many steps that stands at its beginning; nothing can train it."""
+    """Return a run of so many steps that stands at its beginning; nothing can train it."""
     config = parse_config(
         {
             "run_id": "tracked",
@@ -61,7 +61,7 @@ def kill(run: Run, name: str) -> None:
 
 
 def followers(run: Run, name: str) -> list[int]:
-    """The processes that follow the run for this tracker."""
+    """Return the processes that follow the run for this tracker."""
     wanted = [str(run.store.root.absolute()), name]
     found = []
     for process in psutil.process_iter(["cmdline"]):
@@ -72,7 +72,7 @@ def followers(run: Run, name: str) -> list[int]:
 
 
 def read_back(run: Run) -> dict[str, list[int]]:
-    """The steps in the files of each tracker, in order, as often as they are there."""
+    """Return the steps in the files of each tracker, in order, as often as they are there."""
     return {
         "wandb": sorted(wandb_steps(run)),
         "tensorboard": sorted(tensorboard_steps(run)),

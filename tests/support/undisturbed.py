@@ -17,7 +17,7 @@ def undisturbed(folder, config=(), run_id="undisturbed"):
 
 
 def begun(folder, config, run_id):
-    """A run that is there and has done nothing, so that no process checks what it needs.
+    """Return a run that is there and has done nothing, so that no process checks what it needs.
 
     `mortal resume`, and a flow run of its configuration, go on with it.
     """

@@ -5,7 +5,7 @@ from mortal_steps.runs.verify import check_run
 
 
 def damaged_files(root):
-    """What `mortal verify` finds."""
+    """Return what `mortal verify` finds."""
     return {
         file.path.resolve(): file.outcome
         for file in check_run(root.parent, root.name).files

@@ -36,7 +36,7 @@ class History:
 
 
 def read_history(path: Path) -> History:
-    """The steps in a file; what a kill has cut off of it is not there."""
+    """Return the steps in a file; what a kill has cut off of it is not there."""
     project, steps = "", []
     for record in _records(path.read_bytes()):
         kind = record.WhichOneof("record_type")

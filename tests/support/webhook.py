@@ -40,7 +40,7 @@ class Webhook:
         self._server.server_close()
 
     def wait_for(self, count: int) -> list[Any]:
-        """What was received, once that is so much, or it takes too long."""
+        """Return what was received, once that is so much, or it takes too long."""
         deadline = time.monotonic() + PATIENCE_S
         while len(self.received) < count and time.monotonic() < deadline:
             time.sleep(0.05)

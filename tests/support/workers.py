@@ -29,7 +29,7 @@ class Counter:
         return os.getpid()
 
     def process(self) -> dict:
-        """What tells a forked process from one that was started."""
+        """Return what tells a forked process from one that was started."""
         return {
             "parent": os.getppid(),
             "command": Path("/proc/self/cmdline").read_text().split("\0"),
@@ -111,7 +111,7 @@ class Sampler:
         raise DataError("no such engine")
 
     def generate(self, *, shard: int, seconds: float) -> tuple[int, int]:
-        """What is made of the shard, and who made it."""
+        """Return what is made of the shard, and who made it."""
         time.sleep(seconds)
         return shard**2, os.getpid()
 

@@ -44,7 +44,7 @@ def usual_name(shot: Shot) -> str:
 
 
 def place(picture: Picture, victim: str, shot: Shot, at: float) -> tuple[str, bool]:
-    """The stage that a kill hit, and whether inside it."""
+    """Return the stage that a kill hit, and whether inside it."""
     newest = picture.newest
     own = picture.stage_of("reward-0" if victim == "host" else victim)
     if own is not None:

@@ -99,7 +99,7 @@ class Work:
 
 
 def work_of(run_dir: Path, events: list[Event], num_steps: int, updates_per_step: int) -> Work:
-    """What the run's records and its workers' logs say."""
+    """Return what the run's records and its workers' logs say."""
     results = {result["step"]: result for result in _records(run_dir, "steps/*/result.json")}
     lines = [row["step"] for row in _rows(run_dir / "metrics.jsonl")]
     missing = {step for step in range(num_steps) if step not in results or step + 1 not in lines}

@@ -46,7 +46,7 @@ class FlowProcess:
         return self._process.poll()
 
     def output(self) -> str:
-        """What it has printed."""
+        """Return what it has printed."""
         return self._output.read_bytes()[self._from :].decode(errors="replace")
 
     def process_ids(self, victim: str) -> list[int]:
@@ -67,7 +67,7 @@ class FlowProcess:
 
 
 def process_ids(flow: int, victim: str) -> list[int]:
-    """The process of this flow's that goes by this name, if it is there."""
+    """Return the process of this flow's that goes by this name, if it is there."""
     if victim == "flow":
         return [flow] if _lives(flow) else []
     workers = {_log_of(pid): pid for pid in _containers(flow)}
@@ -78,7 +78,7 @@ def process_ids(flow: int, victim: str) -> list[int]:
 
 
 def hosts_of(worker: int) -> list[int]:
-    """The hosts of a reward worker, below their supervisors."""
+    """Return the hosts of a reward worker, below their supervisors."""
     return [
         host for supervisor in started_by(worker, HOST) for host in started_by(supervisor, HOST)
     ]
@@ -130,7 +130,7 @@ def _containers(owner: int) -> list[int]:
 
 
 def started_by(owner: int, command: bytes = b"") -> list[int]:
-    """Processes with this in their command line, from whichever of the owner's threads."""
+    """Return processes with this in their command line, from whichever of the owner's threads."""
     found = []
     for children in Path(f"/proc/{owner}/task").glob("*/children"):
         try:
@@ -143,7 +143,7 @@ def started_by(owner: int, command: bytes = b"") -> list[int]:
 
 
 def _log_of(pid: int) -> str:
-    """The name of a worker: its output is its log."""
+    """Return the name of a worker: its output is its log."""
     try:
         return Path(os.readlink(f"/proc/{pid}/fd/1")).stem
     except (FileNotFoundError, ProcessLookupError):

@@ -50,7 +50,7 @@ class LogFollower:
         """Of each log, a last line that is not whole yet."""
 
     def new_events(self) -> list[Event]:
-        """What was written since the last call, oldest first."""
+        """Return what was written since the last call, oldest first."""
         found: list[Event] = []
         for worker in WORKERS:
             found.extend(self._new_events_of(worker))

@@ -57,7 +57,7 @@ class Fire:
         self._flow.wait()
 
     def wait_while(self, function: str, doing: str) -> str:
-        """The class's newest container, once its log says last that it is `doing` that."""
+        """Return the class's newest container, once its log says last that it is `doing` that."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             started = self.plane.events("container_started", function=function)[-1:]

@@ -41,7 +41,7 @@ SHORT = (
 
 
 def project(folder, run_id, *overrides):
-    """The chaos project in `folder`, four steps of it."""
+    """Return the chaos project in `folder`, four steps of it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_project(folder)
     (folder / "own.py").write_text(OWN)

@@ -7,7 +7,7 @@ from tests.support.rewards.shards import make_shard
 
 
 async def scored(run, completions, *, step=0):
-    """The scores of these completions, and what the run has spent by then."""
+    """Return the scores of these completions, and what the run has spent by then."""
     shard = make_shard(completions, step=step)
     output = shard_file(f"steps/{step:06}", "generations", 0)
     generation = GenerationRef(

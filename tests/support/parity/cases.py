@@ -116,7 +116,7 @@ def _rloo_settings(source: random.Random) -> dict[str, Any]:
 
 
 def _for(algorithm: str, training: dict[str, Any]) -> dict[str, Any]:
-    """What was drawn, without what the algorithm has not."""
+    """Return what was drawn, without what the algorithm has not."""
     if algorithm == "grpo":
         return training
     options = {name: training["trl"][name] for name in training["trl"] if name not in OF_GRPO}
@@ -157,7 +157,7 @@ def _training(
 def _with_peft(
     source: random.Random, architecture: str, training: dict[str, Any]
 ) -> dict[str, Any]:
-    """The same with options of PEFT's, where there is an adapter."""
+    """Return the same with options of PEFT's, where there is an adapter."""
     if "lora" not in training:
         return training
     known = PEFT_OF_MIXTURES if architecture in MIXTURES else PEFT

@@ -34,7 +34,7 @@ UPDATES, OUTCOME, REFUSED = "updates", "outcome.json", "refused"
 
 
 def configuration(case: Case) -> RunConfig:
-    """The run's configuration; raises what pydantic has about it."""
+    """Return the run's configuration; raises what pydantic has about it."""
     return make_config(
         model=dict(case.model),
         rollout=dict(case.rollout),

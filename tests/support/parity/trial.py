@@ -37,7 +37,7 @@ class Failed(Exception):
 
 
 def context() -> ForkServerContext:
-    """Processes that are forked off one which has imported torch and TRL."""
+    """Return processes that are forked off one which has imported torch and TRL."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(["tests.support.parity.sides"])
     return made

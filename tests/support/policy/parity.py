@@ -44,7 +44,7 @@ def run_stepped(config, model_path, tmp_path, batches, seed=None):
 
 
 def nudge(batch):
-    """The same batch with one reward changed by 1e-3."""
+    """Return the same batch with one reward changed by 1e-3."""
     group = batch.groups[0]
     rollout = next(r for r in group.rollouts if r.reward is not None)
     rewards = {**rollout.rewards, "evenness": rollout.rewards["evenness"] + 1e-3}

@@ -29,7 +29,7 @@ REWARD_FUNCTIONS = (evenness, brevity)
 
 
 def make_config(*, rollout=None, model=None, algorithm=None, **training):
-    """A run of 4 problems x 4 completions that trains the tiny model noticeably."""
+    """Return a run of 4 problems x 4 completions that trains the tiny model noticeably."""
     defaults = {
         "batch_size": 4,
         "num_generations": 4,

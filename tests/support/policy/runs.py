@@ -142,7 +142,7 @@ class MadeRun:
 
 
 def make_run(folder: Path, config, model_path, *, num_steps=5):
-    """A run directory with its problems."""
+    """Return a run directory with its problems."""
     store = RunStore(folder)
     problems = [Problem(id="train-0", prompt="abc")]
     keep_problems(store, problems, [])
@@ -167,7 +167,7 @@ def train_until_killed(run: MadeRun, num_whole_steps: int) -> None:
 
 
 def untimed(answer):
-    """What an actor answers, without how long it took."""
+    """Return what an actor answers, without how long it took."""
     if hasattr(answer, "warnings"):  # each is told once
         answer = dataclasses.replace(answer, warnings=())
     return dataclasses.replace(answer, timing=None)

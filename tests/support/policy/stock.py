@@ -36,7 +36,7 @@ class Outcome:
 
 
 def run_stock(config, model_path, tmp_path, batches, recorder=None):
-    """What stock TRL makes of the batches; `recorder.trainer` holds the trained model."""
+    """Return what stock TRL makes of the batches; `recorder.trainer` holds the trained model."""
     training = config.training
     recorder = recorder or Recorder()
     options = {
@@ -173,7 +173,7 @@ class RecordedRollouts:
 
 
 def mask_of(completion):
-    """What TRL calls the mask of an environment: 1 where the model wrote."""
+    """Return what TRL calls the mask of an environment: 1 where the model wrote."""
     if not completion.turns:
         return [1 for _ in completion.token_ids]
     return [
@@ -193,7 +193,7 @@ class Recorder(TrainerCallback):
         self.weights.append(self.of(model))
 
     def of(self, model):
-        """What is kept of the weights."""
+        """Return what is kept of the weights."""
         return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
 
     def on_log(self, args, state, control, logs=None, **kwargs):

@@ -11,7 +11,7 @@ from tests.support.rewards.shards import make_shard
 
 
 def term(function: str) -> RewardTerm:
-    """The term of a function, as `rewards.functions` makes it."""
+    """Return the term of a function, as `rewards.functions` makes it."""
     (made,) = RewardsConfig(functions=(function,)).all_terms
     return made
 
@@ -35,6 +35,6 @@ def scored(function: Any, shard: Any = SHARD) -> CallScores:
 
 
 async def slow(completions: list[str], scale: float = 1.0, **kwargs: Any) -> list[float]:
-    """An async reward function."""
+    """Return an async reward function."""
     await asyncio.sleep(0)
     return [scale] * len(completions)

@@ -38,7 +38,7 @@ def try_create(name):
 
 
 def scores(completions, word, fail):
-    """The lengths, once `fail` was called if some completion holds the word."""
+    """Return the lengths, once `fail` was called if some completion holds the word."""
     if any(word in text for text in completions):
         fail()
     return length(completions)
@@ -178,7 +178,7 @@ def try_is_socket(descriptor):
 
 
 def answers_for_another(completions, **kwargs):
-    """A whole answer, with the number of another request."""
+    """Return a whole answer, with the number of another request."""
     answer = b'{"number": 1, "outcomes": {}}'
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and try_is_socket(int(name)):

@@ -24,7 +24,7 @@ def config(url: str, term: Mapping[str, Any], **rewards: Any) -> RunConfig:
 
 
 def begin() -> RunStore:
-    """The run's directory in the working folder."""
+    """Return the run's directory in the working folder."""
     store = RunStore(Path(RUN))
     store.root.mkdir(exist_ok=True)
     store.path(IDENTITY_FILE).write_text("{}")

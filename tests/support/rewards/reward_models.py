@@ -31,7 +31,7 @@ def build_reward_model(folder: Path, *, num_labels: int = 1, head: bool = True) 
 
 
 def without_padding(folder: Path) -> Path:
-    """The same with a tokenizer that has no padding token of its own."""
+    """Return the same with a tokenizer that has no padding token of its own."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)

@@ -58,7 +58,7 @@ def make_shard(
 def make_request(
     store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.parquet"
 ) -> RewardRequest:
-    """The shard is committed, and what it is scored as is not."""
+    """Return the shard is committed, and what it is scored as is not."""
     completions = [c for group in shard.groups for c in group.completions]
     generation = GenerationRef(
         step=shard.step,

@@ -24,7 +24,7 @@ NEW = 0.0
 
 
 def make_adapter(base: Path, seed: int, *, spread: float = 0.2) -> PeftModel:
-    """The model with an adapter of every linear layer, whose B has this spread."""
+    """Return the model with an adapter of every linear layer, whose B has this spread."""
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=RANK,
@@ -53,7 +53,7 @@ def publish_adapter(store: RunStore, version: int, model: PeftModel) -> WeightsR
 
 
 def without_one_tensor(adapter: Path, folder: Path, *, zeroed: bool) -> Path:
-    """A copy whose last tensor is left out, or holds zeros."""
+    """Return a copy whose last tensor is left out, or holds zeros."""
     folder.mkdir()
     for name in ("adapter_config.json", "probe.json", "manifest.json"):
         (folder / name).write_bytes((adapter / name).read_bytes())

@@ -8,7 +8,7 @@ from tests.support.paths import ROOT
 
 
 def asked(python, module, job, timeout_s=240):
-    """What the module prints last, as JSON, for a job; and what it said on the way."""
+    """Return what the module prints last, as JSON, for a job; and what it said on the way."""
     child = subprocess.run(
         [python, "-m", module, json.dumps(job)],
         cwd=ROOT,

@@ -77,7 +77,7 @@ class Delivery:
 
 
 def with_tensor(given: Path, name: str, tensor: Any, folder: Path) -> Path:
-    """A copy of the folder with another tensor."""
+    """Return a copy of the folder with another tensor."""
     from safetensors.torch import load_file, save_file
 
     for path in given.iterdir():
@@ -96,7 +96,7 @@ def read(folder: Path, name: str) -> Any:
 
 
 def nearly(tensor: Any) -> Any:
-    """The same but for the last bit of one value."""
+    """Return the same but for the last bit of one value."""
     import torch
 
     other = tensor.clone()

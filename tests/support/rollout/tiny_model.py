@@ -111,7 +111,7 @@ def with_tensors_to_spare(folder: Path) -> Path:
 
 
 def read_model(folder: Path) -> PreTrainedModel:
-    """The model as transformers reads it."""
+    """Return the model as transformers reads it."""
     return AutoModelForCausalLM.from_pretrained(folder).eval()
 
 

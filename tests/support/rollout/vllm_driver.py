@@ -95,7 +95,7 @@ def check_compared(engine: VllmEngine, folder: str) -> dict[str, Any]:
 
 
 def _counted(ask: Any) -> tuple[Any, list[str]]:
-    """The same, and the methods that it was asked to call."""
+    """Return the same, and the methods that it was asked to call."""
     asked: list[str] = []
 
     def noted(method: Any, **given: Any) -> Any:
@@ -174,7 +174,7 @@ def check_bfloat16(model: str) -> dict[str, Any]:
 
 
 def check_kernels(model: str) -> dict[str, Any]:
-    """What vLLM makes of the options for a GPU, and of the setting for adapters there."""
+    """Return what vLLM makes of the options for a GPU, and of the setting for adapters there."""
     from vllm.engine.arg_utils import EngineArgs
     from vllm.lora.ops.triton_ops.utils import get_lora_op_configs
 
@@ -196,7 +196,7 @@ def refusal(call: Any, *given: Any) -> str:
 
 
 def check_adapters(model: str, folders: dict[str, str]) -> dict[str, Any]:
-    """A whole model between two adapters; and adapters that do not fit."""
+    """Return a whole model between two adapters; and adapters that do not fit."""
     options = VLLM_ADAPTERS.options_for(RANK)
     engine = start(model, "reload", options=options)
 
@@ -216,7 +216,7 @@ def check_adapters(model: str, folders: dict[str, str]) -> dict[str, Any]:
 
 
 def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
-    """A whole worker: two versions, each shard sampled twice."""
+    """Return a whole worker: two versions, each shard sampled twice."""
     ready = RolloutWorker(
         run_dir=worker["run_dir"],
         **sampler_settings(RunConfig(rollout=RolloutConfig(engine="vllm")), worker["model_path"]),

@@ -40,7 +40,7 @@ def check_common_prompts(engine: VllmEngine) -> dict[str, Any]:
 
 
 def check_one_seed(model: str) -> list[list[list[Any]]]:
-    """The same shard twice, another one between them, and the first from a new engine."""
+    """Return the same shard twice, another one between them, and the first from a new engine."""
     params, count = PARAMS["plain"], len(PROMPTS_IDS)
     given = RolloutConfig(weight_sync="volume", seeds="engine")
     found = []

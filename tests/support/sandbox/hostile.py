@@ -81,7 +81,7 @@ class Hostile:
     exit_codes: tuple[int, ...] = ()
 
     def wrong(self, result: ExecutionResult, after: ExecutionResult) -> Iterator[str]:
-        """What should not be as it is."""
+        """Yield what should not be as it is."""
         if (
             "BREACH" in result.stdout
             or "8731-" in result.stdout
@@ -299,7 +299,7 @@ for _ in range(500): os.mkdir("d"); os.chdir("d")
 
 
 def run_all(way: Way, secrets: str, port: int, abstract: str) -> list[str]:
-    """What is wrong, after all programs have run in one pool."""
+    """Return what is wrong, after all programs have run in one pool."""
     pool = local_pool(way, 2)
     after = Program(code=AFTERWARDS, limits=LIMITS)
     rows, made = [], made_folders(own_interpreter())  # Python may be installed in a home
