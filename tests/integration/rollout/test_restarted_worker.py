@@ -52,7 +52,7 @@ async def test_a_killed_worker_is_started_anew_and_samples_the_same_bits(
         before = await sampled("before-the-kill.json")
         worker = compute.processes()["rollout-0"]
         os.kill(worker, signal.SIGKILL)
-        with pytest.raises(WorkerLostError, match="SIGKILL"):
+        with pytest.raises(WorkerLostError):
             await sampled("lost.json")
         await compute.start("rollout")
         assert compute.processes()["rollout-0"] != worker
@@ -90,7 +90,7 @@ async def test_a_worker_whose_vllm_loses_a_process_is_lost_and_replaced(
         children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
         named = [int(pid) for pid in children if "Worker" in status(int(pid))["Name"]]
         os.kill(named[-1], signal.SIGKILL)
-        with pytest.raises(WorkerLostError, match="lost one of its processes"):
+        with pytest.raises(WorkerLostError):
             await sampled("spread-out-lost.json")
         assert await sampled("spread-out-again.json") == before
     finally:

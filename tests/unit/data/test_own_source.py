@@ -48,7 +48,7 @@ def test_what_a_users_source_raises_or_gives_is_named():
     with pytest.raises(DataError, match=r"data\.source = 'broken:rows' raises ZeroDivisionError"):
         load_problems(DataConfig(source="broken:rows"), seed=0)
     Path("listed.py").write_text("def rows(request):\n    yield ['a']\n")
-    with pytest.raises(DataError, match=r"row 0 is \['a'\], and not a dict"):
+    with pytest.raises(DataError, match="row 0"):
         load_problems(DataConfig(source="listed:rows"), seed=0)
 
 

@@ -118,15 +118,15 @@ def test_datasets_opens_it() -> None:
 
 
 def test_a_file_that_is_none_is_named() -> None:
-    with pytest.raises(CorruptFileError, match=r"nowhere\.arrow is missing"):
+    with pytest.raises(CorruptFileError, match=r"nowhere\.arrow"):
         len(ProblemFile(Path("nowhere.arrow")))
     Path("text.arrow").write_text("text")
-    with pytest.raises(CorruptFileError, match=r"text\.arrow is damaged"):
+    with pytest.raises(CorruptFileError, match=r"text\.arrow"):
         len(ProblemFile(Path("text.arrow")))
     with ArrowWriter(path="other.arrow") as writer:
         writer.write({"prompt": "a"})
         writer.finalize()
-    with pytest.raises(CorruptFileError, match=r"other\.arrow is damaged"):
+    with pytest.raises(CorruptFileError, match=r"other\.arrow"):
         len(ProblemFile(Path("other.arrow")))
 
 

@@ -61,7 +61,7 @@ def test_rare_tokens_may_be_farther_off(check, caplog):
     [([0.12] * 64, "bfloat16"), ([0.0, math.nan], "bfloat16"), ([0.002] * 8, "float32")],
 )
 def test_a_mean_beyond_the_tolerance_is_refused(check, differences, dtype, proven):
-    with pytest.raises(WeightsMismatchError, match="nats on average"):
+    with pytest.raises(WeightsMismatchError):
         check(differences, dtype, proven=proven)
 
 

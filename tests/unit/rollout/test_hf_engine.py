@@ -188,7 +188,7 @@ def test_weights_in_several_files_are_loaded(engine, model_b, tmp_path):
 
 
 def test_weights_of_another_model_or_none_are_refused(engine, other_shape, tmp_path):
-    with pytest.raises(EngineError, match="cannot load the weights"):
+    with pytest.raises(EngineError):
         engine.load(other_shape)
     with pytest.raises(EngineError, match=str(tmp_path)):
         engine.load(tmp_path)

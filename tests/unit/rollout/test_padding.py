@@ -28,5 +28,5 @@ def test_prompts_of_several_lengths_are_refused(tmp_path):
         tokenizer=lambda: tokenizer,
     )
     assert len(engine.sample([[5, 6], [7, 8]], [1, 2], PARAMS["plain"])) == 2
-    with pytest.raises(EngineError, match="reads the padding of shorter prompts with rwkv"):
+    with pytest.raises(EngineError, match="rwkv"):
         engine.sample([[5, 6, 7, 8], [7, 8]], [1, 2], PARAMS["plain"])

@@ -103,7 +103,7 @@ def test_one_that_is_awake_is_closed_as_it_is(engine, tmp_path):
 def test_one_that_does_not_wake_up_is_not_closed_and_ends_its_process(engine, tmp_path):
     engine._llm.fails = ("wake up",)
     engine.sleep()
-    with pytest.raises(UnusableProcessError, match="does not wake up") as caught:
+    with pytest.raises(UnusableProcessError) as caught:
         engine.restart(tmp_path)
     assert engine.calls == ["old: sleep", "old: wake up"]
     assert ends_process(caught.value)
@@ -127,14 +127,14 @@ def test_what_fails_once_a_process_of_vllm_is_lost_ends_the_workers_process(engi
     with pytest.raises(EngineError, match="prefix cache"):
         engine.sample([], [], None)
     executor.workers[1] = lost(False)
-    with pytest.raises(UnusableProcessError, match="lost one of its processes"):
+    with pytest.raises(UnusableProcessError):
         engine.sample([], [], None)
-    with pytest.raises(UnusableProcessError, match="lost one of its processes"):
+    with pytest.raises(UnusableProcessError):
         engine.restart(tmp_path)
     engine._llm = Llm("lost", engine.calls)
     engine._llm.llm_engine.model_executor = executor
     engine._shapes, engine._tied, engine._is_published = {}, False, False
-    with pytest.raises(UnusableProcessError, match="lost one of its processes"):
+    with pytest.raises(UnusableProcessError):
         engine.load(tmp_path)
 
 

@@ -249,12 +249,12 @@ def test_prompts_that_do_not_fit_are_a_data_error(worker, batch, v0):
 
 
 def test_a_shard_beyond_the_batch_is_a_data_error(worker, batch, v0):
-    with pytest.raises(DataError, match="holds 4 problems; asked for 2 to 9"):
+    with pytest.raises(DataError, match="2 to 9"):
         worker.generate(request=request(batch, v0, stop=9))
 
 
 def test_a_way_of_syncing_that_cannot_be_imported_is_named(store, model_a):
-    with pytest.raises(ConfigError, match="weight_sync = 'nowhere:Sync' cannot be imported"):
+    with pytest.raises(ConfigError, match="nowhere:Sync"):
         worker_for(store, model_a, weight_sync="nowhere:Sync").start()
 
 

@@ -68,16 +68,14 @@ def test_another_step_is_refused_with_those_that_there_are(tmp_path):
     run = begun(tmp_path)
     commit(run, "checkpoints/step-4")
     commit(run, "weights/v5")
-    with pytest.raises(
-        StoreError, match=r"no model of step 3; it holds models of the steps 4, 5\."
-    ):
+    with pytest.raises(StoreError, match="steps 4, 5"):
         choose(run, 3)
     with pytest.raises(StoreError, match=r"--step 12: run r has 9 steps"):
         choose(run, 12)
 
 
 def test_a_run_that_has_saved_nothing_says_where_it_stands(tmp_path):
-    with pytest.raises(StoreError, match=r"has saved no model yet: it is created, step 0 of 9"):
+    with pytest.raises(StoreError, match="step 0 of 9"):
         choose(begun(tmp_path), None)
 
 
@@ -120,5 +118,5 @@ def test_a_final_model_that_was_replaced_is_not_served(tmp_path):
     ended(run)
     with run.store.committing_folder("final") as folder:
         (folder / "model.safetensors").write_text("another")
-    with pytest.raises(CorruptFileError, match="is not the one expected"):
+    with pytest.raises(CorruptFileError):
         choose(run, None)
