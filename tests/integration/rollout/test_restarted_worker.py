@@ -11,7 +11,7 @@ import pytest
 
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.roles import FACTORIES
+from mortal_steps.compute.roles import FACTORIES, sampler_settings
 from mortal_steps.config import RolloutConfig, RunConfig
 from mortal_steps.errors import WorkerLostError
 from tests.support.rollout.cases import SPREAD, SPREAD_ENV
@@ -32,8 +32,9 @@ async def test_a_killed_worker_is_started_anew_and_samples_the_same_bits(
         factory=FACTORIES["rollout"],
         kwargs={
             "run_dir": str(store.root),
-            "config": RunConfig(rollout=RolloutConfig(engine="vllm")),
-            "model_path": str(folders["model_a"]),
+            **sampler_settings(
+                RunConfig(rollout=RolloutConfig(engine="vllm")), str(folders["model_a"])
+            ),
         },
         prepare="start",
         python=vllm_python,
@@ -70,8 +71,7 @@ async def test_a_worker_whose_vllm_loses_a_process_is_lost_and_replaced(
         factory=FACTORIES["rollout"],
         kwargs={
             "run_dir": str(store.root),
-            "config": RunConfig(rollout=rollout),
-            "model_path": str(folders["model_a"]),
+            **sampler_settings(RunConfig(rollout=rollout), str(folders["model_a"])),
         },
         python=vllm_python,
         env={"HF_HUB_OFFLINE": "1", **SPREAD_ENV},
