@@ -31,7 +31,7 @@ def begin_run(
     with _explained():
         check_new_id(run_id)
         settings = settings_of(config, given)
-        named = run_id or settings.run_id or new_run_id(settings)
+        named = run_id or settings.run_id or new_run_id(settings.id_prefix)
         settings = settings.model_copy(update={"run_id": named})
         prepare(settings)
         volume = settings.compute.modal.volume

@@ -150,7 +150,7 @@ def _log_ignored(run: Run) -> None:
 def _log_changed_versions(run: Run) -> None:
     if run.info.libraries is None:
         return
-    now = computing_versions(python_of_samplers(run.config))
+    now = computing_versions(python_of_samplers(run.config.compute))
     if changed := changes(run.info.libraries, now):
         logger.warning(
             "the run began with other libraries or on another GPU (%s): from here on its bits may "
