@@ -34,9 +34,9 @@ from mortal_steps.orchestration.checks import (
 )
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
+from mortal_steps.policy.starting_model.prompt_lengths import keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
-from mortal_steps.rollout.prompt_lengths import keep_fitting
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
