@@ -1,4 +1,4 @@
-"""Forecasts what a run will do with the GPUs: which worker is where, and what memory each card needs.
+"""Forecasts what a run will do with the GPUs: where each worker is, and what memory a card needs.
 
 `mortal train --dry-run` prints it, and a run whose cards are too small is refused before it begins.
 The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
