@@ -66,23 +66,8 @@ class Level:
         }[self.way]
 
 
-_shut_in: Level | None = None
-"""The result, once it has been found that programs can be isolated."""
-
-
 def reached_level() -> Level:
-    """The level that this machine and user reach. An attempt takes half a second; the result is
-    kept once isolation has worked."""
-    global _shut_in
-    if _shut_in is not None:
-        return _shut_in
-    level = _found()
-    if level.way != "bare":
-        _shut_in = level
-    return level
-
-
-def _found() -> Level:
+    """Return the level that this machine and user reach. An attempt takes half a second."""
     if sys.platform != "linux":
         return Level(way="bare", reason=f"{sys.platform} has no namespaces")
     if find_bubblewrap() is None:
@@ -100,8 +85,8 @@ def _found() -> Level:
 
 
 def probe_of(interpreter: Interpreter) -> Program:
-    """A program that succeeds only if a box with this interpreter isolates it, and shows nothing of
-    the machine that it should not show."""
+    """Return a program that succeeds only if a box with this interpreter isolates it, and shows
+    nothing of the machine that it should not show."""
     return Program(code=f"FOLDERS = {made_folders(interpreter)!r}\n{PROBE}")
 
 

@@ -59,7 +59,8 @@ class Box:
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """A descriptor that becomes readable when the program's first process may have ended."""
+        """Yield a descriptor that becomes readable when the program's first process may have
+        ended."""
         descriptor = os.pidfd_open(pid)
         try:
             yield descriptor
@@ -71,7 +72,7 @@ class Box:
         return True
 
     def others(self) -> Iterator[int]:
-        """The ids of the program's processes."""
+        """Return the ids of the program's processes."""
         me = os.getpid()
         return (pid for pid in _all() if pid != me)
 
@@ -207,7 +208,7 @@ class Container(Box):
 
 
 def enclosure_of(start: dict[str, Any]) -> Box:
-    """The enclosure that the first message to a server names."""
+    """Return the enclosure that the first message to a server names."""
     kinds = {"box": Box, "bare": Bare, "container": Container}
     return kinds[start["enclosure"]](start["uid"])
 

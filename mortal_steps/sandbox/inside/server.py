@@ -113,7 +113,7 @@ def _run(
 
 
 def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
-    """The answer that describes how the program ended."""
+    """Return the answer that describes how the program ended."""
     limit = ending.limit
     if ending.exit_code == -signal.SIGKILL and ending.cpu_s >= limits["cpu_s"]:
         limit = limit or "cpu_s"  # the kernel killed it before the server did
@@ -128,7 +128,7 @@ def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str
 
 @contextlib.contextmanager
 def _file(connection: wire.Connection, size: int) -> Iterator[int]:
-    """The descriptor of a file that holds the next text and cannot be changed."""
+    """Yield the descriptor of a file that holds the next text and cannot be changed."""
     descriptor = wire.receive_file(connection, size)
     try:
         if size:

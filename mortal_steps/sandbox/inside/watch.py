@@ -155,7 +155,7 @@ class Watch:
                 self._reap(0)
 
     def _reap(self, options: int) -> int | None:
-        """The id of a process that has ended; 0 if none has, None if no process is left."""
+        """Return the id of a process that has ended; 0 if none has, None if no process is left."""
         try:
             child, status, used = os.wait4(-1, options)
         except ChildProcessError:

@@ -142,7 +142,7 @@ def test_a_right_answer_that_cannot_be_compared_is_the_datasets_fault(
     with pytest.raises(
         DatasetRowError, match=rf"column 'gold' = .* in row 1 of the call .*{wrong}"
     ):
-        Math(column="gold", cpu_s=CPU_S).scores(["2", "1"], {"gold": ["2", gold]})
+        Math(column="gold", cpu_s=CPU_S).math_equal(["2", "1"], gold=["2", gold])
 
 
 def test_completions_are_scored_and_what_they_bring_about_is_counted() -> None:
