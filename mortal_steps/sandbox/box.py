@@ -22,7 +22,7 @@ Way = Literal["root", "user", "bare"]
 """As whom bubblewrap makes the box. `bare`: without a box."""
 
 INSIDE = Path(__file__).parent / "inside"
-PLACE = "/mortal"
+IN_BOX = "/mortal"
 """The folder in the box that holds the package `inside`."""
 INSTALLED = "/installed"
 """Where the box shows packages that are installed below one of the `EMPTY` folders."""
@@ -90,10 +90,10 @@ def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
 
     Raises `FileNotFoundError` if bubblewrap has been removed.
     """
-    place = str(INSIDE.parent) if way == "bare" else PLACE
+    modules = str(INSIDE.parent) if way == "bare" else IN_BOX
     serve = (
-        f"import sys; sys.path.append({place!r}); from inside.server import main; "
-        f"sys.path.remove({place!r}); main({descriptor})"
+        f"import sys; sys.path.append({modules!r}); from inside.server import main; "
+        f"sys.path.remove({modules!r}); main({descriptor})"
     )
     options = ["-P", "-s", "-S", "-c", serve]
     if way == "bare":
@@ -170,7 +170,7 @@ def _binds(interpreter: Interpreter) -> list[tuple[str, str]]:
     """Return the files and folders of this machine that the box shows, and where it shows them."""
     folders = [path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
     system = ["/usr", *folders, *(path for path in OF_THE_SYSTEM if os.path.exists(path))]
-    binds = [(str(INSIDE), f"{PLACE}/inside"), *((path, path) for path in system)]
+    binds = [(str(INSIDE), f"{IN_BOX}/inside"), *((path, path) for path in system)]
     for path in (interpreter.prefix, *interpreter.packages):
         if not any(_is_in(path, bound) for bound, _ in binds):
             binds.append((path, _shown_at(path)))

@@ -116,9 +116,9 @@ class Lane:
     def _lost(self, how: str) -> LaneLost:
         """End the lane. The error quotes the last output of its process."""
         self._end()
-        said = self._errors.fileno()
-        size = os.fstat(said).st_size
-        last = os.pread(said, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        output = self._errors.fileno()
+        size = os.fstat(output).st_size
+        last = os.pread(output, 2000, max(0, size - 2000)).decode(errors="replace").strip()
         self._errors.close()
         return LaneLost(f"{how}: {last}" if last else how)
 

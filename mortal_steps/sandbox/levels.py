@@ -57,7 +57,7 @@ class Level:
     """Why only `bare` works; empty for the other ways."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """One line for users."""
         return {
             "root": "programs that a model wrote run isolated (bubblewrap, as root)",
@@ -101,14 +101,14 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
         raise NoIsolationError("programs that a model wrote run on Linux only")
     if level.way == "bare" and not allow_unisolated:
         raise NoIsolationError(
-            f"the sandbox refuses to run programs here: {level.told}. {REMEDY}. Or set "
+            f"the sandbox refuses to run programs here: {level.summary}. {REMEDY}. Or set "
             "rewards.sandbox.place = 'modal' to run programs in Modal Sandboxes of your account, "
             "or rewards.sandbox.allow_unisolated = true to run them as you, with access to your "
             "files and your network"
         )
     if level.way == "bare":
         logger.warning(
-            "%s; because of allow_unisolated they run as you, without isolation", level.told
+            "%s; because of allow_unisolated they run as you, without isolation", level.summary
         )
     return level.way
 

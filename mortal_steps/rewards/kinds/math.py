@@ -67,8 +67,10 @@ class Math(RewardTerm, extra="forbid"):
             for row, value in enumerate(column(columns, self.column, reward="math"))
         ]
         texts = map(text_of, completions)
-        asked = [Comparison(gold=gold, said=text) for gold, text in zip(golds, texts, strict=True)]
-        themselves = [Comparison(gold=gold, said=None) for gold in golds]
+        asked = [
+            Comparison(gold=gold, answer=text) for gold, text in zip(golds, texts, strict=True)
+        ]
+        themselves = [Comparison(gold=gold, answer=None) for gold in golds]
         verdict_of = compare_all(themselves + asked, cpu_s=self.cpu_s)
         for row, itself in enumerate(themselves):
             if verdict_of[itself] is not Verdict.EQUAL:

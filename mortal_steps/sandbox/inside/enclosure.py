@@ -166,8 +166,9 @@ class Container(Box):
         """See `Box`. These are the processes of the programs' user that have not ended."""
         for pid in _all():
             with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as status:
-                said = dict(line.split(b":", 1) for line in status if b":" in line)
-                if int(said[b"Uid"].split()[0]) == self._own and said[b"State"].split()[0] != b"Z":
+                fields = dict(line.split(b":", 1) for line in status if b":" in line)
+                has_ended = fields[b"State"].split()[0] == b"Z"
+                if int(fields[b"Uid"].split()[0]) == self._own and not has_ended:
                     yield pid
 
     def kill_others(self) -> None:

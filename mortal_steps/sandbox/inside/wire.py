@@ -74,8 +74,8 @@ class Text:
 
 def encode(message: dict[str, Any], *texts: bytes) -> bytes:
     """Return a message as the bytes that are sent."""
-    told = {**message, SIZES: [len(text) for text in texts]}
-    content = json.dumps(told).encode()
+    fields = {**message, SIZES: [len(text) for text in texts]}
+    content = json.dumps(fields).encode()
     return HEADER.pack(len(content), sum(map(len, texts))) + content + b"".join(texts)
 
 

@@ -313,5 +313,5 @@ def test_a_probe_that_failed_is_tried_again_and_going_without_a_box_is_told(
 
 def test_the_level_is_found_by_trying() -> None:
     level = reached_level()
-    assert level.way in ("root", "user"), level.told
-    assert "run isolated" in level.told
+    assert level.way in ("root", "user"), level.summary
+    assert "run isolated" in level.summary
