@@ -82,7 +82,8 @@ def train(
 
     check_new_id(run_id)
     settings = load_config(config, overrides or (), flags)
-    changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
+    run_id = run_id or settings.run_id or new_run_id(settings.id_prefix)
+    changes: dict[str, Any] = {"run_id": run_id}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)
     settings = settings.model_copy(update=changes)
