@@ -51,7 +51,7 @@ def try_rollout(
     from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-    from mortal_steps.orchestration.rollout_trial import NUM_PROBLEMS, chosen_problems
+    from mortal_steps.orchestration.trial import chosen_problems
 
     with _explained():
         settings = resolve_defaults(settings_of(config, given))
@@ -60,7 +60,7 @@ def try_rollout(
                 f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "
                 "of the hub as it is; `mortal test-rollout` takes any other, on this machine"
             )
-        problems = chosen_problems(settings, [prompt] if prompt else [], NUM_PROBLEMS)
+        problems = chosen_problems(settings, [prompt] if prompt else [])
         sample = functions[str(settings.rollout.engine)].with_options(
             gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))
         )
