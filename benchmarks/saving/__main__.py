@@ -114,9 +114,9 @@ def _train(
         staleness=staleness,
         save_steps=save_steps,
         steps_s=tuple(step.wall_ms / 1e3 for step in measured),
-        checkpoint_s=saved["mean_s"] + saved["wait_s"] / saved["calls"],
-        write_s=stages.get("checkpoint: write", {}).get("mean_s", 0.0),
-        num_bytes=saved["mean_bytes"],
+        checkpoint_s=saved.mean_s + saved.wait_s / saved.calls,
+        write_s=stages["checkpoint: write"].mean_s if "checkpoint: write" in stages else 0.0,
+        num_bytes=saved.mean_bytes,
         weights_sha256=final.weights_sha256,
     )
 

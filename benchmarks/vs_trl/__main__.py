@@ -12,6 +12,7 @@ against a local Prefect server with one thread per worker.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import tempfile
 import time
@@ -117,7 +118,7 @@ def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
     if not threads:
         run = find_run(Path(job["runs_dir"]), job["run_id"])
         outcome["rewards"] = [row["reward"] for row in run.metrics()]
-        outcome["stages"] = summarize(run).timings
+        outcome["stages"] = dataclasses.asdict(summarize(run))["timings"]
     config = load_config(Path(job["config"]), job["overrides"])
     return training_stats(job, outcome, rows=config.training.rows)
 

@@ -64,7 +64,7 @@ def test_rollout(
     """
     from mortal.terminal.samples import show_sampled
     from mortal_steps.config.loader import load_config
-    from mortal_steps.orchestration.rollout_trial import chosen_problems, try_rollout
+    from mortal_steps.orchestration.trial import chosen_problems, try_rollout
 
     settings = load_config(config, overrides or (), flags)
     waiting("reading the prompts")
@@ -126,10 +126,9 @@ def test_reward(
     from mortal_steps.config.loader import CODE_DATASET, load_config
     from mortal_steps.orchestration.trial import (
         given_texts,
-        sample_programs,
         try_rewards,
     )
-    from mortal_steps.rewards.scoring.completions_file import read_completions
+    from mortal_steps.rewards.scoring.completions_file import read_completions, sample_programs
 
     settings = load_config(config, overrides or (), flags)
     if evaluation:

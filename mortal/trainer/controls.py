@@ -18,7 +18,7 @@ from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 from mortal_steps.serving.models import trained_files
-from mortal_steps.store.digests import digest_like
+from mortal_steps.store.digests import digest_of_file
 
 if TYPE_CHECKING:
     from mortal.trainer.objects.datasets import Rows
@@ -172,7 +172,7 @@ class RunControls:
                 )
             run_id = runs[-1].info.run_id
         elif run_id is None:
-            run_id = new_run_id(self.config)
+            run_id = new_run_id(self.config.id_prefix)
         self.config = self.config.model_copy(update={"run_id": run_id})
 
     def _perform(self, action: str, **options: Any) -> Any:
@@ -201,9 +201,9 @@ def _save_model(run: Run, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelError(f"{folder}: {error.strerror}; name a folder that can be made") from None
-    for name, (path, sha256) in files.items():
+    for name, (path, digest) in files.items():
         shutil.copyfile(path, folder / name)
-        if digest_like(folder / name, sha256) != sha256:
+        if digest_of_file(folder / name) != digest:
             raise ModelError(f"{path} is damaged: its digest does not match")
     return folder
 

@@ -115,7 +115,7 @@ def test_the_actor_is_spared_trackers_that_are_installed(tmp_path, tracker):
     """transformers and TRL import them where they find them."""
     (tmp_path / f"{tracker}.py").write_text("run = None")
     probe = (
-        "import importlib.util; from mortal_steps.config import ModelConfig, RolloutConfig;"
+        "import importlib.util; from mortal_steps.config import RunConfig;"
         "from mortal_steps.policy.actor import Actor;"
         f"print(importlib.util.find_spec({tracker!r}) is None);"
         "Actor(run_dir='.', config=RunConfig(), fingerprint='f', model_path='', num_steps=1);"
