@@ -27,7 +27,6 @@ import psutil
 from benchmarks.output import add_output_option, console, results_table, write_results
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.roles import FACTORIES
 from mortal_steps.config import RolloutConfig, RunConfig
 from mortal_steps.config.engines import ENGINES
 from mortal_steps.errors import WorkerLostError
@@ -73,7 +72,7 @@ class Rollouts:
             output="",
         )
         spec = WorkerSpec(
-            factory=FACTORIES["rollout"],
+            factory="mortal_steps.rollout.worker:RolloutWorker",
             kwargs={
                 "run_dir": str(store.root),
                 "config": RunConfig(rollout=RolloutConfig(engine=engine)),

@@ -7,9 +7,7 @@ Killing one is survived like losing a Modal container: the call in flight raises
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from mortal_steps.compute.forkserver import fork_server
 from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
 from mortal_steps.compute.pool import Pool, PooledCompute
+from mortal_steps.system.threads import event_loop_in_thread
 
 REHEARSAL = "rehearsal"
 """Name of a worker that is started for a few calls."""
@@ -87,36 +86,18 @@ def call_several(
     event loop is running. Raises what `Compute.call` raises; if it is interrupted, it ends the
     process first.
     """
-    running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
-
-    async def each(container: LocalContainer) -> list[Any]:
-        return [await container.call(method, payload, method) for payload in payloads]
+    loop = event_loop_in_thread(REHEARSAL)
+    container = LocalContainer(
+        REHEARSAL, spec, 0, Path.cwd(), log_dir, log_in_scratch=log_dir is None
+    )
 
     async def call() -> list[Any]:
-        loop = asyncio.get_running_loop()
-        container = LocalContainer(
-            REHEARSAL, spec, 0, Path.cwd(), log_dir, log_in_scratch=log_dir is None
-        )
-        answer = asyncio.ensure_future(each(container))
-        running.set_result(lambda: loop.call_soon_threadsafe(answer.cancel))
-        try:
-            return await answer
-        finally:
-            await container.close()
+        return [await container.call(method, payload, method) for payload in payloads]
 
-    def run() -> list[Any]:
-        try:
-            with asyncio.Runner() as runner:
-                return runner.run(call())
-        finally:
-            running.cancel()  # where it did not begin, such as without a descriptor left
-
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        calling = thread.submit(run)
-        try:
-            return calling.result()
-        except KeyboardInterrupt:
-            # It has ended, does so at this very moment, or did not begin.
-            with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
-                running.result()()
-            raise
+    answer = asyncio.run_coroutine_threadsafe(call(), loop)
+    try:
+        return answer.result()
+    finally:
+        answer.cancel()  # where this was interrupted
+        asyncio.run_coroutine_threadsafe(container.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mortal_steps.compute.base import CallKey, Role
 from mortal_steps.compute.gpu_lock import GpuLock
@@ -46,15 +45,6 @@ called: ContextVar[int | None] = ContextVar("called", default=None)
 """Number of the worker that took the last call of this asyncio task."""
 
 
-class Slot(NamedTuple):
-    """A worker's slot in the queue of free workers. It becomes void when the worker is lost, even
-    if the worker joins again."""
-
-    number: int
-    joined: int
-    """Which of the worker's joinings this slot belongs to."""
-
-
 class Pool(Generic[C]):
     """Deals calls out to the containers of one role.
 
@@ -75,10 +65,10 @@ class Pool(Generic[C]):
         self.containers = containers
         self._prepare = prepare
         self._gpu, self._alone_in = gpu, alone_in
-        self._ready: dict[int, Slot] = {}
-        self._free: deque[Slot] = deque()
+        self._ready: set[int] = set()
+        self._free: deque[int] = deque()
+        """Those of `_ready` that have no call, the one first that has been free the longest."""
         self._joining: dict[int, asyncio.Task[None]] = {}
-        self._joinings = itertools.count()
         self._changed = asyncio.Event()
         self._lost: TransientError | None = None
         """Why the last of those that could not be started was not."""
@@ -88,7 +78,7 @@ class Pool(Generic[C]):
             if prepare is None:
                 self._join(number)
             else:
-                self._watch(number)
+                containers[number].on_lost = partial(self._leave, number)
 
     def ready_workers(self) -> list[int]:
         """Numbers of the workers that take calls now."""
@@ -121,11 +111,12 @@ class Pool(Generic[C]):
         be started.
         """
         self._start_missing()
-        slot = await self._next_free()
+        number = await self._next_free()
         try:
-            yield self.containers[slot.number]
+            yield self.containers[number]
         finally:
-            self._offer(slot)
+            if number in self._ready:
+                self._offer(number)
 
     async def close(self) -> None:
         """End every container."""
@@ -143,14 +134,12 @@ class Pool(Generic[C]):
         async with self._gpu.take(alone=method in self._alone_in):
             return await container.call(method, payload, label)
 
-    async def _next_free(self) -> Slot:
+    async def _next_free(self) -> int:
         while True:
             if self._refused is not None:
                 raise self._refused
-            while self._free:
-                slot = self._free.popleft()
-                if self._holds(slot):
-                    return slot
+            if self._free:
+                return self._free.popleft()
             if self._lost is not None and not self._ready and not self._joining:
                 raise self._lost
             self._changed.clear()
@@ -185,24 +174,20 @@ class Pool(Generic[C]):
         )
 
     def _join(self, number: int) -> None:
-        self._ready[number] = Slot(number, next(self._joinings))
-        self._offer(self._ready[number])
+        self._ready.add(number)
+        self._offer(number)
 
-    def _offer(self, slot: Slot) -> None:
-        """Give the next call to this worker, unless it was lost meanwhile."""
-        if self._holds(slot):
-            self._free.append(slot)
-            self._changed.set()
+    def _offer(self, number: int) -> None:
+        if number not in self._free:  # as it is if it was lost meanwhile, and joined again
+            self._free.append(number)
+        self._changed.set()
 
-    def _holds(self, slot: Slot) -> bool:
-        return self._ready.get(slot.number) == slot
-
-    def _watch(self, number: int) -> None:
-        def lost() -> None:
-            if self._ready.pop(number, None):
-                self._start_missing()
-
-        self.containers[number].on_lost = lost
+    def _leave(self, number: int) -> None:
+        if number in self._ready:
+            self._ready.remove(number)
+            if number in self._free:
+                self._free.remove(number)
+            self._start_missing()
 
 
 class PooledCompute(Generic[C]):

@@ -63,7 +63,7 @@ def prepare(config: RunConfig) -> None:
     if config.compute.backend != "modal":
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
     detached.check_reachable(config)
-    asyncio.run(check_pickles(config))
+    asyncio.run(check_pickles(config.compute.modal, config.rewards))
     asyncio.run(detached.hand_over(open_run(config)))
 
 
@@ -195,9 +195,8 @@ def _modal_workers(
 ) -> contextlib.AbstractAsyncContextManager[Compute]:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute
-    from mortal_steps.compute.modal.detached import settings_of
 
-    return modal_compute(settings_of(run), run.store, rewards, on_stop)
+    return modal_compute(run, rewards, on_stop)
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:

@@ -143,7 +143,7 @@ def engine_memory(
         config.rollout.engine_kind,
         config.rollout.engine_options,
     )
-    size = gpus_per_engine(config)
+    size = gpus_per_engine(config.rollout)
     dtype = config.sampled_model.dtype
     value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
     weights = value * shape.parameters // size

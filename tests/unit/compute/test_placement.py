@@ -138,10 +138,10 @@ def test_a_single_node_leaves_gpus_idle_whatever_the_number_of_workers(monkeypat
 def test_an_engine_on_several_gpus_needs_as_many(monkeypatch):
     let_there_be(monkeypatch, several(4))
     two = {"tensor_parallel_size": 2}
-    with pytest.raises(ConfigError, match=r"names '1' for an engine on 2 GPUs"):
+    with pytest.raises(ConfigError, match=r"on 2 GPUs .*, and one has 1"):
         check_devices(config(devices=["1"], engine_options=two))
     let_there_be(monkeypatch, several(1))
-    with pytest.raises(ConfigError, match=r"compute on 2 GPUs .*, and there are 1"):
+    with pytest.raises(ConfigError, match=r"on 2 GPUs .*, and one has 1"):
         check_devices(config(engine_options=two))
 
 
