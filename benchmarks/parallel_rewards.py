@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.output import add_output_option, console, results_table, write_results
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RunConfig
 from mortal_steps.store import RunStore
@@ -129,7 +129,7 @@ async def measure(way: Way, folder: Path, num_problems: int) -> tuple[float, lis
     async def score(problems: Sequence[int], number: int, name: str) -> RewardRef:
         output = f"{name}/{number}"
         request = request_for(store, shard_of(problems, number), output)
-        key = CallKey(run_id="bench", stage="reward", step=0, index=number)
+        key = f"reward/0/{number}"
         ref: RewardRef = await compute.call("reward", "reward", key=key, request=request)
         return ref
 

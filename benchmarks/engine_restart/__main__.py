@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.output import add_output_option, console, results_table, write_results
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RolloutConfig, RunConfig
 from mortal_steps.config.engines import ENGINES
@@ -35,7 +35,7 @@ from mortal_steps.types import GenerateRequest, GenerationRef, Problem, Sampling
 from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.tiny_model import build_tiny_model, publish
 
-KEY = CallKey(run_id="engine-restart", stage="generate", step=0)
+KEY = "generate/0/0"
 WORKER = "rollout-0"
 
 

@@ -15,14 +15,14 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.forkserver import fork_server
 from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
-from mortal_steps.compute.pool import Pool, PooledCompute
+from mortal_steps.compute.pool import Compute, Pool
 from mortal_steps.system.threads import event_loop_in_thread
 
 REHEARSAL = "rehearsal"
 """Name of a worker that is started for a few calls."""
 
 
-class LocalCompute(PooledCompute[LocalContainer]):
+class LocalCompute(Compute):
     """`Compute` on local processes.
 
     `working_dir` is the current directory of every worker, so that relative paths mean the same
@@ -39,13 +39,17 @@ class LocalCompute(PooledCompute[LocalContainer]):
         inherited: Sequence[int] = (),
     ) -> None:
         gpu = GpuLock()
+        self._containers = {
+            role: [
+                LocalContainer(f"{role}-{n}", spec, n, working_dir, log_dir, inherited)
+                for n in range(spec.count)
+            ]
+            for role, spec in specs.items()
+        }
         super().__init__(
             {
                 role: Pool(
-                    [
-                        LocalContainer(f"{role}-{n}", spec, n, working_dir, log_dir, inherited)
-                        for n in range(spec.count)
-                    ],
+                    self._containers[role],
                     spec.prepare,
                     gpu=gpu if spec.shared_gpu else None,
                     alone_in=spec.starts_engine_in,
@@ -55,8 +59,8 @@ class LocalCompute(PooledCompute[LocalContainer]):
         )
 
     def processes(self) -> dict[str, int]:
-        """Process id of each running container, by name such as `rollout-0`."""
-        everyone = [c for pool in self.pools.values() for c in pool.containers]
+        """Return the process id of each running container, by name such as `rollout-0`."""
+        everyone = [container for role in self._containers.values() for container in role]
         return {c.name: c.pid for c in everyone if c.process is not None and c.pid is not None}
 
 

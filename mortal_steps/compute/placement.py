@@ -153,39 +153,34 @@ def have_bfloat16(found: Placement) -> bool:
     return all(gpus and all(gpu.bfloat16 for gpu in gpus) for gpus in computing)
 
 
-def sharing_gpus(config: RunConfig) -> RunConfig:
-    """Return the configuration for a rollout worker of this machine: where several workers, or the
-    actor, are on its GPU, `rollout.engine_options` say how much of the memory it takes, unless they
-    do.
+def sharing_gpus(local: LocalConfig, rollout: RolloutConfig, workers: int) -> RolloutConfig:
+    """Return the settings for one of so many rollout workers of this machine: where several
+    workers, or the actor, are on its GPU, `engine_options` say how much of the memory it takes,
+    unless they do.
 
     It has no effect on a machine without a GPU.
     """
-    key = config.rollout.engine_kind.memory_option
-    share = _share(config)
-    if key is None or share is None or key in config.rollout.engine_options:
-        return config
-    options = {**config.rollout.engine_options, key: share}
-    rollout = config.rollout.model_copy(update={"engine_options": options})
-    return config.model_copy(update={"rollout": rollout})
+    key = rollout.engine_kind.memory_option
+    share = _share(local, workers)
+    if key is None or share is None or key in rollout.engine_options:
+        return rollout
+    return rollout.model_copy(update={"engine_options": {**rollout.engine_options, key: share}})
 
 
-def measures_memory(config: RunConfig) -> bool:
-    """Whether a rollout worker of this machine measures, while it starts, how much memory is free
-    on a GPU that it shares with the actor or with others."""
-    if not has_gpu():
-        return False
-    kind = config.rollout.engine_kind
-    return kind.memory_option is not None and _share(config) is not None
+def measures_memory(local: LocalConfig, rollout: RolloutConfig, workers: int) -> bool:
+    """Return whether a rollout worker of this machine measures, while it starts, how much memory is
+    free on a GPU that it shares with the actor or with others."""
+    measures = rollout.engine_kind.memory_option is not None
+    return has_gpu() and measures and _share(local, workers) is not None
 
 
-def _share(config: RunConfig) -> float | None:
-    """Part of the GPU's memory for one rollout worker; None if it has the GPU to itself."""
-    local = config.compute.local
+def _share(local: LocalConfig, workers: int) -> float | None:
+    """Return the part of a GPU's memory for one rollout worker; None if the GPU is its own."""
     actor, samplers = devices_of(local.actor), devices_of(local.rollout)
-    workers = -(-config.num_rollout_workers // max(len(samplers), 1))
+    on_one = -(-workers // max(len(samplers), 1))
     if _overlap(actor, samplers):
-        return round(SAMPLERS_SHARE / (workers + 1), 3)
-    return round(FREE_GPU / workers, 3) if workers > 1 else None
+        return round(SAMPLERS_SHARE / (on_one + 1), 3)
+    return round(FREE_GPU / on_one, 3) if on_one > 1 else None
 
 
 def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:

@@ -35,7 +35,8 @@ def worker_specs(
     of_model = {**common, "model_path": model_path}
     local = config.compute.local
     shares = config.compute.backend == "local"  # else there is one worker to a machine
-    measures = shares and measures_memory(config)
+    samplers = (local, config.rollout, config.num_rollout_workers)
+    measures = shares and measures_memory(*samplers)
     return {
         "actor": WorkerSpec(
             factory="mortal_steps.policy.actor:Actor",
@@ -48,7 +49,7 @@ def worker_specs(
         ),
         "rollout": WorkerSpec(
             factory="mortal_steps.rollout.worker:RolloutWorker",
-            kwargs={**of_model, "config": sharing_gpus(config) if shares else config},
+            kwargs=_sharing(of_model, *samplers) if shares else of_model,
             count=config.num_rollout_workers,
             prepare="start",
             preload=config.rollout.engine_kind.preload if shares else (),
@@ -67,6 +68,14 @@ def worker_specs(
             **_process(local.reward),
         ),
     }
+
+
+def _sharing(
+    kwargs: Mapping[str, Any], local: LocalConfig, rollout: RolloutConfig, workers: int
+) -> dict[str, Any]:
+    """Return a rollout worker's arguments, with its part of the memory of a GPU."""
+    shared = {"rollout": sharing_gpus(local, rollout, workers)}
+    return {**kwargs, "config": kwargs["config"].model_copy(update=shared)}
 
 
 def _process(role: RoleConfig) -> dict[str, Any]:
@@ -96,10 +105,8 @@ def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[R
         actor = replace(actor, devices=(",".join(others),))
         rollout = replace(rollout, devices=(last,))
     else:
-        anywhere = config.compute.model_copy(update={"local": LocalConfig()})
-        shared = sharing_gpus(config.model_copy(update={"compute": anywhere})).rollout
-        shares = config.model_copy(update={"rollout": shared})
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": shares})
+        kwargs = _sharing(rollout.kwargs, LocalConfig(), config.rollout, 1)
+        rollout = replace(rollout, kwargs=kwargs)
     return {**specs, "actor": actor, "rollout": rollout}
 
 

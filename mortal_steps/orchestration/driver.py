@@ -13,9 +13,9 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
+from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError, RunStoppedError, StoreError

@@ -88,7 +88,10 @@ class Forecast:
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
         placed = placed_config(self.config)
-        return placed if self._distributed else sharing_gpus(placed)
+        if self._distributed:
+            return placed
+        local, workers = placed.compute.local, placed.num_rollout_workers
+        return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
 
     @property
     def _distributed(self) -> bool:

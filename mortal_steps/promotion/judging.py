@@ -22,9 +22,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.compute.base import CallKey, Compute, Role, WorkerSpec
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import placed_config
+from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
@@ -184,7 +185,7 @@ class Judge:
     async def _judge_shard(
         self, compute: Compute, held_out: HeldOut, weights: WeightsRef, folder: str, shard: int
     ) -> RewardRef:
-        key = CallKey(run_id=self._run.info.run_id, stage="evaluate", step=STEP, index=shard)
+        key = f"evaluate/{STEP}/{shard}"
         sampling = held_out.generate_request(STEP, shard, weights, folder)
         generation: GenerationRef = await compute.call(
             "rollout", "generate", key=key, request=sampling

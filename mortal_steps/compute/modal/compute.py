@@ -12,7 +12,7 @@ from typing import Any
 
 from modal import exception
 
-from mortal_steps.compute.base import CallKey, Role
+from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
@@ -25,7 +25,7 @@ from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import ModalLease
 from mortal_steps.compute.modal.volume_runs import download_batches, download_run
-from mortal_steps.compute.pool import Container, Pool, PooledCompute
+from mortal_steps.compute.pool import Compute, Pool
 from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
 from mortal_steps.runs.run import Run
@@ -43,18 +43,16 @@ LAST_WINDOW_S = 2
 """How long containers stay idle once the run has ended: what Modal allows least."""
 
 
-class ModalCompute(PooledCompute[Container]):
+class ModalCompute(Compute):
     """Roles with `pools` are in Modal containers, the others in those of `local`."""
 
-    def __init__(
-        self, pools: Mapping[Role, Pool[Any]], local: PooledCompute[Any], run: RunOnModal
-    ) -> None:
+    def __init__(self, pools: Mapping[Role, Pool], local: Compute, run: RunOnModal) -> None:
         super().__init__({**local.pools, **pools})
         self._is_remote = pools.keys()
         self._run = run
 
     async def call(
-        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
+        self, role: Role, method: str, *, key: str, worker: int | None = None, **payload: Any
     ) -> Any:
         answer = await super().call(role, method, key=key, worker=worker, **payload)
         if role not in self._is_remote:
@@ -154,7 +152,7 @@ class ModalContainer:
 
 @contextlib.asynccontextmanager
 async def modal_compute(
-    run: Run, local: PooledCompute[Any], on_stop: Callable[[str], None] | None = None
+    run: Run, local: Compute, on_stop: Callable[[str], None] | None = None
 ) -> AsyncIterator[ModalCompute]:
     """Yield the run's workers on Modal, for the time of the block; none is started yet. `on_stop`
     is called with who asks the run to stop by `mortal stop`.
@@ -182,10 +180,11 @@ async def modal_compute(
         on_modal = RunOnModal(run, volume, lease)
         await share(volume, run, on_modal.mirror)
         await on_modal.mirror.push(on_modal.settings)
-        pools = _pools(run, on_modal)
+        containers = _containers(run, on_modal)
         window = config.compute.modal.scaledown_window_s
-        everyone = [one for pool in pools.values() for one in pool.containers]
+        everyone = [one for role in containers.values() for one in role]
         await asyncio.gather(*(one.keep_idle(window) for one in everyone))
+        pools = {role: Pool(those, PREPARED_BY.get(role)) for role, those in containers.items()}
         compute = ModalCompute(pools, local, on_modal)
         try:
             async with on_modal.mirror.keeping_up():
@@ -196,7 +195,7 @@ async def modal_compute(
         await lease.release()
 
 
-def _pools(run: Run, on_modal: RunOnModal) -> dict[Role, Pool[ModalContainer]]:
+def _containers(run: Run, on_modal: RunOnModal) -> dict[Role, list[ModalContainer]]:
     """Return the containers of each role that is on Modal."""
     config = run.config
 
@@ -207,10 +206,7 @@ def _pools(run: Run, on_modal: RunOnModal) -> dict[Role, Pool[ModalContainer]]:
     counts = num_containers(
         config.compute, config.num_rollout_workers, config.rewards.num_reward_workers
     )
-    return {
-        role: Pool([container(role, n) for n in range(count)], PREPARED_BY.get(role))
-        for role, count in counts.items()
-    }
+    return {role: [container(role, n) for n in range(count)] for role, count in counts.items()}
 
 
 def num_containers(compute: ComputeConfig, rollout: int, reward: int) -> dict[Role, int]:

@@ -27,7 +27,7 @@ from mortal_steps.policy.starting_model import base_model
 from mortal_steps.runs.costs import COSTS, merge_costs
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
-from mortal_steps.runs.run import Run
+from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
@@ -103,12 +103,16 @@ async def look_at(
     await _download(volume, store, [CONFIG_FILE, IDENTITY_FILE, *progress])
     info = read_identity(store)
     if info is None:
-        known = ", ".join(await list_run_ids(volume)) or "none"
-        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume.name} (there: {known})")
+        raise await _not_found(volume, run_id)
     holder = await find_lease(volume, run_id)
     if holder is not None:
         store.write_record(RECORD_FILE, holder, LeaseRecord)
     return Run(store, None, info)
+
+
+async def _not_found(volume: RunsVolume, run_id: str) -> RunNotFoundError:
+    known = ", ".join(await list_run_ids(volume)) or "none"
+    return RunNotFoundError(f"no run {run_id!r} on the Volume {volume.name} (there: {known})")
 
 
 async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: bool) -> Path:
@@ -118,16 +122,15 @@ async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: 
     not arrive as it was saved.
     """
     store = RunStore(runs_dir / run_id)
-    with tempfile.TemporaryDirectory() as folder:
-        final = (await look_at(volume, run_id, Path(folder))).manifest.final
-    await download_run(volume, store)
+    if not await download_run(volume, store):
+        raise await _not_found(volume, run_id)
     if everything:
         for path in await volume.files(run_id):
             name = str(Path(path).relative_to(run_id))
             if name not in (*IDENTITY, *PROGRESS) and name.split("/")[0] not in NOT_SHARED:
                 await volume.download(path, store.path(name))
         await _fetch_base_model(volume, store)
-    if final is not None:
+    if (final := find_run(runs_dir, run_id).manifest.final) is not None:
         await _fetch_final(volume, store, final)
     return store.root
 

@@ -199,6 +199,10 @@ def test_an_engine_on_eight_gpus_rents_eight():
         check_devices(RunConfig(compute=modal, rollout=parallel))
 
 
+def shared(run):
+    return sharing_gpus(run.compute.local, run.rollout, run.num_rollout_workers)
+
+
 @pytest.mark.parametrize(
     ("gpus", "settings", "share"),
     [
@@ -212,15 +216,15 @@ def test_an_engine_on_eight_gpus_rents_eight():
 )
 def test_workers_on_one_gpu_share_its_memory(monkeypatch, gpus, settings, share):
     let_there_be(monkeypatch, several(gpus))
-    options = sharing_gpus(placed_config(config(**settings))).rollout.engine_options
+    options = shared(placed_config(config(**settings))).engine_options
     assert options == ({} if share is None else {"gpu_memory_utilization": share})
 
 
 def test_what_the_configuration_says_of_memory_stands():
     chosen = {"gpu_memory_utilization": 0.5}
-    assert sharing_gpus(config(engine_options=chosen)).rollout.engine_options == chosen
+    assert shared(config(engine_options=chosen)).engine_options == chosen
     plain = config(engine="transformers")
-    assert sharing_gpus(plain) == plain
+    assert shared(plain) == plain.rollout
 
 
 @pytest.mark.parametrize(
