@@ -32,15 +32,22 @@ def worker_specs(
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
-    of_model = {**common, "model_path": model_path}
     local = config.compute.local
     shares = config.compute.backend == "local"  # else there is one worker to a machine
-    samplers = (local, config.rollout, config.num_rollout_workers)
-    measures = shares and measures_memory(*samplers)
+    samplers = config.num_rollout_workers
+    sampling = sampler_settings(config, model_path)
+    if shares:
+        sampling["rollout"] = sharing_gpus(local, sampling["rollout"], samplers)
+    measures = shares and measures_memory(local, config.rollout, samplers)
     return {
         "actor": WorkerSpec(
             factory="mortal_steps.policy.actor:Actor",
-            kwargs={**of_model, "fingerprint": fingerprint, "num_steps": num_steps},
+            kwargs={
+                **common,
+                "model_path": model_path,
+                "fingerprint": fingerprint,
+                "num_steps": num_steps,
+            },
             preload=TRAINING_MODULES if shares else (),
             rounding=rounding,
             defaults=ALLOCATOR if has_gpu() or not shares else {},
@@ -49,8 +56,8 @@ def worker_specs(
         ),
         "rollout": WorkerSpec(
             factory="mortal_steps.rollout.worker:RolloutWorker",
-            kwargs=_sharing(of_model, *samplers) if shares else of_model,
-            count=config.num_rollout_workers,
+            kwargs={**sampling, "run_dir": str(run_dir)},
+            count=samplers,
             prepare="start",
             preload=config.rollout.engine_kind.preload if shares else (),
             rounding=rounding,
@@ -70,14 +77,6 @@ def worker_specs(
     }
 
 
-def _sharing(
-    kwargs: Mapping[str, Any], local: LocalConfig, rollout: RolloutConfig, workers: int
-) -> dict[str, Any]:
-    """Return a rollout worker's arguments, with its part of the memory of a GPU."""
-    shared = {"rollout": sharing_gpus(local, rollout, workers)}
-    return {**kwargs, "config": kwargs["config"].model_copy(update=shared)}
-
-
 def _process(role: RoleConfig) -> dict[str, Any]:
     """Return what the configuration says of the processes of a role on this machine."""
     return {
@@ -85,6 +84,17 @@ def _process(role: RoleConfig) -> dict[str, Any]:
         "threads": role.threads or 1,
         "devices": role.devices,
         "env": role.env,
+    }
+
+
+def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
+    """Return the arguments of a rollout worker, but for the run directory."""
+    return {
+        "model_path": model_path,
+        "model": config.sampled_model,
+        "rollout": config.with_room_for_adapters().rollout,
+        "seed": config.seed,
+        "template_options": config.training.template_options,
     }
 
 
@@ -105,8 +115,8 @@ def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[R
         actor = replace(actor, devices=(",".join(others),))
         rollout = replace(rollout, devices=(last,))
     else:
-        kwargs = _sharing(rollout.kwargs, LocalConfig(), config.rollout, 1)
-        rollout = replace(rollout, kwargs=kwargs)
+        shared = sharing_gpus(LocalConfig(), rollout.kwargs["rollout"], 1)
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shared})
     return {**specs, "actor": actor, "rollout": rollout}
 
 

@@ -22,8 +22,6 @@ from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 from mortal_steps.sandbox.executors import Needs, executor
 from mortal_steps.sandbox.pool import Row
 
-DEFAULTS = Limits()
-
 NO_PROGRAM = ExecutionResult(
     success=False, stdout="", stderr="no program", exit_code=None, duration=0.0
 )
@@ -31,34 +29,12 @@ NO_PROGRAM = ExecutionResult(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionConfig:
-    """How `execute_in_function` runs programs."""
+class FunctionConfig(Limits):
+    """How `execute_in_function` runs programs: the limits of each, and what they see."""
 
-    timeout: float = DEFAULTS.cpu_s
-    """CPU time of a program, in seconds."""
-    wall_timeout: float | None = None
-    """Seconds after which it is ended in any case; default: twice `timeout` and 5 s."""
-    memory_mb: int = DEFAULTS.memory_mb
-    processes: int = DEFAULTS.processes
-    open_files: int = DEFAULTS.open_files
-    tmp_mb: int = DEFAULTS.tmp_mb
-    output_kb: int = DEFAULTS.output_kb
     image: Any = None
     """A `modal.Image` with Python 3.10 or newer. Where programs do not run on Modal, they see the
     packages installed beside MORTAL."""
-
-    @property
-    def limits(self) -> Limits:
-        """Of each program; raises `ValueError` for one that is none."""
-        return Limits(
-            cpu_s=self.timeout,
-            wall_s=self.wall_timeout,
-            memory_mb=self.memory_mb,
-            processes=self.processes,
-            open_files=self.open_files,
-            tmp_mb=self.tmp_mb,
-            output_kb=self.output_kb,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +160,8 @@ class RewardEnvironment:
     def _execute_batch(
         self, config: FunctionConfig, codes: Sequence[str | None], stdins: Sequence[str] | None
     ) -> list[ExecutionResult]:
-        limits = config.limits
         rows = [
-            Row(programs=[Program(code=code, stdin=stdin, limits=limits)])
+            Row(programs=[Program(code=code, stdin=stdin, limits=config)])
             for code, stdin in zip(codes, stdins or [""] * len(codes), strict=True)
             if code is not None
         ]

@@ -126,10 +126,10 @@ class Lane:
 def request_of(program: Program) -> bytes:
     """The request for a program, as the bytes that are sent."""
     limits = program.limits
-    names = ("cpu_s", "memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
-    told = {name: getattr(limits, name) for name in names}
+    names = ("memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
+    numbers = {name: getattr(limits, name) for name in names}
     return wire.encode(
-        {"limits": {**told, "wall_s": limits.deadline_s}},
+        {"limits": {**numbers, "cpu_s": limits.timeout, "wall_s": limits.deadline_s}},
         program.code.encode("utf-8", "surrogatepass"),
         program.stdin.encode("utf-8", "backslashreplace"),
     )

@@ -26,7 +26,7 @@ def total_limits(timeout: float, total_timeout: float | None) -> Limits:
 
     Raises `ValueError` for a time that is none.
     """
-    return Limits(cpu_s=TIMES_ONE_CASE * timeout if total_timeout is None else total_timeout)
+    return Limits(timeout=TIMES_ONE_CASE * timeout if total_timeout is None else total_timeout)
 
 
 class Case(Protocol):

@@ -102,7 +102,7 @@ def _run(sheets: Sequence[Sheet], cpu_s: float) -> list[ExecutionResult]:
         Program(
             code=PROGRAM,
             stdin=json.dumps({"cpu_s": cpu_s, "sheet": [[one.gold, one.said] for one in sheet]}),
-            limits=Limits(cpu_s=len(sheet) * cpu_s + 1.0, memory_mb=MEMORY_MB),
+            limits=Limits(timeout=len(sheet) * cpu_s + 1.0, memory_mb=MEMORY_MB),
         )
         for sheet in sheets
     ]

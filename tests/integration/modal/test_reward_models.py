@@ -9,8 +9,7 @@ import pytest
 from mortal_steps.compute.modal.detached import fetch_reward_models, hand_over
 from mortal_steps.config import ModelConfig
 from mortal_steps.errors import RewardError
-from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.resuming import resume_config
+from mortal_steps.orchestration.open_run import open_run, resume_config
 from mortal_steps.rewards.reward_model import RewardModel
 from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, SHORT, project

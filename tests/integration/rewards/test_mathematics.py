@@ -165,9 +165,9 @@ def test_in_a_run_an_endless_answer_scores_0_and_a_bad_row_is_masked(
     good = replace(good, problem=replace(good.problem, columns={"answer": "1"}))
     shard = replace(shard, groups=[good, bad])
     try:
-        scores = Scorer([Assignment(names=["math"], hosts=[host])], ["math"], config).score(
-            shard, TrainerState(global_step=0, max_steps=1)
-        )
+        scorer = Scorer([Assignment(names=["math"], hosts=[host])], ["math"], config)
+        state = TrainerState(global_step=0, max_steps=1)
+        scores, _ = scorer.score(shard, state, sha256="")
     finally:
         host.close()
     assert scores.rewards == [[{"math": 1.0}, {"math": 0.0}], [{"math": None}, {"math": None}]]

@@ -191,6 +191,6 @@ def test_a_model_whose_process_is_killed_again_and_again_masks_nothing(
     process = ModelHost({"dies": term("dies.py:dies")})
     arguments = arguments_of(make_shard(("a",)).groups, TrainerState(global_step=0, max_steps=1))
     with pytest.raises(WorkerLostError, match=r"dies\.py:dies ended its process \(SIGKILL\), 2 ti"):
-        process.call("dies", arguments, timeout_s=30.0)
+        process.call(["dies"], arguments, timeout_s=30.0)
     process.close()
     assert (tmp_path / "calls").read_text() == "xx"
