@@ -71,7 +71,7 @@ def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):
     plain, node = specs_on(monkeypatch, "vllm")
     assert node["rollout"].python == "/opt/vllm/bin/python"
     assert (node["rollout"].devices, node["rollout"].env) == ((), {})
-    options = node["rollout"].kwargs["config"].rollout.engine_options
+    options = node["rollout"].kwargs["rollout"].engine_options
     assert options == {"gpu_memory_utilization": 0.3, "seed": 1}
     assert node["actor"] == plain["actor"], "whose configuration decides what a run is"
 
