@@ -53,14 +53,14 @@ async def open_session(
     Raises `StoreError` if another process drives the run, and `ComputeError` if its workers cannot
     be had.
     """
-    async with contextlib.AsyncExitStack() as held:
+    async with contextlib.AsyncExitStack() as stack:
         lease = run.acquire()
-        held.callback(run.release)
-        held.enter_context(flow_log(run.store.path("logs")))
-        await held.enter_async_context(tracked(run, on_notice))
+        stack.callback(run.release)
+        stack.enter_context(flow_log(run.store.path("logs")))
+        await stack.enter_async_context(tracked(run, on_notice))
         try:
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
-            compute = await held.enter_async_context(_workers(run, lease, on_stop, local))
+            compute = await stack.enter_async_context(_workers(run, lease, on_stop, local))
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)

@@ -1,4 +1,4 @@
-"""Tells what a run will do with the GPUs: which worker is where, and what memory each card needs.
+"""Forecasts what a run will do with the GPUs: where each worker is, and what memory a card needs.
 
 `mortal train --dry-run` prints it, and a run whose cards are too small is refused before it begins.
 The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
@@ -90,7 +90,7 @@ class Forecast:
         return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
 
     def cards(self) -> list[Card]:
-        """The GPUs that the run uses; empty if the model's sizes are not known."""
+        """Return the GPUs that the run uses; empty if the model's sizes are not known."""
         if self.shape is None:
             return []
         return [self._card(gpu, self.shape) for gpu in self.placement.gpus]
@@ -131,7 +131,7 @@ def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> 
 def engine_memory(
     config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
 ) -> EngineMemory | None:
-    """What a rollout worker takes of a GPU; None for an engine of the user's own."""
+    """Return what a rollout worker takes of a GPU; None for an engine of the user's own."""
     kind, options = config.rollout.engine_kind, config.rollout.engine_options
     size = gpus_per_engine(config.rollout)
     dtype = config.sampled_model.dtype
@@ -167,5 +167,5 @@ def rows_per_shard(config: RunConfig) -> int:
 
 
 def gib(num_bytes: float) -> str:
-    """A size in GiB, such as `1.5`."""
+    """Return a size in GiB, such as `1.5`."""
     return f"{num_bytes / GIB:.1f}"
