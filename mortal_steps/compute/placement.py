@@ -64,13 +64,10 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
     if config.compute.backend == "modal":
         return _place_on_modal(config, samples)
     placed = placed_config(config)
+    workers = placed.num_rollout_workers if samples else 0
     actor = _used_by(placed.compute.local, "actor", 1, 1)
-    engines = _used_by(
-        placed.compute.local,
-        "rollout",
-        placed.num_rollout_workers if samples else 0,
-        gpus_per_engine(config.rollout),
-    )
+    size = gpus_per_engine(config.rollout)
+    engines = _used_by(placed.compute.local, "rollout", workers, size)
     used = {gpu.uuid for gpus in (*actor, *engines) for gpu in gpus}
     local = config.compute.local
     there = {**gpus_of_role(local, "actor"), **gpus_of_role(local, "rollout")}

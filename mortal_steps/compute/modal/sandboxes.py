@@ -49,7 +49,7 @@ EMPTY_S = 60
 """How long a sandbox may be without the server."""
 MARGIN_S = 60.0
 """A lane that has less time left than this takes no other program."""
-BESIDE_MB = 512
+OVERHEAD_MB = 512
 """Memory of a sandbox besides what a program may use."""
 CPU = 1.0
 """Cores, asked for and at most."""
@@ -116,7 +116,7 @@ class ModalExecutor(Executor):
             image=self._image(needs),
             block_network=True,
             cpu=(CPU, CPU),
-            memory=(min(512, needs.memory_mb), needs.memory_mb + BESIDE_MB),
+            memory=(min(512, needs.memory_mb), needs.memory_mb + OVERHEAD_MB),
             timeout=LIFETIME_S,
             idle_timeout=EMPTY_S,
         )
@@ -140,8 +140,7 @@ class ModalExecutor(Executor):
         own = self.settings.variables.get("MODAL_IMAGE_ID")
         if own is not None:
             return self._modal.Image.from_id(own)
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return self._modal.Image.debian_slim(python_version=version)
+        return self._modal.Image.debian_slim(python_version="{}.{}".format(*sys.version_info))
 
     async def _connected(self) -> Any:
         """Return the app; the client that finds it stays the one of this process."""
