@@ -57,19 +57,23 @@ def main() -> None:
 def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     """The first version is one more: whatever is slow for the first time is left out."""
     import torch
+    from transformers import AutoTokenizer
 
+    from mortal_steps.config import RunConfig
+    from mortal_steps.data.problem_files import keep_problems
     from mortal_steps.policy.algorithms.base import AdapterBase
     from mortal_steps.policy.model_files.writing import adapter_tensors, save_adapter
-    from mortal_steps.policy.on_disk import weights
+    from mortal_steps.policy.publishing import Publisher
     from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
     from mortal_steps.store import RunStore
-    from mortal_steps.store.syncing import BackgroundSync
-    from mortal_steps.types import PolicyVersion
+    from mortal_steps.system.threads import BackgroundClock
+    from mortal_steps.types import Problem
 
     torch.set_num_threads(2)
     model = _build(folder / "base")
 
     class Adapted:
+        tokenizer = AutoTokenizer.from_pretrained(folder / "base")
         score_s = score_cpu_s = 0.0
 
         def export_weights(self, folder: Path) -> None:
@@ -87,12 +91,15 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
             self.score_cpu_s = time.process_time() - began_cpu
             return logprobs.gather(1, ids[0, 1:, None]).squeeze(1).tolist()
 
-    store, policy, rows = RunStore(folder / "run"), Adapted(), []
-    sync = BackgroundSync()  # to the disk, beside what follows, as in a run
+    config = RunConfig.model_validate({})
+    policy: Any = Adapted()
+    store, rows = RunStore(folder / "run"), []
+    keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
+    publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
     for version in range(rounds + 1):
         _train(model)
         began, began_cpu = time.perf_counter(), time.process_time()
-        path = weights.publish(store, policy, PolicyVersion(version), PROBE, sync).path
+        path = publisher.publish(policy, version).path
         whole_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
         rows.append(
             {
@@ -103,7 +110,7 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
                 "score_s": policy.score_s,
             }
         )
-    sync.finish()
+    publisher.finish()
     return rows
 
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from mortal_steps.errors import ActorStateError, CheckpointMismatchError, CorruptFileError
+from mortal_steps.policy.algorithms.base import Snapshot
 from mortal_steps.store import FORMAT, RunStore, check_format
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Checkpoint, StageTiming
@@ -62,13 +62,7 @@ class BestCheckpoint:
     """Mean reward of its evaluation, or of the training steps before it."""
 
 
-class Savable(Protocol):
-    """What can be saved; a `Stepper` is one."""
-
-    def save_state(self, folder: Path) -> None: ...
-
-
-def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint:
+def save(store: RunStore, policy: Snapshot, state: CheckpointState) -> Checkpoint:
     """Commit the policy's state. If the same state was saved before and is whole, that checkpoint
     is the answer."""
     started = time.perf_counter()
