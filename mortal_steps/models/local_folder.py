@@ -26,7 +26,8 @@ code. A README may change."""
 
 
 def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
-    """The files in `model.name_or_path`, by name; empty for a hub model and `[model.new]`."""
+    """Return the files in `model.name_or_path`, by name; empty for a hub model and
+    `[model.new]`."""
     if model.new is not None:
         return {}
     return {
@@ -110,7 +111,7 @@ def read_type(path: Path) -> str | None:
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is none."""
+    """Return a JSON object; None where there is none."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -150,12 +151,12 @@ def _is_same(path: Path, before: ModelFile) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold weights; empty if there is no such folder."""
+    """Return the files that hold weights; empty if there is no such folder."""
     return [path for path in files_of(folder) if path.suffix in WEIGHTS]
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files that decide what the model is; empty if there is no such folder."""
+    """Return the files that decide what the model is; empty if there is no such folder."""
     if not folder.is_dir():
         return []
     return sorted(

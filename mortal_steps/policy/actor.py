@@ -275,7 +275,7 @@ class Actor:
         )
 
     def _answer(self, entry: JournalEntry, recorded: StepResult) -> StepResult:
-        """The record of a step that was taken, with everything restored that was lost since.
+        """Return the record of a step that was taken, with everything restored that was lost since.
 
         A flow that went back to a damaged step asks for all steps after it again, and syncs its
         workers to versions that were pruned long ago.

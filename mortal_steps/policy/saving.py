@@ -126,7 +126,7 @@ class Saver:
         return self._writing is not None and not self._writing.saved.done()
 
     def take(self, step: int) -> Checkpoint | None:
-        """The checkpoint of `step`, if it was begun, once it is whole.
+        """Return the checkpoint of `step`, if it was begun, once it is whole.
 
         Its timing has the seconds of the snapshot and, as background work, those of writing. Raises
         the `StoreError` that prevented it from being written.
@@ -188,8 +188,7 @@ class Saver:
     def _write(
         self, snapshot: Snapshot, state: CheckpointState, under_way: Sequence[Future[None]]
     ) -> Checkpoint:
-        """Runs in the thread: write the checkpoint once everything published before it is on
-        disk."""
+        """Write the checkpoint, in the thread, once everything published before it is on disk."""
         with in_store(self._store.path(weights.FOLDER)):
             for each in under_way:
                 each.result()

@@ -34,8 +34,8 @@ WEIGHTS = "*.safetensors"
 
 
 def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
-    """The version if it is published whole, in memory or on disk. A damaged one in memory goes, so
-    that readers do not choose it."""
+    """Return the version if it is published whole, in memory or on disk. A damaged one in memory
+    goes, so that readers do not choose it."""
     found = find_in(store.in_memory, version)
     if found is None:
         store.in_memory.remove_folder(path_of(version))
@@ -43,7 +43,8 @@ def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
 
 
 def find_in(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
-    """The version if this store has it whole; a damaged one is logged and counts as missing."""
+    """Return the version if this store has it whole; a damaged one is logged and counts as
+    missing."""
     if not store.path(path_of(version)).exists():
         return None
     try:
@@ -67,7 +68,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def digest_of(digests: Sequence[str]) -> str:
-    """The same digest, from the digests of these files in name order."""
+    """Return the same digest, from the digests of these files in name order."""
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()

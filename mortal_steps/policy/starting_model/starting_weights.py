@@ -75,7 +75,7 @@ def _check_kind(kind: Any, config: Any, place: str) -> None:
 
 @contextlib.contextmanager
 def without_a_word() -> Iterator[None]:
-    """transformers reports what it loads, and warns of what it does not find."""
+    """Keep transformers from reporting what it loads and what it does not find."""
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -39,7 +39,7 @@ def run(model_path, tmp_path, staleness):
 
 @pytest.fixture
 def undisturbed(model_path, tmp_path, staleness):
-    """What `reload` ends with."""
+    """Return what `reload` ends with."""
     run = made(tmp_path / "reload", model_path, "reload", staleness=staleness)
     actor = run.actor()
     actor.prepare(step=0)

@@ -30,7 +30,7 @@ CAST = {"model": "model.safetensors", "adapter": "adapter_model.safetensors"}
 
 
 def trained(folder, model_path, kind, **rollout):
-    """A run of two steps, its actor, and the three versions published."""
+    """Return a run of two steps, its actor, and the three versions published."""
     config = make_config(rollout=rollout, **TRAINING[kind])
     run = make_run(folder, config, model_path)
     actor = run.actor()

@@ -27,7 +27,7 @@ ADAPTER = {"use_lora": True, "lora": {"dropout": 0.2, "publish": "adapter"}}
 
 
 def make_stepper(model_path, folder, num_steps=2, **training):
-    """A stepper that has taken so many steps, and could take one more."""
+    """Return a stepper that has taken so many steps, and could take one more."""
     config = make_config(learning_rate=1e-2, **training)
     stepper = GRPO().stepper(
         config, model_path=model_path, num_steps=num_steps + 1, output_dir=folder

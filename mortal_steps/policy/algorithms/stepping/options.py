@@ -150,7 +150,7 @@ def our_options(
 
 
 def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each option that changes nothing here."""
+    """Return a sentence for each option that changes nothing here."""
     reasons = {name: idleness(name) for name in chosen}
     return tuple(
         f"training.trl.{name} changes nothing: {reason}"
@@ -160,7 +160,7 @@ def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
-    """A sentence on what steps are, where a batch makes several optimizer updates."""
+    """Return a sentence on what steps are, where a batch makes several optimizer updates."""
     updates = config.training.optimizer_steps_per_batch
     if updates == 1:
         return ()
@@ -173,7 +173,7 @@ def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
 
 
 def _idle_lora(config: RunConfig) -> tuple[str, ...]:
-    """A sentence for a shape of an adapter where there is none."""
+    """Return a sentence for a shape of an adapter where there is none."""
     lora = config.training.lora
     if config.training.use_lora or lora == type(lora)():
         return ()
@@ -184,7 +184,8 @@ def _idle_lora(config: RunConfig) -> tuple[str, ...]:
 
 
 def _lost_updates(config: RunConfig) -> tuple[str, ...]:
-    """A warning for weights in half precision, which most updates of Adam's size do not change.
+    """Return a warning for weights in half precision, which most updates of Adam's size do not
+    change.
 
     A weight changes if the update is half its spacing or more; the spacing of a weight between 2^e
     and 2^(e+1) is 2^(e-7) in bfloat16. Weights are taken to be normal with a standard deviation of
@@ -210,7 +211,7 @@ def _lost_updates(config: RunConfig) -> tuple[str, ...]:
 
 
 def _saved_type(config: RunConfig) -> str | None:
-    """What `model.dtype = "auto"` stands for; None where that is not known here."""
+    """Return what `model.dtype = "auto"` stands for; None where that is not known here."""
     if config.model.new is not None:
         return None
     try:
