@@ -45,25 +45,25 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
 
     The error names the folder as `called`.
     """
-    place = f"{called}: {folder}"
+    named = f"{called}: {folder}"
     if not folder.is_dir():
         raise ModelError(f"{called}: no such folder: {folder}")
     if not (folder / "config.json").exists() and (folder / "adapter_config.json").exists():
         raise ModelError(
-            f"{place} is a PEFT adapter, which a run cannot begin with: add it to its base with "
+            f"{named} is a PEFT adapter, which a run cannot begin with: add it to its base with "
             "AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload(), save that with its "
             "tokenizer, and name the new folder"
         )
     if not (folder / "config.json").exists():
-        raise ModelError(f"{place} has no config.json; it is no model folder")
+        raise ModelError(f"{named} has no config.json; it is no model folder")
     if whole and not any((folder / name).exists() for name in TOKENIZERS):
         raise ModelError(
-            f"{place} has no tokenizer (none of {', '.join(TOKENIZERS)}); save one there with "
+            f"{named} has no tokenizer (none of {', '.join(TOKENIZERS)}); save one there with "
             "tokenizer.save_pretrained"
         )
     if not weight_files(folder):
         raise ModelError(
-            f"{place} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
+            f"{named} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
             "model.save_pretrained"
         )
 
@@ -103,10 +103,10 @@ def read_type(path: Path) -> str | None:
     that does not tell."""
     settings = _read_settings(path) or {}
     text = settings.get("text_config")
-    for place in (settings, text if isinstance(text, dict) else {}):
+    for section in (settings, text if isinstance(text, dict) else {}):
         for name in ("dtype", "torch_dtype"):
-            if isinstance(place.get(name), str):
-                return str(place[name])
+            if isinstance(section.get(name), str):
+                return str(section[name])
     return None
 
 

@@ -196,11 +196,11 @@ def read_state(store: RunStore, path: str) -> CheckpointState:
     `NewerFormatError`."""
     file = store.path(path) / STATE_FILE
     try:
-        said = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise CorruptFileError(f"{file} is missing") from None
-    check_format(file, said.get("format", 1))
-    return CheckpointState(**said)
+    check_format(file, content.get("format", 1))
+    return CheckpointState(**content)
 
 
 def _reference(store: RunStore, state: CheckpointState) -> Checkpoint:

@@ -60,13 +60,8 @@ def base_of(store: RunStore, model: ModelConfig, model_path: str) -> AdapterBase
     A base that was made for the run is named by its path when the run began, so the adapter is the
     same wherever the run continues.
     """
-    try:
-        found = store.find_record(RECORD_FILE, StartingModel)
-    except CorruptFileError:
-        found = None  # said, and written again, by `keep_base_model`
-    if found is not None:
-        return AdapterBase(name=found[1].path)
-    return named_base(model, model_path)
+    made = _find_record(store)
+    return named_base(model, model_path) if made is None else AdapterBase(name=made.path)
 
 
 def model_cache(runs_dir: Path) -> Path:

@@ -7,17 +7,15 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 import trl
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import Trainer, TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import trl_values
-from mortal_steps.config.loader import in_plain_words
 from mortal_steps.config.trl_options import (
     check_names,
     idleness,
@@ -28,7 +26,11 @@ from mortal_steps.config.trl_options import (
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.models.local_folder import read_type
-from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
+from mortal_steps.policy.algorithms.stepping.lora import (
+    check_type,
+    lora_config,
+    quantization_config,
+)
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
@@ -90,7 +92,8 @@ def build_options(
         if option in own:
             raise ConfigError(f"training.trl.{option} is set by algorithm.{option}; use that")
     check_names(given, kind.__name__)
-    _check_types(given, kind)
+    for name, value in given.items():
+        check_type(kind, name, value, key=f"training.trl.{name}")
     chosen = {name: value for name, value in given.items() if not idleness(name)}
     ours = our_options(config, kind, num_steps=num_steps, output_dir=output_dir) | own
     # Said where there is nothing else, or transformers refuses autocast.
@@ -107,7 +110,7 @@ def build_options(
     except (ValueError, TypeError, NotImplementedError) as error:
         keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in given.items())
         raise ConfigError(f"{keys or 'training'}: {kind.__name__} refuses this: {error}") from error
-    algorithm.check_built(config, built)
+    algorithm.check_built(config.training, config.rollout, built)
     return built
 
 
@@ -218,18 +221,6 @@ def _saved_type(config: RunConfig) -> str | None:
         return read_type(Path(tokenizer_folder(config.model)) / "config.json")
     except ModelError:
         return None
-
-
-def _check_types(chosen: dict[str, Any], kind: type[TrainingArguments]) -> None:
-    # They are plain dataclasses, which take any value of any type and fail much later.
-    hints = get_type_hints(kind)
-    for name, value in chosen.items():
-        typed = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True))
-        try:
-            typed.validate_python(value, strict=True)
-        except ValidationError as error:
-            reason = in_plain_words(error.errors()[0]["msg"])
-            raise ConfigError(f"training.trl.{name} = {value!r}: {reason}") from None
 
 
 def _check_packages(built: TrainingArguments) -> None:
