@@ -19,7 +19,7 @@ from prefect.client.orchestration import PrefectClient, get_client
 from prefect.events import Event
 from prefect.events.related import related_resources_from_run_context
 
-from mortal_steps.runs.notices import Notice, mark_told, news
+from mortal_steps.runs.notices import Notice, mark_sent, unsent
 from mortal_steps.runs.run import Run
 from mortal_tasks.best_effort import best_effort
 from mortal_tasks.server_watch import ServerWatch
@@ -63,11 +63,11 @@ class NoticeEvents:
 
     async def _tell(self) -> None:
         self._again_at = None  # unless there is more by the time that this is told
-        notices = news(self._run.store)
+        notices = unsent(self._run.store)
         if not notices:
             return
         if await best_effort(self._post(notices), "a notice of the run is not told yet"):
-            mark_told(self._run.store, notices)
+            mark_sent(self._run.store, notices)
         else:
             self._again_at = time.monotonic() + RETRY_S
 

@@ -77,12 +77,13 @@ def train(
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
-    from mortal_steps.config.flagged import flagged_config
+    from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
     check_new_id(run_id)
-    settings = flagged_config(config, flags, overrides or [])
-    changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
+    settings = load_config(config, overrides or (), flags)
+    run_id = run_id or settings.run_id or new_run_id(settings.id_prefix)
+    changes: dict[str, Any] = {"run_id": run_id}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)
     settings = settings.model_copy(update=changes)
@@ -115,7 +116,7 @@ def resume(
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
     checking(f"looking at run {run_id}")
-    from mortal_steps.orchestration.resuming import resume_config
+    from mortal_steps.orchestration.open_run import resume_config
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
@@ -213,7 +214,7 @@ def _accepted(settings: RunConfig) -> RunConfig:
 def _drive(settings: RunConfig, *, detach: bool = False) -> None:
     """Run the flow against a server, then print the result; or have Modal do so."""
     if detach:
-        from mortal_steps.orchestration.driver import detach as begin_detached
+        from mortal.remote.detach import detach as begin_detached
 
         call_id, volume = begin_detached(settings), settings.compute.modal.volume
         say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")

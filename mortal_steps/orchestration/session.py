@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
-from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
@@ -93,7 +92,6 @@ class Session:
         self.run = run
         self.compute = compute
         self.roles = roles
-        """What the run does just now, for people who look on."""
         self.schedule = RunSchedule(
             rollout=run.config.rollout,
             evaluation=run.config.evaluation,
@@ -103,11 +101,6 @@ class Session:
             samples=samples,
         )
         self.budget = Budget(compute, run.store.root, run.config.compute.modal.max_cost)
-
-    @property
-    def config(self) -> RunConfig:
-        """The run's configuration."""
-        return self.run.config
 
     @property
     def store(self) -> RunStore:
@@ -120,16 +113,8 @@ class Session:
         return open_problems(self.store, self.run.info.train_problems)
 
     def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
-        """Whether the file exists that `get_batch`, `generate`, `reward` or `train_step` commits
-        for a step; it may be damaged."""
-        folder = f"steps/{step:06d}"
-        outputs = {
-            "get_batch": f"{folder}/batch.json",
-            "generate": shard_file(folder, "generations", shard),
-            "reward": shard_file(folder, "rewards", shard),
-            "train_step": f"{folder}/result.json",
-        }
-        return self.store.path(outputs[stage]).exists()
+        """Whether the file exists that a stage commits for a step; it may be damaged."""
+        return self.store.path(step_file(stage, step, shard)).exists()
 
     # stages
 
@@ -139,15 +124,16 @@ class Session:
 
     def _get_batch(self, step: int) -> BatchRef:
         started = time.perf_counter()
-        config, size = self.config, self.config.training.batch_size
+        config = self.run.config
+        size = config.training.batch_size
         batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
-        file = self.store.write_record(f"steps/{step:06d}/batch.json", batch, list[Problem])
+        file = self.store.write_record(step_file("get_batch", step), batch, list[Problem])
         timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
         return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
 
     async def generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
         """Sample one shard of a step on whichever rollout worker is free."""
-        start, stop = shard_bounds(batch.num_problems, self.config.num_shards)[shard]
+        start, stop = shard_bounds(batch.num_problems, self.run.config.num_shards)[shard]
         request = GenerateRequest(
             stage="generate",
             step=batch.step,
@@ -155,10 +141,10 @@ class Session:
             problems=batch.file,
             start=start,
             stop=stop,
-            num_generations=self.config.training.num_generations,
-            sampling=self.config.sampling,
+            num_generations=self.run.config.training.num_generations,
+            sampling=self.run.config.sampling,
             weights=weights,
-            output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
+            output=step_file("generate", batch.step, shard),
         )
         return await self.call(GenerationRef, "rollout", "generate", request)
 
@@ -167,7 +153,7 @@ class Session:
         request = RewardRequest(
             stage="reward",
             generation=generation,
-            output=shard_file(f"steps/{generation.step:06d}", "rewards", generation.shard),
+            output=step_file("reward", generation.step, generation.shard),
         )
         return await self.call(RewardRef, "reward", "reward", request)
 
@@ -286,6 +272,18 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
     if isinstance(request, RewardRequest):
         return request.generation.shard
     return request.shard if isinstance(request, GenerateRequest) else 0
+
+
+def step_file(stage: str, step: int, shard: int = 0) -> str:
+    """Return the path of what `get_batch`, `generate`, `reward` or `train_step` commits."""
+    folder = f"steps/{step:06d}"
+    files = {
+        "get_batch": f"{folder}/batch.json",
+        "generate": shard_file(folder, "generations", shard),
+        "reward": shard_file(folder, "rewards", shard),
+        "train_step": f"{folder}/result.json",
+    }
+    return files[stage]
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:

@@ -9,7 +9,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 
 from mortal_steps.config import RunConfig
 from mortal_steps.runs import notices
-from mortal_steps.runs.notices import new_notice, note, untold
+from mortal_steps.runs.notices import new_notice, note, unsent
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_tasks.notices import NoticeEvents, payload
@@ -56,14 +56,14 @@ async def test_what_is_new_is_told_once_in_one_request(run, server):
     assert [event["id"] for event in events] == [first.id, second.id]
     resource = {"prefect.resource.id": "mortal.run.r", "mortal.level": "warning"}
     assert events[0]["resource"].items() >= resource.items()
-    assert untold(run.store) == []
+    assert unsent(run.store) == []
 
 
 async def test_what_no_server_takes_stays_to_be_told(run, server):
     note(run, some_notice(run))
     server.close()
     await told(run)
-    assert len(untold(run.store)) == 1
+    assert len(unsent(run.store)) == 1
 
 
 async def test_a_server_that_is_away_is_not_asked(run, server):
