@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +19,6 @@ from mortal.cli.arguments import (
     with_flags,
 )
 from mortal.terminal.output import RUNS_DIR, checking, say
-
-if TYPE_CHECKING:  # commands that need no configuration import none
-    from mortal_steps.config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -87,13 +84,17 @@ def train(
         changes["runs_dir"] = str(runs_dir)
     settings = settings.model_copy(update=changes)
     if accept_changed_rewards:
-        settings = _accepted(settings)
+        from mortal_steps.orchestration.open_run import accept_changed_rewards as accepted
+
+        settings = accepted(settings)
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
 
         rehearse(settings, checking, say)
         return
-    _drive(settings, detach=detach)
+    from mortal.driver import drive
+
+    drive(settings, detach=detach)
 
 
 def resume(
@@ -115,13 +116,13 @@ def resume(
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
     checking(f"looking at run {run_id}")
+    from mortal.driver import drive
+    from mortal_steps.orchestration.open_run import accept_changed_rewards as accepted
     from mortal_steps.orchestration.resuming import resume_config
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
-    if accept_changed_rewards:
-        settings = _accepted(settings)
-    _drive(settings, detach=detach)
+    drive(accepted(settings) if accept_changed_rewards else settings, detach=detach)
 
 
 def stop(
@@ -185,6 +186,7 @@ def fork(
     other settings are its own from its first step.
     """
     checking(f"looking at run {run_id}")
+    from mortal.driver import drive
     from mortal_steps.orchestration.fork import fork_run
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
@@ -201,24 +203,4 @@ def fork(
     os.chdir(parent.working_dir())
     forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
-    _drive(forked.config)
-
-
-def _accepted(settings: RunConfig) -> RunConfig:
-    from mortal_steps.orchestration.open_run import accept_changed_rewards
-
-    return accept_changed_rewards(settings)
-
-
-def _drive(settings: RunConfig, *, detach: bool = False) -> None:
-    """Run the flow against a server, then print the result; or have Modal do so."""
-    if detach:
-        from mortal_steps.orchestration.driver import detach as begin_detached
-
-        call_id, volume = begin_detached(settings), settings.compute.modal.volume
-        say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")
-        say(f"    mortal show {settings.run_id} --volume {volume}")
-        return
-    from mortal.driver import drive
-
-    drive(settings)
+    drive(forked.config)

@@ -15,7 +15,7 @@ import inspect
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
 from mortal_steps import __version__
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.store.files import lock_file, writing
 from mortal_steps.system.streams import let_go_of_terminals
@@ -69,14 +68,18 @@ REMEDY = (
 
 
 def serve(
-    config: RunConfig, *, name: str, schedule: Schedule | None, say: Callable[[str], None]
+    settings: Mapping[str, Any],
+    *,
+    name: str,
+    schedule: Schedule | None,
+    say: Callable[[str], None],
 ) -> None:
-    """Serve the deployments until this process receives a signal to end. `say` receives messages
-    for the user.
+    """Serve deployments with these settings until this process receives a signal to end. `say`
+    receives messages for the user.
 
     Raises `ConfigError` if the server has a deployment of that name that belongs to a work pool.
     """
-    deployments = scheduled_deployments(config, name, schedule)
+    deployments = scheduled_deployments(settings, name, schedule)
     for deployment in deployments:
         _refuse_pooled(deployment.name)
     runner = ResilientRunner(deployments, say)
@@ -115,11 +118,11 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
 
 
 def scheduled_deployments(
-    config: RunConfig, name: str, schedule: Schedule | None
+    settings: Mapping[str, Any], name: str, schedule: Schedule | None
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
-    """Return the deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one
-    of its runs."""
-    parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
+    """Return the deployments `NAME`, which trains with these values of a configuration, and
+    `NAME-resume`, which continues one of its runs."""
+    parameters: dict[str, Any] = {"config": dict(settings)}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
     train = RunnerDeployment.from_flow(
@@ -136,7 +139,7 @@ def scheduled_deployments(
     resume = RunnerDeployment.from_flow(
         grpo_resume,
         name=f"{name}-resume",
-        parameters={"runs_dir": config.runs_dir},
+        parameters={"runs_dir": settings["runs_dir"]},
         description=RESUMES.format(name=name),
         tags=["resume"],
         version=__version__,
