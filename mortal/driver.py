@@ -91,8 +91,8 @@ def drive(config: RunConfig, *, detach: bool = False) -> None:
             run = open_run(config, checking, prefect)
             if run.is_complete():
                 restore_logs_of_complete(run)
-                place = run_argument(run.store.root)
-                say(f"run {run.info.run_id} is complete; see `mortal show {place}`")
+                named = run_argument(run.store.root)
+                say(f"run {run.info.run_id} is complete; see `mortal show {named}`")
                 return
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()

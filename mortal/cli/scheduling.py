@@ -181,7 +181,6 @@ def automate(
         def lines() -> Iterator[str]:
             if remove:
                 yield from automations.remove()
-                yield from notifications.remove()
                 return
             if notify:
                 levels = notifications.WITHOUT_NEWS if no_news else notifications.ALL

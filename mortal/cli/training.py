@@ -15,7 +15,7 @@ from mortal.cli.arguments import (
     Trust,
     Volume,
     check_new_id,
-    find_place,
+    split_run,
     with_flags,
 )
 from mortal.terminal.output import RUNS_DIR, checking, say
@@ -120,7 +120,7 @@ def resume(
     from mortal_steps.orchestration.open_run import accept_changed_rewards as accepted
     from mortal_steps.orchestration.resuming import resume_config
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
     drive(accepted(settings) if accept_changed_rewards else settings, detach=detach)
 
@@ -139,7 +139,7 @@ def stop(
     """
     from mortal.stopping import stop_local, stop_remote
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         ended = stop_remote(volume, run_id, timeout_s)
     else:
@@ -191,7 +191,7 @@ def fork(
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     check_new_id(new_id)
     if volume is not None:
         from mortal.remote.runs import fetch_run

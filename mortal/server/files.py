@@ -17,13 +17,11 @@ shrink.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -161,14 +159,6 @@ def remove_record(home: Path, process: ProcessId) -> None:
     record = read_record(home)
     if record is not None and record.process == process:
         (home / "server.json").unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
-    """Wait for the lock, and hold it exclusively during the block. Raises `StoreError`."""
-    with opened(path) as lock:
-        lock_file(lock, fcntl.LOCK_EX, path)
-        yield lock
 
 
 def opened(path: Path) -> IO[str]:

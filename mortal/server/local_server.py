@@ -31,7 +31,6 @@ from mortal.server.files import (
     database_url,
     in_use_elsewhere,
     living_server,
-    locked,
     opened,
     out_of_room,
     read_record,
@@ -41,6 +40,7 @@ from mortal.server.files import (
     without_password,
 )
 from mortal_steps.errors import ServerError
+from mortal_steps.store.files import locked
 
 START_TIMEOUT_S = 600.0
 """Seconds that a living server may take until it answers. On a slow machine, the first start takes

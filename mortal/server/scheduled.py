@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import hashlib
 import inspect
@@ -39,7 +38,7 @@ from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
 from mortal_steps import __version__
 from mortal_steps.errors import ConfigError
-from mortal_steps.store.files import lock_file, writing
+from mortal_steps.store.files import locked_at_once, writing
 from mortal_steps.system.streams import let_go_of_terminals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -95,7 +94,7 @@ def serve(
 async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
     """Run the runner until a signal stops it. The signal also cancels a run in progress, which
     saves its state."""
-    told = asyncio.Event()
+    stopping = asyncio.Event()
     serving = asyncio.create_task(runner.start())
     while not runner.started and not serving.done():  # it sets a handler for SIGTERM as it starts
         await asyncio.sleep(START_LOOK_S)
@@ -103,13 +102,13 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
     def hear(number: signal.Signals) -> None:
         if number == signal.SIGHUP:
             let_go_of_terminals()
-        told.set()
+        stopping.set()
 
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, hear, number)
-    waiting = asyncio.create_task(told.wait())
+    waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if told.is_set():
+    if stopping.is_set():
         say("stopping; a run in progress saves its state")
         await runner.pause()
         await runner.astop()
@@ -174,14 +173,12 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
     """
     of_server = hashlib.sha256(f"{api_url} {name}".encode()).hexdigest()[:16]
     path = server_home() / f"serves-{of_server}.lock"
-    with writing(path):
-        lock = path.open("a+", encoding="utf-8")
-    with lock:
-        if not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
-            lock.seek(0)
+    with locked_at_once(path) as lock:
+        if lock is None:
+            there = path.read_text(encoding="utf-8") or "another process"
             raise ConfigError(
-                f"another `mortal schedule` already serves {name} "
-                f"({lock.read() or 'another process'}); end it, or choose another --name"
+                f"another `mortal schedule` already serves {name} ({there}); end it, or choose "
+                "another --name"
             )
         with writing(path):
             lock.truncate(0)
