@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-digests bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -100,9 +100,6 @@ bench-learning: venv  ## Do the demos learn? Three seeds each
 bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
 
-bench-overlap: venv  ## Generating beside training (staleness 1) against one after the other
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overlap
-
 bench-saving: venv  ## Checkpoints beside training against training that waits for them (ROUNDS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.saving $(if $(ROUNDS),--rounds $(ROUNDS))
 
@@ -112,32 +109,17 @@ bench-dataset: venv  ## A run on a million rows: time and memory until its first
 bench-resume: venv  ## How long a killed run takes to come back, at step 20 and at step 500
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resume_time
 
-bench-engine-restart: venv vllm-env  ## From kill -9 of a rollout worker to the first token after (ENGINES=, ROUNDS=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.engine_restart $(if $(ENGINES),--engines $(ENGINES)) $(if $(ROUNDS),--rounds $(ROUNDS))
+bench-weights: venv  ## Publish, load and verify weights beside a plain write and read (SIZES=, METHODS=, RANK=16: a LoRA adapter)
+	$(BIN)/python -m benchmarks.weights $(if $(SIZES),--sizes $(SIZES)) $(if $(METHODS),--methods $(METHODS)) $(if $(RANK),--rank $(RANK))
 
-bench-sampling: vllm-env  ## vLLM on a CPU: one seed per completion or per shard, with the prefix cache and without
-	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m benchmarks.sampling
+bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each process
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.startup
 
-bench-weights: venv  ## Publish, load and verify weights beside a plain write and read (SIZES=, METHODS=, BEFORE=COMMIT)
-	$(BIN)/python -m benchmarks.weights $(if $(SIZES),--sizes $(SIZES)) $(if $(METHODS),--methods $(METHODS)) $(if $(BEFORE),--before $(BEFORE))
-
-bench-digests: venv  ## Digest tensors where they are, beside hashes of the same bytes: seconds a gigabyte
-	$(BIN)/python -m benchmarks.weights.digests
-
-bench-store: venv  ## A shard of completions on disk: bytes, CPU time and memory, beside JSON
-	$(BIN)/python -m benchmarks.store
-
-bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each process (BEFORE=COMMIT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.startup $(if $(BEFORE),--before $(BEFORE))
-
-bench-modal-latency: venv  ## Seconds, requests and commits of a step on Modal, by latency (DELAYS=0,40,150, METHODS=, BEFORE=COMMIT)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_latency $(if $(DELAYS),--delays $(DELAYS)) $(if $(METHODS),--methods $(METHODS)) $(if $(BEFORE),--before $(BEFORE))
+bench-modal-latency: venv  ## Seconds, requests and commits of a step on Modal, by latency (DELAYS=0,40,150, METHODS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_latency $(if $(DELAYS),--delays $(DELAYS)) $(if $(METHODS),--methods $(METHODS))
 
 bench-rewards: venv  ## Programs a second: shut in, in the bare fork server, one interpreter each
 	$(BIN)/python -m benchmarks.rewards
-
-bench-rewards-parallel: venv  ## 512 completions, a function that waits 50 ms for each: several workers and processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parallel_rewards
 
 bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a score invented? Table and picture (STEPS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reward_faults $(if $(STEPS),--steps $(STEPS))

@@ -24,6 +24,7 @@ from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.compute.modal.messages import CallRequest, CallResult
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
+from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
@@ -100,12 +101,17 @@ TRIAL = {
 }
 
 
+def _sample(config: RunConfig, problems: list[Problem], num_generations: int) -> SampledProblems:
+    settings = sampler_settings(config, config.model.name_or_path)
+    return sample_here(settings, problems, num_generations, config.sampling)
+
+
 @app.function(image=vllm_image, **TRIAL)
 def sample_with_vllm(
     config: RunConfig, problems: list[Problem], num_generations: int
 ) -> SampledProblems:
     """Completions of the model that a run would begin with."""
-    return sample_here(config, problems, num_generations)
+    return _sample(config, problems, num_generations)
 
 
 @app.function(image=trainer_image, **TRIAL)
@@ -113,7 +119,7 @@ def sample_with_transformers(
     config: RunConfig, problems: list[Problem], num_generations: int
 ) -> SampledProblems:
     """Sample with the other engine."""
-    return sample_here(config, problems, num_generations)
+    return _sample(config, problems, num_generations)
 
 
 # What follows is called on the user's machine; containers have no `mortal.remote.modal_run`.

@@ -13,7 +13,7 @@ from mortal_flows.grpo_train import NAME, train
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import FLOW_RUN, RunId
 from mortal_flows.terminal import stand_alone
-from mortal_steps.orchestration.resuming import resume_config
+from mortal_steps.orchestration.open_run import resume_config
 
 
 def flow_run_name() -> str:

@@ -59,7 +59,7 @@ class Rollouts(BatchSource):
     def look_ahead(self, step: int) -> None:
         """Begin every step that may be sampled before `step` is trained on: those up to `step +
         staleness`."""
-        ahead = self._session.config.rollout.staleness
+        ahead = self._session.run.config.rollout.staleness
         last = self._session.run.info.num_steps - 1
         while self._next <= min(step + ahead, last):
             weights = self._published[self._session.schedule.sampling_version(self._next)]
@@ -88,7 +88,7 @@ class Rollouts(BatchSource):
         try:
             async with self._workers.sampling_with(weights):
                 batch = await drawing
-                shards = shard_bounds(batch.num_problems, session.config.num_shards)
+                shards = shard_bounds(batch.num_problems, session.run.config.num_shards)
                 for shard in range(len(shards)):
                     generating.append(asyncio.create_task(self._generate(batch, shard, weights)))
                     scoring.append(asyncio.create_task(self._score(generating[-1])))

@@ -47,17 +47,16 @@ class Saves:
         """The last step that ended, and how long the logs were then."""
         self._said = False
 
-    async def end_step(self, done: int, say: Callable[[str], None]) -> bool:
+    async def end_step(self, done: int, say: Callable[[str], None]) -> None:
         """Note that a step has ended: begin its checkpoint if one is due, and advance the manifest
-        unless a checkpoint is being written. Returns whether a checkpoint has become valid."""
-        due, waited = self._session.schedule.checkpoints(done), self._pending is not None
-        if waited and (due or not await self._is_saving()):
+        unless a checkpoint is being written."""
+        due = self._session.schedule.checkpoints(done)
+        if self._pending is not None and (due or not await self._is_saving()):
             await self._count()
         if due:
             await self._begin(done, say)
         self._done = done, self._run.logs.marks()
         await self._advance()
-        return self._pending is None and (due or waited)
 
     async def settle(self) -> None:
         """Wait until the pending checkpoint is valid and the manifest stands at the last step that
@@ -76,7 +75,7 @@ class Saves:
     def _may_begin(self, done: int) -> bool:
         """Return whether a checkpoint can be written beside a train step that follows. On Modal it
         cannot: no file of the Volume may be open between two calls."""
-        config, last = self._session.config, self._run.info.num_steps
+        config, last = self._session.run.config, self._run.info.num_steps
         local = config.compute.backend == "local"
         return local and config.checkpoints.background and done < last
 

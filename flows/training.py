@@ -70,7 +70,7 @@ class Training:
         progress = ProgressLine(
             start=run.manifest.step,
             num_steps=run.info.num_steps,
-            say=say,
+            log=say,
         )
         with progress:
             await self._train_or_stop(progress)
@@ -91,7 +91,7 @@ class Training:
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """Prepare the starting model, bring the actor to the run's step, and start the first
         rollout worker."""
-        config, info = self._session.config, self._run.info
+        config, info = self._session.run.config, self._run.info
         model, sampled = config.model, config.sampling_type
         if model.new or model.warm_start:
             progress.note("making the starting model, unless it is in the cache")
@@ -139,15 +139,15 @@ class Training:
                 if schedule.evaluates(self._trained):
                     assert result.weights is not None  # RunSchedule.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
-                    run.note_evaluation(await self._or_save(stop.guard(judging), progress))
+                    run.note(evaluation=await self._or_save(stop.guard(judging), progress))
                     await self._begin_next(self._trained)
                 self._tell(progress)
-                saved = await self._saves.end_step(self._trained, progress.note)
+                await self._saves.end_step(self._trained, progress.note)
                 speed = self._recorder.pace.end(took.num_tokens)
-                run.note_pace(speed.step_s)
+                run.note(pace_s=speed.step_s)
                 progress.update(took, speed)
                 await forgetting
-                if self._recorder.report_due(news=saved or schedule.evaluates(self._trained)):
+                if self._recorder.report_due():
                     await stop.guard(self._report())
             await self._forget()
 

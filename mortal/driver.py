@@ -36,7 +36,6 @@ from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.batch_source import has_samplers
-from mortal_steps.orchestration.driver import detach as begin_detached
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.preflight import ParallelStartup, begin_workers_imports
@@ -67,18 +66,13 @@ PRINTED_ANYWAY = (
 """How the lines of Prefect begin that the terminal does not show; the Prefect UI has them."""
 
 
-def drive(config: RunConfig, *, detach: bool = False) -> None:
-    """Run `config` to its end and print the result; or have a container on Modal do so. Raises the
-    `MortalError` that ended the run early.
+def drive(config: RunConfig) -> None:
+    """Run `config` to its end and print the result. Raises the `MortalError` that ended the run
+    early.
 
     Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at once if
     another process drives the run.
     """
-    if detach:
-        call_id, volume = begin_detached(config), config.compute.modal.volume
-        say(f"run {config.run_id} continues on Modal ({call_id}); follow it with")
-        say(f"    mortal show {config.run_id} --volume {volume}")
-        return
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     if sys.stderr.isatty():  # where the live bar shows the same

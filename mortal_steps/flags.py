@@ -55,6 +55,14 @@ class Flag:
         keys = [*(self.switches or (self.key,)), *filter(None, [self.single_node_key])]
         return f"{self.help} ({', '.join(keys)})"
 
+    def written(self, given: Any) -> str:
+        """Return the flag as it is typed on the command line."""
+        if isinstance(given, list | tuple):
+            return " ".join(f"{self.option} {one}" for one in given)
+        if isinstance(given, bool):
+            return self.option if given else self.option.replace("--", "--no-", 1)
+        return f"{self.option} {given}"
+
     def writes(self, given: Any, *, single_node: bool) -> dict[str, Any]:
         """Values by key."""
         if self.switches:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from prefect.events import emit_event
 
-from mortal_steps.runs.notices import Notice, mark_told, news
+from mortal_steps.runs.notices import Notice, mark_sent, unsent
 from mortal_steps.runs.run import Run
 
 RESOURCE = "mortal.run"
@@ -22,9 +22,9 @@ LEVEL = "mortal.level"
 
 def emit_notices(run: Run) -> None:
     """Send the notices that are noted and not sent yet as events of this flow run."""
-    sent = [notice for notice in news(run.store) if _emit(run, notice)]
+    sent = [notice for notice in unsent(run.store) if _emit(run, notice)]
     if sent:
-        mark_told(run.store, sent)
+        mark_sent(run.store, sent)
 
 
 def _emit(run: Run, notice: Notice) -> bool:

@@ -6,6 +6,7 @@ huggingface_hub reads this once, when it is imported; transformers writes it int
 import os
 import signal
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
@@ -30,6 +31,9 @@ LONG = (
 )
 """What takes longest begins first, so that pytest's processes end at about the same time."""
 
+
+hypothesis.settings.register_profile("mortal", deadline=None)  # a busy machine fails no test
+hypothesis.settings.load_profile("mortal")
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import ROOT, Checked, Found, Options, check_one
+from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
 from mortal_steps.config import RunConfig
 
 ROUNDS = 2
-WORKER = ROOT / "benchmarks/weights/worker.py"
 
 
 def check(
@@ -54,44 +52,12 @@ def _in_words(answer: Mapping[str, Any]) -> Found:
     return Found(measured=words, numbers=answer)
 
 
-class Policy:
-    """A model where it is trained, as a `Publisher` takes it."""
-
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self.model, self.tokenizer = model, tokenizer
-        self.score_s = 0.0
-
-    def export_weights(self, folder: Path) -> Any:
-        """See `Stepper`."""
-        from mortal_steps.policy.model_files.writing import save_model
-
-        return save_model(self.model, folder)
-
-    def published_digests(self) -> Any:
-        """See `Stepper`."""
-        from mortal_steps.policy.model_files.writing import published_tensors
-        from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
-
-        return tensor_digests(published_tensors(self.model).items())
-
-    def score(self, token_ids: Sequence[int]) -> list[float]:
-        """See `Stepper`."""
-        import torch
-
-        began = time.perf_counter()
-        ids = torch.tensor([list(token_ids)], device=self.model.device)
-        with torch.no_grad():
-            logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1].float()
-        found: list[float] = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
-        self.score_s = time.perf_counter() - began
-        return found
-
-
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Seconds of the last of some versions."""
     import torch
 
     from benchmarks.weights.shapes import build
+    from benchmarks.weights.sides import Policy, Worker
     from mortal_steps.data.problem_files import keep_problems
     from mortal_steps.policy.algorithms.stepping import digests
     from mortal_steps.policy.publishing import Publisher
@@ -107,7 +73,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
     policy: Any = Policy(model, tokenizer)
     publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
-    answers = _Worker(job["worker_python"], store.root, config, folder / "model")
+    worker = Worker(job["worker_python"], store.root, config, folder / "model")
     for number in range(ROUNDS):
         with torch.no_grad():
             for parameter in model.parameters():
@@ -116,12 +82,13 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
         version = publisher.publish(policy, number)
         publish_s = time.perf_counter() - began - policy.score_s
-        told = answers.ask(dataclasses.asdict(version))
+        given = dataclasses.asdict(version)
+        answer = worker.ask({name: value for name, value in given.items() if value is not None})
         store.holding(version.path).remove_folder(version.path)
-    answers.end()
+    worker.end()
     shared_memory.remove_folder(store.root)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
-    return {"digest_s": digest_s, "publish_s": publish_s, "bytes": size, **told}
+    return {"digest_s": digest_s, "publish_s": publish_s, "bytes": size, **answer}
 
 
 def _config(job: Mapping[str, Any]) -> RunConfig:
@@ -140,33 +107,6 @@ def _seconds(action: Any) -> float:
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
-
-
-class _Worker:
-    """A rollout worker in a process of its own, by benchmarks/weights/worker.py."""
-
-    def __init__(self, python: str, run_dir: Path, config: RunConfig, model: Path) -> None:
-        self._process = subprocess.Popen(
-            [python, str(WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        job = {"run_dir": str(run_dir), "config": config.model_dump(mode="json")}
-        self.ask({**job, "model_path": str(model)})
-
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        given = {name: value for name, value in request.items() if value is not None}
-        self._process.stdin.write(json.dumps(given) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the rollout worker has ended; its last lines are above")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ENGINES
 from mortal_steps.config.rollout import WEIGHT_SYNC
@@ -68,7 +69,7 @@ def _with_versions(
         "engine_options": {memory: PART_OF_MEMORY} if memory else {},
     }
     config = RunConfig.model_validate({"rollout": rollout, "model": {"max_model_len": 512}})
-    worker = RolloutWorker(run_dir=str(store.root), config=config, model_path=str(model))
+    worker = RolloutWorker(run_dir=str(store.root), **sampler_settings(config, str(model)))
     worker.start()
     found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0, "freed": []}
     for version in versions:

@@ -52,6 +52,8 @@ def _measured(steps: int) -> dict[str, Any]:
     ):
         job = {
             "config": str(CONFIG),
+            "prefect": True,
+            "step_s": 0.0,
             "overrides": [
                 f"training.max_steps={steps}",
                 "evaluation.eval_steps=0",
@@ -61,7 +63,7 @@ def _measured(steps: int) -> dict[str, Any]:
             "output": f"{name}/outcome.json",
         }
         before = server_stamp()
-        outcome = run_job("benchmarks.long_run.job", job, server)
+        outcome = run_job("benchmarks.measured_run", job, server)
         after = server_stamp()
         stamps = [Stamp(*stamp) for stamp in outcome["stamps"]]
         return {

@@ -1,7 +1,6 @@
 """Seconds of a step on Modal where requests, reloads and commits take their time.
 
     python -m benchmarks.modal_latency                       # make bench-modal-latency
-    python -m benchmarks.modal_latency --before COMMIT       # the code of that commit beside it
 
 The demo is run on the local control plane, tests/modal_plane, whose line is as long as that to a
 data centre (`--delays`), and whose Volume takes its time to reload and to commit. The demo's model
@@ -15,7 +14,6 @@ What the plane proves and what not, its README says: the delays here are assumpt
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
@@ -28,7 +26,6 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.earlier import code_of
 from benchmarks.jobs import ROOT
 from benchmarks.output import add_output_option, console, results_table, write_results
 from tests.modal_plane.plane import ModalPlane
@@ -61,16 +58,11 @@ def main() -> None:
     """Measure in turn, print the table, write the results."""
     args = _parse()
     rows: list[Row] = []
-    with contextlib.ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="modal-latency-")))
-        codes = {"now": ROOT}
-        if args.before:
-            codes = {"before": held.enter_context(code_of(args.before, folder)), **codes}
+    with tempfile.TemporaryDirectory(prefix="modal-latency-") as folder:
         for method, delay_ms in product(args.methods, args.delays):
-            for name, code in codes.items():
-                if method == "reload" or delay_ms == max(args.delays):
-                    rows.append(_measure(folder, name, code, method, delay_ms))
-                    console.print(_line(rows[-1]))
+            if method == "reload" or delay_ms == max(args.delays):
+                rows.append(_measure(Path(folder), method, delay_ms))
+                console.print(_line(rows[-1]))
     _print_report(rows)
     write_results(args.output, {"goal_s": GOAL_S, "rows": rows})
     sys.exit(len({row["weights"] for row in rows}) > 1)
@@ -78,7 +70,6 @@ def main() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.modal_latency")
-    parser.add_argument("--before", metavar="COMMIT", help="measure its code, too")
     parser.add_argument("--delays", type=_numbers, default=DELAYS_MS, help="ms, such as 0,40,150")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=METHODS)
     add_output_option(parser, "modal_latency")
@@ -89,37 +80,35 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(one) for one in text.split(","))
 
 
-def _measure(folder: Path, name: str, code: Path, method: str, delay_ms: int) -> Row:
+def _measure(folder: Path, method: str, delay_ms: int) -> Row:
     """One run on a plane of its own."""
-    run_id = f"{name}-{method}-{delay_ms}"
-    place = folder / run_id
-    paths = [str(code), *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {"PYTHONPATH": os.pathsep.join(paths), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
+    run_id = f"{method}-{delay_ms}"
+    here = folder / run_id
+    own = {"PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
     options = ["--env", "HF_HUB_OFFLINE=1", "--env", "OMP_NUM_THREADS=1"]
     options += ["--line-delay", str(delay_ms / 1000)]
     options += ["--reload-delay", str(RELOAD_S), "--commit-delay", str(COMMIT_S)]
-    with ModalPlane(place / "plane", *hidden_sources(), *options) as plane:
-        plane.run(sys.executable, "-m", "mortal", "deploy", cwd=code, env=own)
-        places = [f"run_id={run_id}", f"runs_dir={place / 'runs'}"]
+    with ModalPlane(here / "plane", *hidden_sources(), *options) as plane:
+        plane.run(sys.executable, "-m", "mortal", "deploy", cwd=ROOT, env=own)
+        folders = [f"run_id={run_id}", f"runs_dir={here / 'runs'}"]
         job = {
             "config": str(CONFIG),
-            "overrides": [*SETTINGS, f"rollout.weight_sync={method}", *places],
-            "output": str(place / "outcome.json"),
+            "overrides": [*SETTINGS, f"rollout.weight_sync={method}", *folders],
+            "output": str(here / "outcome.json"),
         }
-        script = Path(__file__).with_name("job.py")
-        with (place / "job.log").open("w") as log:
+        with (here / "job.log").open("w") as log:
             done = subprocess.run(
-                [sys.executable, str(script), json.dumps(job)],
-                cwd=code,
+                [sys.executable, "-m", "benchmarks.modal_latency.job", json.dumps(job)],
+                cwd=ROOT,
                 env={**os.environ, **plane.env, **own},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 check=False,
             )
         if done.returncode:
-            raise SystemExit((place / "job.log").read_text())
-    outcome = json.loads((place / "outcome.json").read_text())
-    asked = {"code": name, "method": method, "delay_ms": delay_ms}
+            raise SystemExit((here / "job.log").read_text())
+    outcome = json.loads((here / "outcome.json").read_text())
+    asked = {"method": method, "delay_ms": delay_ms}
     return {**asked, **_per_step(outcome["stamps"]), "weights": outcome["weights"]}
 
 
@@ -143,7 +132,7 @@ def _per_step(stamps: Sequence[Mapping[str, Any]]) -> Row:
 def _line(row: Row) -> str:
     asked = ", ".join(f"{name} {number:.1f}" for name, number in row["requests"].items())
     return (
-        f"{row['code']:6} {row['method']:10} {row['delay_ms']:4} ms  {row['step_s']:5.2f} s a step"
+        f"{row['method']:10} {row['delay_ms']:4} ms  {row['step_s']:5.2f} s a step"
         f", {row['reloads']:.1f} reloads, {row['commits']:.1f} commits; {asked}"
     )
 
@@ -153,7 +142,6 @@ def _print_report(rows: Sequence[Row]) -> None:
         f"A step of the demo; a reload takes {RELOAD_S:g} s, a commit {COMMIT_S:g} s "
         f"(goal: {GOAL_S:g} s with `reload`)",
         *(
-            "code",
             "weight_sync",
             "a request",
             "a step",
@@ -163,14 +151,13 @@ def _print_report(rows: Sequence[Row]) -> None:
             "reloads",
             "commits",
         ),
-        left=("code", "weight_sync"),
+        left=("weight_sync",),
     )
     for row in rows:
         everything = sum(row["requests"].values())
         by_http = sum(n for name, n in row["requests"].items() if name.startswith("HTTP"))
         numbers = (everything, everything - by_http, row["reloads"], row["commits"])
         table.add_row(
-            row["code"],
             row["method"],
             f"{row['delay_ms']} ms",
             f"{row['step_s']:.2f} s",

@@ -1,7 +1,6 @@
-"""One measured run, in a process of its own: python benchmarks/modal_latency/job.py JOB
+"""One measured run, in a process of its own: `python -m benchmarks.modal_latency.job JOB`.
 
-It is run by its path, and takes everything else from PYTHONPATH: the code that is measured. Writes
-down, after each step, the time and what the plane has been asked for by then.
+Notes, after each step, the time and what the plane has been asked for by then.
 """
 
 from __future__ import annotations
@@ -9,24 +8,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-from mortal_flows.stop import Stop
-from mortal_flows.training import Training
+from benchmarks.jobs import answer_job
 from mortal_steps.config.loader import load_config
-from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.report.recorder import Recorder
+from tests.support.bare import train
 
 
-def main() -> None:
-    job: dict[str, Any] = json.loads(sys.argv[1])
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the stamps, and the digest of the final weights."""
     run = open_run(load_config(Path(job["config"]), job["overrides"]))
     stamps: list[dict[str, Any]] = []
 
@@ -37,14 +33,11 @@ def main() -> None:
 
     async def drive() -> None:
         async with open_session(run) as session:
-            recorder, source = Stamping(run), batch_source(run.config.rollout.source)
-            loop = Training(session, source, Reporter(), Stop(), recorder)
-            await loop.run()
+            await train(session, Stamping(run))
 
     asyncio.run(drive())
     final = run.manifest.final
-    outcome = {"stamps": stamps, "weights": final and final.weights_sha256}
-    Path(job["output"]).write_text(json.dumps(outcome))
+    return {"stamps": stamps, "weights": final and final.weights_sha256}
 
 
 def stamp() -> dict[str, Any]:
@@ -57,4 +50,4 @@ def stamp() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    answer_job(measure)

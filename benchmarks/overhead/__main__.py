@@ -83,6 +83,7 @@ def _measured(step_s: float, steps: int, server: Server, folder: Path) -> RunSta
     folder.mkdir()
     job: dict[str, Any] = {
         "config": str(CONFIG),
+        "prefect": True,
         "step_s": step_s,
         "overrides": [
             f"training.max_steps={steps}",
@@ -93,7 +94,7 @@ def _measured(step_s: float, steps: int, server: Server, folder: Path) -> RunSta
         "output": str(folder / "outcome.json"),
     }
     before = server_stamp()
-    outcome = run_job("benchmarks.long_run.job", job, server)
+    outcome = run_job("benchmarks.measured_run", job, server)
     after = server_stamp()
     stamps = [Stamp(*stamp) for stamp in outcome["stamps"]]
     return run_stats(steps, stamps, before, after, warm_up=min(5, steps // 3))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.errors import MortalError
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import shared_memory
@@ -43,7 +44,7 @@ def _synced_to_v1(
 ) -> Iterator[tuple[RolloutWorker, Delivery, list[WeightsRef]]]:
     actor = run.actor()
     versions = [*actor.prepare(step=0).weights]
-    worker = RolloutWorker(run_dir=str(run.store.root), config=config, model_path=model)
+    worker = RolloutWorker(run_dir=str(run.store.root), **sampler_settings(config, model))
     worker.start()
     delivery = Delivery(worker._engine)
     worker.sync_weights(weights=versions[0])

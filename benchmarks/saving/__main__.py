@@ -97,12 +97,12 @@ def _train(
         "checkpoints.background": str(variant == "beside").lower(),
     }
     job = {
-        "variant": "bare",
+        "prefect": False,
         "config": str(CONFIG),
         "overrides": [*args.set, *(f"{key}={value}" for key, value in overrides.items())],
         "output": f"{folder}.json",
     }
-    outcome = run_job("benchmarks.overhead.variants", job, None)
+    outcome = run_job("benchmarks.measured_run", job, None)
     run = find_run(folder.parent / "runs", folder.name)
     stages = summarize(run).timings
     measured = steps_between([Stamp(*stamp) for stamp in outcome["stamps"]], warm_up=WARM_UP)
@@ -114,9 +114,9 @@ def _train(
         staleness=staleness,
         save_steps=save_steps,
         steps_s=tuple(step.wall_ms / 1e3 for step in measured),
-        checkpoint_s=saved["mean_s"] + saved["wait_s"] / saved["calls"],
-        write_s=stages.get("checkpoint: write", {}).get("mean_s", 0.0),
-        num_bytes=saved["mean_bytes"],
+        checkpoint_s=saved.mean_s + saved.wait_s / saved.calls,
+        write_s=stages["checkpoint: write"].mean_s if "checkpoint: write" in stages else 0.0,
+        num_bytes=saved.mean_bytes,
         weights_sha256=final.weights_sha256,
     )
 

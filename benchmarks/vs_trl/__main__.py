@@ -12,6 +12,7 @@ against a local Prefect server with one thread per worker.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import tempfile
 import time
@@ -111,13 +112,13 @@ def _common(folder: Path) -> list[str]:
 
 def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
     threads = STOCK.get(job["variant"])
-    module = "benchmarks.vs_trl.stock" if threads else "benchmarks.overhead.variants"
-    order = {**job, "model": weights} if threads else {**job, "variant": "flow", "lengths_s": {}}
+    module = "benchmarks.vs_trl.stock" if threads else "benchmarks.measured_run"
+    order = {**job, "model": weights} if threads else {**job, "prefect": True}
     outcome = run_job(module, order, server, threads=threads or 1)
     if not threads:
         run = find_run(Path(job["runs_dir"]), job["run_id"])
         outcome["rewards"] = [row["reward"] for row in run.metrics()]
-        outcome["stages"] = summarize(run).timings
+        outcome["stages"] = dataclasses.asdict(summarize(run))["timings"]
     config = load_config(Path(job["config"]), job["overrides"])
     return training_stats(job, outcome, rows=config.training.rows)
 

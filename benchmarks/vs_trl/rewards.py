@@ -1,4 +1,4 @@
-"""A reward that a random model earns now and then, and that asks for long completions."""
+"""Rewards that a random model earns now and then, and that ask for long completions."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def repeats_letter(completions: Sequence[str], answer: Sequence[str], **kwargs: 
     return [
         text.count(letter) / FULL_LENGTH for text, letter in zip(completions, answer, strict=True)
     ]
+
+
+def digits(completions: Sequence[str], **kwargs: Any) -> list[float]:
+    """Digits in the completion as a share of 64."""
+    return [sum(map(str.isdigit, text)) / FULL_LENGTH for text in completions]

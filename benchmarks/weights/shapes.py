@@ -9,13 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from mortal_steps.config import NewModelConfig
-
-try:
-    from mortal_steps.policy.starting_model.new_model import build_tokenizer
-except ModuleNotFoundError:  # where the code of older commits has it
-    from mortal_steps.policy.new_model import (  # type: ignore[import-not-found,no-redef]
-        build_tokenizer,
-    )
+from mortal_steps.policy.starting_model.new_model import build_tokenizer
 
 
 def _shape(

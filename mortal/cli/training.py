@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from mortal.cli.arguments import (
     with_flags,
 )
 from mortal.terminal.output import RUNS_DIR, checking, say
+
+if TYPE_CHECKING:  # commands that need no configuration import none
+    from mortal_steps.config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -74,27 +77,24 @@ def train(
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
-    from mortal_steps.config.flagged import flagged_config
+    from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
     check_new_id(run_id)
-    settings = flagged_config(config, flags, overrides or [])
-    changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
+    settings = load_config(config, overrides or (), flags)
+    run_id = run_id or settings.run_id or new_run_id(settings.id_prefix)
+    changes: dict[str, Any] = {"run_id": run_id}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)
     settings = settings.model_copy(update=changes)
     if accept_changed_rewards:
-        from mortal_steps.orchestration.open_run import accept_changed_rewards as accepted
-
-        settings = accepted(settings)
+        settings = _accepted(settings)
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
 
         rehearse(settings, checking, say)
         return
-    from mortal.driver import drive
-
-    drive(settings, detach=detach)
+    _drive(settings, detach=detach)
 
 
 def resume(
@@ -116,13 +116,13 @@ def resume(
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
     checking(f"looking at run {run_id}")
-    from mortal.driver import drive
-    from mortal_steps.orchestration.open_run import accept_changed_rewards as accepted
-    from mortal_steps.orchestration.resuming import resume_config
+    from mortal_steps.orchestration.open_run import resume_config
 
     runs_dir, run_id = split_run(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
-    drive(accepted(settings) if accept_changed_rewards else settings, detach=detach)
+    if accept_changed_rewards:
+        settings = _accepted(settings)
+    _drive(settings, detach=detach)
 
 
 def stop(
@@ -186,7 +186,6 @@ def fork(
     other settings are its own from its first step.
     """
     checking(f"looking at run {run_id}")
-    from mortal.driver import drive
     from mortal_steps.orchestration.fork import fork_run
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
@@ -203,4 +202,24 @@ def fork(
     os.chdir(parent.working_dir())
     forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
-    drive(forked.config)
+    _drive(forked.config)
+
+
+def _accepted(settings: RunConfig) -> RunConfig:
+    from mortal_steps.orchestration.open_run import accept_changed_rewards
+
+    return accept_changed_rewards(settings)
+
+
+def _drive(settings: RunConfig, *, detach: bool = False) -> None:
+    """Run the flow against a server, then print the result; or have Modal do so."""
+    if detach:
+        from mortal.remote.detach import detach as begin_detached
+
+        call_id, volume = begin_detached(settings), settings.compute.modal.volume
+        say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")
+        say(f"    mortal show {settings.run_id} --volume {volume}")
+        return
+    from mortal.driver import drive
+
+    drive(settings)

@@ -62,10 +62,10 @@ def test_rollout(
     engine and sampling settings are those of a run with this configuration.
     """
     from mortal.terminal.samples import show_sampled
-    from mortal_steps.config.flagged import flagged_config
-    from mortal_steps.orchestration.rollout_trial import chosen_problems, try_rollout
+    from mortal_steps.config.loader import load_config
+    from mortal_steps.orchestration.trial import chosen_problems, try_rollout
 
-    settings = flagged_config(config, flags, overrides or ())
+    settings = load_config(config, overrides or (), flags)
     waiting("reading the prompts")
     problems = chosen_problems(settings, prompts or (), num_prompts)
     waiting("sampling")
@@ -122,15 +122,14 @@ def test_reward(
 
     Exit code 1: a function failed on a completion.
     """
-    from mortal_steps.config.flagged import CODE_DATASET, flagged_config
+    from mortal_steps.config.loader import CODE_DATASET, load_config
     from mortal_steps.orchestration.trial import (
         given_texts,
-        sample_programs,
         try_rewards,
     )
-    from mortal_steps.rewards.scoring.completions_file import read_completions
+    from mortal_steps.rewards.scoring.completions_file import read_completions, sample_programs
 
-    settings = flagged_config(config, flags, overrides or ())
+    settings = load_config(config, overrides or (), flags)
     if evaluation:
         settings = settings.for_evaluation()
     nothing_named = config is None and settings.data.source == CODE_DATASET["source"]

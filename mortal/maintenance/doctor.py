@@ -110,8 +110,8 @@ def torch_and_gpus(cuda: str | None, gpus: list[str], why_unused: str | None = N
 def sandbox(level: Level) -> Finding:
     """Check whether programs that a model wrote can be isolated."""
     if level.way == "bare":
-        return warning("sandbox", f"{level.told}; rewards that run them are refused. {REMEDY}")
-    return ok("sandbox", level.told)
+        return warning("sandbox", f"{level.summary}; rewards that run them are refused. {REMEDY}")
+    return ok("sandbox", level.summary)
 
 
 def _torch_cuda() -> str | None:
@@ -142,12 +142,12 @@ def _gpus() -> list[str]:
 def disks(folders: dict[str, Path]) -> Iterator[Finding]:
     """Check how much is free where runs, the server's state and temporary files are."""
     by_disk: dict[int, list[str]] = {}
-    places = {name: _existing(folder) for name, folder in folders.items()}
-    for name, place in places.items():
-        by_disk.setdefault(place.stat().st_dev, []).append(name)
+    existing = {name: _existing(folder) for name, folder in folders.items()}
+    for name, folder in existing.items():
+        by_disk.setdefault(folder.stat().st_dev, []).append(name)
     for names in by_disk.values():
-        free = shutil.disk_usage(places[names[0]]).free
-        text = f"{byte_size(free)} free for {', '.join(names)} ({places[names[0]]})"
+        free = shutil.disk_usage(existing[names[0]]).free
+        text = f"{byte_size(free)} free for {', '.join(names)} ({existing[names[0]]})"
         if free < TOO_LITTLE:
             yield problem("disk", f"{text}; `mortal gc` lists what can be removed")
         elif free < LITTLE:
@@ -158,6 +158,4 @@ def disks(folders: dict[str, Path]) -> Iterator[Finding]:
 
 def _existing(folder: Path) -> Path:
     """Return the folder, or the parent folder in which it would be made."""
-    return next(
-        place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()
-    )
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

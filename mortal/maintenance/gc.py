@@ -51,17 +51,17 @@ def plan(
     """Apply the runs' `[retention]`, or `keep_days` in its place; changes nothing. `protected` are
     ids of runs that are kept."""
     now = time.time()
-    decided = what_may_go(list_runs(runs_dir), now=now, keep_days=keep_days, protected=protected)
+    runs = list_runs(runs_dir)
+    going, kept = what_may_go(runs, now=now, keep_days=keep_days, protected=protected)
     items = [_leftover(trash) for trash in trash_in(runs_dir)]
     items += _left_in_memory(runs_dir)
-    items += [_whole(run, now) for run in decided.remove]
-    going = [run.store.root.name for run in decided.remove]
-    items += map(_object, unused_objects(runs_dir, without=going))
-    kept = tuple(f"{run_id}: {why}" for run_id, why in decided.kept.items())
-    return Plan(items=tuple(items), kept=kept)
+    items += [_whole(run, now) for run in going]
+    names = [run.store.root.name for run in going]
+    items += map(_object, unused_objects(runs_dir, without=names))
+    return Plan(items=tuple(items), kept=tuple(f"{run_id}: {why}" for run_id, why in kept.items()))
 
 
-def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool:
+def carry_out(planned: Plan, runs_dir: Path, report: Callable[[str], None]) -> bool:
     """Remove all items in order; returns whether everything could be removed.
 
     A call that is killed is continued by the next one. Raises `StoreError` if another process is
@@ -75,10 +75,10 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
             try:
                 item.remove()
             except StoreError as error:
-                say(f"stays: {item.what}: {error}")
+                report(f"stays: {item.what}: {error}")
                 done = False
             else:
-                say(f"removed {item.what} ({byte_size(item.num_bytes)})")
+                report(f"removed {item.what} ({byte_size(item.num_bytes)})")
     return done
 
 

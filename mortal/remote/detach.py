@@ -1,7 +1,9 @@
-"""The flow of a detached run, in a container on Modal without a GPU.
+"""Detached runs: a container on Modal without a GPU drives them.
 
-It drives the run as any other machine would, and another container goes on with it where this one
-is taken away.
+The run begins on this machine, where its data and its reward functions are: it is checked here, its
+problems are read, and everything is copied to the Volume. Then this machine may be switched off.
+The container drives the run as any other machine would, and another container goes on with it where
+this one is taken away.
 """
 
 from __future__ import annotations
@@ -15,14 +17,42 @@ from pathlib import Path
 import typer
 
 import mortal_steps
-from mortal.driver import drive
-from mortal_steps.compute.modal.detached import fetch_reward_models
+from mortal_steps.compute.modal.deployed import check_pickles
+from mortal_steps.compute.modal.detached import (
+    check_reachable,
+    fetch_reward_models,
+    hand_over,
+    spawn_orchestrator,
+)
 from mortal_steps.compute.modal.project import fetch_project
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError, TransientError
+from mortal_steps.errors import ConfigError, MortalError, TransientError
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.run import find_run
+
+
+def detach(config: RunConfig) -> str:
+    """Begin the run and have the deployed app drive it. Returns Modal's id of that call.
+
+    Raises what `prepare` raises, and `ComputeError` if the app cannot be used.
+    """
+    prepare(config)
+    return asyncio.run(spawn_orchestrator(config))
+
+
+def prepare(config: RunConfig) -> None:
+    """Begin the run here and copy it to the Volume.
+
+    Raises `ConfigError` for what a container could not reach, `StoreError` if a process drives the
+    run already, and what `open_run` raises.
+    """
+    if config.compute.backend != "modal":
+        raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
+    check_reachable(config)
+    asyncio.run(check_pickles(config))
+    asyncio.run(hand_over(open_run(config)))
 
 
 def drive_in_container(config: RunConfig) -> str:
@@ -31,6 +61,8 @@ def drive_in_container(config: RunConfig) -> str:
     Only what another attempt may mend is raised, and `KeyboardInterrupt` where the container is
     taken away: Modal calls this again in another one then.
     """
+    from mortal.driver import drive  # Prefect, which whoever detaches a run does not need
+
     began = time.time()
     os.chdir(tempfile.mkdtemp())
     os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])  # for its processes

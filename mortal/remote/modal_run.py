@@ -24,14 +24,14 @@ def begin_run(
     orchestrate: Any, config: str | None, run_id: str | None, given: Mapping[str, Any]
 ) -> None:
     """Begin a run, and let `orchestrate` drive it to its end."""
+    from mortal.remote.detach import prepare
     from mortal_steps.compute.modal.detached import for_run
-    from mortal_steps.orchestration.driver import prepare
     from mortal_steps.runs.run import new_run_id
 
     with _explained():
         check_new_id(run_id)
         settings = settings_of(config, given)
-        named = run_id or settings.run_id or new_run_id(settings)
+        named = run_id or settings.run_id or new_run_id(settings.id_prefix)
         settings = settings.model_copy(update={"run_id": named})
         prepare(settings)
         volume = settings.compute.modal.volume
@@ -51,7 +51,7 @@ def try_rollout(
     from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-    from mortal_steps.orchestration.rollout_trial import NUM_PROBLEMS, chosen_problems
+    from mortal_steps.orchestration.trial import chosen_problems
 
     with _explained():
         settings = resolve_defaults(settings_of(config, given))
@@ -60,7 +60,7 @@ def try_rollout(
                 f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "
                 "of the hub as it is; `mortal test-rollout` takes any other, on this machine"
             )
-        problems = chosen_problems(settings, [prompt] if prompt else [], NUM_PROBLEMS)
+        problems = chosen_problems(settings, [prompt] if prompt else [])
         sample = functions[str(settings.rollout.engine)].with_options(
             gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))
         )
@@ -97,9 +97,9 @@ def clear_cache(model: str | None, yes: bool) -> None:
 
 def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
-    from mortal_steps.config.flagged import flagged_config
+    from mortal_steps.config.loader import load_config
 
-    return flagged_config(Path(config) if config else None, {**_flags(given), "backend": "modal"})
+    return load_config(Path(config) if config else None, (), {**_flags(given), "backend": "modal"})
 
 
 def _flags(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
-from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.checked import Checked
@@ -114,7 +114,7 @@ def _show_functions(run: RunSummary) -> None:
 def _show_timings(run: RunSummary) -> None:
     if not run.timings:
         return
-    rows = [StageRow(stage=stage, **numbers) for stage, numbers in run.timings.items()]
+    rows = list(run.timings.values())
     cells = table_cells(rows)
     if run.cost:
         for row, cell in zip(rows, cells, strict=True):

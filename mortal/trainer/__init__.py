@@ -8,7 +8,6 @@ from_trl    turns TRL's configuration into the trainer's parameters, with the na
 objects/    turns Python objects among the parameters into files
 owner       the trainer's side of the process that drives the run, and their messages
 process     the inside of that process, and what it can do
-elsewhere   a run that a container on Modal drives
 result      the result of a run; its table of metrics is in metrics_table
 """
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mortal.trainer import elsewhere
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
-from mortal.trainer.owner import Request, perform
+from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 from mortal_steps.serving.models import trained_files
-from mortal_steps.store.digests import digest_like
+from mortal_steps.store.digests import digest_of_file
 
 if TYPE_CHECKING:
     from mortal.trainer.objects.datasets import Rows
 
 STOP_PATIENCE_S = 600.0
+
+T = TypeVar("T")
 
 
 class RunControls:
@@ -76,10 +78,10 @@ class RunControls:
         """Return the result of the run so far, whether it is driven here or on Modal. Raises
         `RunNotFoundError` before the run has begun."""
         run = self._run()
-        if not elsewhere.may_be_elsewhere(run):
+        if not _may_be_elsewhere(run):
             return TrainingResult(run.store.root)
-        stands = elsewhere.look(run)
-        elsewhere.download_run(run)
+        stands = _look_on_modal(run)
+        _download(run)
         return TrainingResult(run.store.root, status=stands.status)
 
     def evaluate(self, eval_dataset: Rows | Mapping[str, Rows] | None = None) -> dict[str, float]:
@@ -131,16 +133,16 @@ class RunControls:
         """Return the present state of the run: its step, its reward, and what it is waiting for. If
         the run is driven on this machine, also its pace and ETA."""
         run = self._run()
-        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else status_of(run)
+        return _look_on_modal(run) if _may_be_elsewhere(run) else status_of(run)
 
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
         """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits
         at most `timeout_s` seconds for its end."""
-        from mortal.stopping import stop_local
+        from mortal.stopping import stop_local, stop_remote
 
         run = self._run()
-        if elsewhere.may_be_elsewhere(run):
-            elsewhere.stop(run, timeout_s)
+        if _may_be_elsewhere(run):
+            _in_thread(stop_remote, run.config.compute.modal.volume, run.info.run_id, timeout_s)
         else:
             stop_local(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
@@ -170,11 +172,11 @@ class RunControls:
                 )
             run_id = runs[-1].info.run_id
         elif run_id is None:
-            run_id = new_run_id(self.config)
+            run_id = new_run_id(self.config.id_prefix)
         self.config = self.config.model_copy(update={"run_id": run_id})
 
     def _perform(self, action: str, **options: Any) -> Any:
-        return perform(Request(action=action, config=self.config, options=options))
+        return perform(action, config=self.config, **options)
 
     def _where(self) -> str:
         taking = self.mode.containers()
@@ -199,9 +201,9 @@ def _save_model(run: Run, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelError(f"{folder}: {error.strerror}; name a folder that can be made") from None
-    for name, (path, sha256) in files.items():
+    for name, (path, digest) in files.items():
         shutil.copyfile(path, folder / name)
-        if digest_like(folder / name, sha256) != sha256:
+        if digest_of_file(folder / name) != digest:
             raise ModelError(f"{path} is damaged: its digest does not match")
     return folder
 
@@ -227,3 +229,35 @@ def _push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, me
                 "access with `hf auth login`, or use save_model(...), which needs no hub"
             ) from error
     return str(made)
+
+
+def _may_be_elsewhere(run: Run) -> bool:
+    """Return whether the Volume on Modal may hold news of the run that its directory here does
+    not."""
+    on_modal = run.config.compute.backend == "modal"
+    return on_modal and run.status() != "running" and not run.is_complete()
+
+
+def _look_on_modal(run: Run) -> RunStatus:
+    """Return the state of the run on the Volume, or the state here if it is not on the Volume."""
+    from mortal.remote.runs import remote_status  # a local run needs no client of Modal's
+
+    try:
+        return _in_thread(remote_status, run.config.compute.modal.volume, run.info.run_id)
+    except RunNotFoundError:
+        return status_of(run)
+
+
+def _download(run: Run) -> None:
+    """Copy the run's records from the Volume, and the final model if the run has ended."""
+    from mortal_steps.compute.modal import volume_runs
+    from mortal_steps.compute.modal.retry import run_in_thread
+    from mortal_steps.compute.modal.volume import RunsVolume
+
+    run_in_thread(volume_runs.download_run(RunsVolume(run.config.compute.modal.volume), run.store))
+
+
+def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a client of Modal's in a thread: a notebook runs an event loop in the main one."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(function, *arguments).result()

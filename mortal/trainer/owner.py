@@ -10,12 +10,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import IO, Any
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.system.child import Child
+from mortal_steps.system.frames import Answer, Request
 
 SAVES_WITHIN_S = 3600.0
 """Seconds that a run whose owner has ended may take to save its state."""
@@ -25,26 +24,9 @@ COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
 """Environment variables that a Jupyter kernel sets for programs that print into it directly."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the trainer asks for."""
-
-    action: str
-    """A key of `ACTIONS` in mortal/trainer/process.py."""
-    config: RunConfig
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The answer to a request: the action's return value, or the error that it raised."""
-
-    value: Any = None
-    error: BaseException | None = None
-
-
-def perform(request: Request) -> Any:
-    """Perform a request in a new process, and wait for it. Returns the action's return value.
+def perform(action: str, **arguments: Any) -> Any:
+    """Perform an action of mortal/trainer/process.py in a new process, and wait for it. Return the
+    action's return value.
 
     Raises the error that the action raised, with the same class and message, and
     `KeyboardInterrupt` after a Ctrl-C has stopped the run in order. The process receives a Ctrl-C
@@ -65,6 +47,7 @@ def perform(request: Request) -> Any:
     assert process.stdin is not None
     with open(reads, "rb") as answers, process, process.stdin:
         with contextlib.suppress(BrokenPipeError):  # the process ended before it read the request
+            request = Request(number=0, method=action, payload=arguments)
             process.stdin.write(pickle.dumps(request))
             process.stdin.flush()
         with _printing(process):
@@ -74,7 +57,7 @@ def perform(request: Request) -> Any:
         raise KeyboardInterrupt
     if not content:
         raise WorkerLostError(
-            f"the process that did `{request.action}` ended without an error message (exit code "
+            f"the process that did `{action}` ended without an error message (exit code "
             f"{process.returncode}); continue the run with train(resume=True)"
         )
     answer: Answer = pickle.loads(content)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal.trainer.owner import Answer, Request
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError
+from mortal_steps.system.frames import Answer, Request
 from mortal_steps.system.streams import let_go_of_terminals
 
 
@@ -33,7 +33,7 @@ def train(config: RunConfig) -> None:
 def detach(config: RunConfig) -> str:
     """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
     the call on Modal."""
-    from mortal_steps.orchestration.driver import detach as begin_detached
+    from mortal.remote.detach import detach as begin_detached
 
     return begin_detached(config)
 
@@ -77,11 +77,11 @@ def main() -> None:
     try:
         # The owner has begun this process with it held back: from here on it is answered.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        answer = Answer(value=_perform(request))
+        answer = Answer(number=0, value=_perform(request))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: all are sent on
         if not isinstance(error, MortalError):
             error.add_note(traceback.format_exc())  # a traceback itself cannot be pickled
-        answer = Answer(error=error)
+        answer = Answer(number=0, error=error)
     sys.stdout.flush()
     sys.stderr.flush()
     with contextlib.suppress(BrokenPipeError), open(answers, "wb") as out:  # the owner has ended
@@ -92,7 +92,7 @@ def _perform(request: Request) -> Any:
     from mortal.terminal.output import warn_in_plain_lines
 
     warn_in_plain_lines()
-    return ACTIONS[request.action](request.config, **request.options)
+    return ACTIONS[request.method](**request.payload)
 
 
 def _watch_owner() -> None:
@@ -116,7 +116,7 @@ def _pickled(answer: Answer) -> bytes:
     except Exception:  # noqa: BLE001 - pickling somebody's exception may fail in any way
         assert answer.error is not None
         trace = "".join(traceback.format_exception(answer.error))
-        return pickle.dumps(Answer(error=RuntimeError(trace)))
+        return pickle.dumps(Answer(number=0, error=RuntimeError(trace)))
     return content
 
 

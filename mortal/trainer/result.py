@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +84,9 @@ class TrainingResult:
 
     @functools.cached_property
     def timings(self) -> pandas.DataFrame:
-        """One row for each stage, with the columns calls, total_s, mean_s, share and wait_s."""
-        rows = [{"stage": stage, **row} for stage, row in self.summary.timings.items()]
-        found = table(rows)
+        """One row for each stage, with the columns calls, total_s, mean_s, share, wait_s,
+        mean_bytes and in_background."""
+        found = table(asdict(row) for row in self.summary.timings.values())
         return found.set_index("stage") if len(found) else found
 
     def _of_whole_run(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -11,8 +11,7 @@ from mortal.trainer.objects.datasets import eval_keys, source_of
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
-from mortal_steps.config.flagged import CODE_DATASET
-from mortal_steps.config.loader import every_key, parse_config
+from mortal_steps.config.loader import CODE_DATASET, every_key, parse_config
 from mortal_steps.config.rewards import SANDBOX, in_full
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError

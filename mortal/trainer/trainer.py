@@ -126,41 +126,8 @@ class MortalTrainer(RunControls):
         config: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
+        parameters = {name: value for name, value in locals().items() if name != "self"}
         check_table(config)
-        parameters = {
-            "model": model,
-            "reward_funcs": reward_funcs,
-            "args": args,
-            "train_dataset": train_dataset,
-            "eval_dataset": eval_dataset,
-            "processing_class": processing_class,
-            "reward_processing_classes": reward_processing_classes,
-            "mode": mode,
-            "reward_weights": reward_weights,
-            "peft_config": peft_config,
-            "quantization_config": quantization_config,
-            "num_generations": num_generations,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "max_steps": max_steps,
-            "num_epochs": num_epochs,
-            "loss_type": loss_type,
-            "beta": beta,
-            "epsilon": epsilon,
-            "scale_rewards": scale_rewards,
-            "max_completion_length": max_completion_length,
-            "max_tokens": max_tokens,
-            "max_model_len": max_model_len,
-            "use_lora": use_lora,
-            "gradient_checkpointing": gradient_checkpointing,
-            "algorithm": algorithm,
-            "backend": backend,
-            "run_id": run_id,
-            "runs_dir": runs_dir,
-            "report_to": report_to,
-            "config": config,
-            "others": others,
-        }
         given, idle = from_trl.translated(parameters)
         self.mode = checked_mode(given["mode"])
         self.config = configure(given, decided_keys(given))

@@ -37,7 +37,6 @@ def worker_specs(
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
-    of_model = {**common, "model_path": model_path}
     local = config.compute.local
     engine = config.rollout.engine_kind
     shares = config.compute.backend == "local"  # else there is one worker to a machine
@@ -47,7 +46,12 @@ def worker_specs(
         "actor": _spec(
             "actor",
             local.actor,
-            {**of_model, "fingerprint": fingerprint, "num_steps": num_steps},
+            {
+                **common,
+                "model_path": model_path,
+                "fingerprint": fingerprint,
+                "num_steps": num_steps,
+            },
             preload=TRAINING_MODULES if shares else (),
             rounding=rounding,
             defaults=ALLOCATOR if has_gpu() or not shares else {},
@@ -56,7 +60,10 @@ def worker_specs(
         "rollout": _spec(
             "rollout",
             local.rollout,
-            {**of_model, "config": sharing_gpus(config) if shares else config},
+            {
+                "run_dir": str(run_dir),
+                **sampler_settings(sharing_gpus(config) if shares else config, model_path),
+            },
             count=config.num_rollout_workers,
             prepare="start",
             preload=engine.preload if shares else (),
@@ -73,6 +80,17 @@ def worker_specs(
             rounding=rounding,
             shared_gpu=on_gpu,
         ),
+    }
+
+
+def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
+    """Return the arguments of a rollout worker, but for the run directory."""
+    return {
+        "model_path": model_path,
+        "model": config.sampled_model,
+        "rollout": config.with_room_for_adapters().rollout,
+        "seed": config.seed,
+        "template_options": config.training.template_options,
     }
 
 
@@ -93,8 +111,8 @@ def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Rol
     else:
         anywhere = config.compute.model_copy(update={"local": LocalConfig()})
         shared = sharing_gpus(config.model_copy(update={"compute": anywhere})).rollout
-        shares = config.model_copy(update={"rollout": shared})
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": shares})
+        shares = config.model_copy(update={"rollout": shared}).with_room_for_adapters()
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shares.rollout})
     return {"actor": actor, "rollout": rollout}
 
 

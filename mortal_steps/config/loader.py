@@ -1,7 +1,8 @@
-"""Reading a configuration: a TOML file, `--set` overrides, and errors a user can act on."""
+"""Reads a configuration: a TOML file, flags, `--set` overrides, and errors a user can act on."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import tomllib
@@ -15,9 +16,21 @@ from pydantic.fields import FieldInfo
 from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
+from mortal_steps.config.rewards import SANDBOX
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
+from mortal_steps.flags import FLAGS, Flag
+
+CODE_DATASET: Mapping[str, Any] = {
+    "source": "OpenCoder-LLM/opc-sft-stage2",
+    "config": "educational_instruct",
+    "prompt_column": "instruction",
+    "max_samples": 128,
+}
+"""Settings of `[data]` where nothing names a dataset. The sandbox knows the column with its test
+cases."""
+MISSING = object()
 
 PLAIN_WORDS = (
     (re.compile(r", (unable to parse|got a number with) .*"), ""),
@@ -52,25 +65,80 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
-def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """Return the configuration of a TOML file with `section.key=value` overrides applied.
+def load_config(
+    path: Path | None, overrides: Iterable[str] = (), flags: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Return the configuration of a TOML file with `section.key=value` overrides and flags applied.
 
-    Raises `ConfigError` that names the key, the value and the remedy.
+    `flags` are by the names in `FLAGS`; None is a flag that was not given. Without a file and a
+    dataset, programs are trained for `CODE_DATASET`, and without a reward the sandbox scores.
+
+    Raises `ConfigError` that names the key, the value and the remedy, also for a flag and an
+    override that differ.
     """
-    config = _overridden(read_toml(path), overrides, origin=str(path))
+    values = {} if path is None else read_toml(path)
+    overridden: dict[str, Any] = {}
+    for override in overrides:
+        apply_override(values, override)
+        apply_override(overridden, override)
+    flags = {name: given for name, given in (flags or {}).items() if given not in (None, [])}
+    for flag in FLAGS:
+        if flag.name in flags:
+            single_node = bool(flags.get("simple_mode"))
+            single_node = single_node or find_key(values, "compute.mode") == "single_node"
+            _apply_flag(values, overridden, flag, flags[flag.name], single_node=single_node)
+    if path is None:
+        config = parse_config(_with_dataset(values), origin="the command line")
+    else:
+        origin = f"{path} and the command line" if overridden or flags else str(path)
+        config = parse_config(values, origin)
     config.compute.check_mode()
     return config
 
 
+def _apply_flag(
+    values: dict[str, Any],
+    overridden: Mapping[str, Any],
+    flag: Flag,
+    given: Any,
+    *,
+    single_node: bool,
+) -> None:
+    for key, value in flag.writes(given, single_node=single_node).items():
+        other = find_key(overridden, key)
+        if other not in (MISSING, value):
+            raise ConfigError(
+                f"{flag.written(given)} and --set {key}={other} both set {key}; leave one of them "
+                "out"
+            )
+        write_key(values, key, value)
+
+
+def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a configuration with `CODE_DATASET` where they name no `data.source`.
+
+    Raises `ConfigError` for rewards other than the sandbox without a dataset.
+    """
+    whole = copy.deepcopy(dict(values))
+    data, rewards = whole.get("data") or {}, whole.get("rewards") or {}
+    if not isinstance(data, dict) or not isinstance(rewards, dict) or data.get("source"):
+        return whole  # the check of the values refuses what is no table
+    named = [*(rewards.get("functions") or ()), *(rewards.get("terms") or ())]
+    if named not in ([], [SANDBOX]):
+        raise ConfigError(
+            f"data.source names no dataset for the reward {named[0]!r} to score; name one with "
+            "--dataset"
+        )
+    whole["data"] = {**CODE_DATASET, **data}
+    return whole
+
+
 def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     """Return the configuration in a run's config.toml."""
-    return _overridden(read_toml(path), overrides, origin=str(path))
-
-
-def _overridden(values: dict[str, Any], overrides: Iterable[str], origin: str) -> RunConfig:
+    values = read_toml(path)
     for override in overrides:
         apply_override(values, override)
-    return parse_config(values, origin)
+    return parse_config(values, origin=str(path))
 
 
 def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> RunConfig:
@@ -100,6 +168,17 @@ def dump_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
+def find_key(values: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a key such as `training.max_steps` in nested values; `MISSING` if it is
+    not there."""
+    found: Any = values
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return MISSING
+        found = found[part]
+    return found
+
+
 def apply_override(values: dict[str, Any], override: str) -> None:
     """Write `section.key=value` into nested values; raises `ConfigError` for a malformed override,
     or one that leads through a value."""
@@ -107,20 +186,20 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     keys = [key.strip() for key in dotted.split(".")]
     if not separator or not all(keys):
         raise ConfigError(f"--set {override!r}: write it as section.key=value")
-    _write(values, keys, _parse_value(text.strip()), said=f"--set {override!r}")
+    _write(values, keys, _parse_value(text.strip()), written=f"--set {override!r}")
 
 
 def write_key(values: dict[str, Any], key: str, value: Any) -> None:
     """Write a value into nested values; raises `ConfigError` if the key leads through a value."""
-    _write(values, key.split("."), value, said=f"{key} = {value!r}")
+    _write(values, key.split("."), value, written=f"{key} = {value!r}")
 
 
-def _write(values: dict[str, Any], keys: list[str], value: Any, said: str) -> None:
+def _write(values: dict[str, Any], keys: list[str], value: Any, written: str) -> None:
     table = values
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"{said}: {key!r} is a value, not a section")
+            raise ConfigError(f"{written}: {key!r} is a value, not a section")
     table[keys[-1]] = value
 
 
@@ -153,10 +232,10 @@ def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
 
 def in_plain_words(reason: str) -> str:
     """pydantic's complaint about a value, without its own terms: `must be a whole number`."""
-    told = reason.removeprefix("Value error, ")
+    plain = reason.removeprefix("Value error, ")
     for pattern, words in PLAIN_WORDS:
-        told = pattern.sub(words, told)
-    return told
+        plain = pattern.sub(words, plain)
+    return plain
 
 
 def _suggest(location: list[str], values: Mapping[str, Any]) -> str:

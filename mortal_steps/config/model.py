@@ -90,12 +90,6 @@ class ModelConfig(Section):
             )
         return self
 
-    def commit_for(self, other: ModelConfig | None) -> str | None:
-        """Return the commit here, where `other` is the same model of the hub without a commit."""
-        if other is None or other.name_or_path != self.name_or_path:
-            return None
-        return self.revision if self.is_pinned and not other.is_pinned else None
-
     @property
     def is_pinned(self) -> bool:
         """Whether `revision` is a commit."""

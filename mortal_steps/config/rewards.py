@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
@@ -162,14 +162,6 @@ Functions = Annotated[tuple[str, ...], BeforeValidator(_listed), AfterValidator(
 """Rewards in their short form; one alone may stand without a list."""
 
 
-class RewardCommits(NamedTuple):
-    """Commits of the hub for the terms that score training, and for those that score evaluations;
-    see `RewardsConfig.pinned`."""
-
-    training: tuple[str | None, ...] = ()
-    evaluation: tuple[str | None, ...] = ()
-
-
 class SandboxSettings(Section):
     """`[rewards.sandbox]`: where programs that a model wrote are run."""
 
@@ -268,17 +260,13 @@ class RewardsConfig(Section):
         ]
         return tuple(map(_of_its_kind, given))
 
-    def commits_for(self, other: RewardsConfig) -> tuple[str | None, ...]:
-        """Return the commits of models of the hub that another configuration has as the same terms,
-        without a commit; see `pinned`."""
-        pairs = zip([term.source for term in self.all_terms], other.all_terms, strict=False)
-        found = [source.commit_for(term.source) if source else None for source, term in pairs]
-        return (*found, *[None] * (len(other.all_terms) - len(found)))
-
-    def pinned(self, commits: Sequence[str | None]) -> RewardsConfig:
-        """Return the same with commits of the hub for its terms, in their order; None: as it is."""
-        if not any(commits):
+    def pinned(self, commit_of: Callable[[ModelConfig], str | None]) -> RewardsConfig:
+        """Return the same with the commits of reward models of the hub, which `commit_of` returns;
+        None: as it is."""
+        if not self.are_named:
             return self
+        sources = [term.source for term in self.all_terms]
+        commits = [commit_of(source) if source else None for source in sources]
         if self.terms:
             terms = [
                 term.model_copy(update={"revision": commit}) if commit else term

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -22,13 +23,12 @@ from mortal_steps.config.field_metadata import (
 )
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.rewards import RewardCommits, RewardsConfig
+from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import (
     GENERATE,
     RolloutConfig,
     SamplingType,
-    check_direct,
-    check_sleep,
+    check_one_machine,
 )
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
@@ -91,8 +91,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _memory_is_shared_on_one_machine(self) -> Self:
-        check_sleep(self.rollout, self.compute.backend)
-        check_direct(self.rollout, self.compute.backend)
+        check_one_machine(self.rollout, self.compute.backend)
         return self
 
     @property
@@ -221,11 +220,11 @@ class RunConfig(Section):
         differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs
 
-    def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
-        """Return the same with commits for reward models of the hub."""
-        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
+    def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
+        """Return the same with reward models of the hub pinned; see `RewardsConfig.pinned`."""
+        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
         if self.evaluation.functions is not None:
-            functions = self.eval_rewards.pinned(commits.evaluation).functions
+            functions = self.eval_rewards.pinned(commit_of).functions
             changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
         return self.model_copy(update=changed)
 

@@ -80,7 +80,7 @@ def _read_train(
     then, in one order."""
     rows = read_rows(config, seed, limit=config.max_samples)
     origin = f"data.source = {config.source!r}"
-    for count, row in enumerate(_checked(rows, config, "train", origin), start=1):
+    for count, row in enumerate(problems_of(rows, config.prompt_column, "train", origin), start=1):
         names |= dict.fromkeys(row.columns)
         columns = {name: row.columns.get(name) for name in names}
         yield row.id, encode_json(row.prompt), encode_json(columns)
@@ -93,9 +93,9 @@ def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
     problems = [
         problem
         for name, source in config.eval_sources.items()
-        for problem in _checked(
+        for problem in problems_of(
             read_rows(config, seed, limit=config.eval_samples or None, held_out=name),
-            config,
+            config.prompt_column,
             f"{EVAL}-{name}" if name else EVAL,
             _eval_origin(config, name, source),
         )
@@ -168,11 +168,11 @@ def _without(
             yield problem_id, prompt, columns
 
 
-def _checked(
-    rows: Iterator[Row], config: DataConfig, prefix: str, origin: str
+def problems_of(
+    rows: Iterator[Row], prompt_column: str, prefix: str, origin: str
 ) -> Iterator[Problem]:
-    """Yield each row as a problem with the id `<prefix>-<row>`, its values checked."""
-    prompt_column = config.prompt_column
+    """Yield each row as a problem with the id `<prefix>-<row>`, its values checked; raises
+    `DataError`."""
     names: dict[str, None] = {}
     is_text: bool | None = None
     index = -1

@@ -79,7 +79,7 @@ class RolloutWorkers:
         self._recorder = recorder
         self._lock = asyncio.Lock()
         self._loaded: PolicyVersion | None = None
-        self._loads_with_shards = session.config.compute.loads_with_shards
+        self._loads_with_shards = session.run.config.compute.loads_with_shards
 
     @contextlib.asynccontextmanager
     async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:
@@ -100,7 +100,7 @@ class RolloutWorkers:
             if timings:
                 self._recorder.timing(*timings)
             self._loaded = weights.version
-            if self._session.config.rollout.sleep_while_training:
+            if self._session.run.config.rollout.sleep_while_training:
                 await self._sleep()
 
     async def _sleep(self) -> None:

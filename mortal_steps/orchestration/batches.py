@@ -103,7 +103,7 @@ def _references(
         policy_version=generated.policy_version,
         timing=StageTiming(stage="generate", step=step),
     )
-    reward_sum, num_scored = total_reward(rewarded, reward_weights(session.config.rewards))
+    reward_sum, num_scored = total_reward(rewarded, reward_weights(session.run.config.rewards))
     reward = RewardRef(
         step=step,
         shard=0,

@@ -1,9 +1,4 @@
-"""This process drives a run: it holds the lease, owns the workers, and notes how the run ended.
-
-Or, with `detach`, a container on Modal without a GPU does. The run begins on this machine, where
-its data and its reward functions are: it is checked here, its problems are read, and everything is
-copied to the Volume. Then this machine may be switched off.
-"""
+"""Drives a run: takes the lease, owns the workers, and notes how the run ended."""
 
 from __future__ import annotations
 
@@ -17,11 +12,9 @@ from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, MortalError, RunStoppedError, StoreError
+from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
 from mortal_steps.orchestration.forecast_lines import placement_in_words
-from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
@@ -38,33 +31,6 @@ from mortal_steps.system.libraries import changes, computing_versions
 from mortal_steps.system.rounding import rounding_environment
 
 logger = logging.getLogger(__name__)
-
-
-def detach(config: RunConfig) -> str:
-    """Begin the run and have the deployed app drive it. Returns Modal's id of that call.
-
-    Raises what `prepare` raises, and `ComputeError` if the app cannot be used.
-    """
-    from mortal_steps.compute.modal import detached  # a local run needs no client of Modal's
-
-    prepare(config)
-    return asyncio.run(detached.spawn_orchestrator(config))
-
-
-def prepare(config: RunConfig) -> None:
-    """Begin the run here and copy it to the Volume.
-
-    Raises `ConfigError` for what a container could not reach, `StoreError` if a process drives the
-    run already, and what `open_run` raises.
-    """
-    from mortal_steps.compute.modal import detached
-    from mortal_steps.compute.modal.deployed import check_pickles
-
-    if config.compute.backend != "modal":
-        raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
-    detached.check_reachable(config)
-    asyncio.run(check_pickles(config))
-    asyncio.run(detached.hand_over(open_run(config)))
 
 
 @contextlib.asynccontextmanager
@@ -156,7 +122,11 @@ async def _workers(
     here = rewards or local(specs, **where)
     try:
         if rewards is not None:
-            async with _modal_workers(run, rewards, on_stop) as compute:
+            # Imported where used: a local run needs no client of Modal's.
+            from mortal_steps.compute.modal.compute import modal_compute
+            from mortal_steps.compute.modal.detached import settings_of
+
+            async with modal_compute(settings_of(run), run.store, rewards, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:
@@ -180,7 +150,7 @@ def _log_ignored(run: Run) -> None:
 def _log_changed_versions(run: Run) -> None:
     if run.info.libraries is None:
         return
-    now = computing_versions(python_of_samplers(run.config))
+    now = computing_versions(python_of_samplers(run.config.compute))
     if changed := changes(run.info.libraries, now):
         logger.warning(
             "the run began with other libraries or on another GPU (%s): from here on its bits may "
@@ -188,16 +158,6 @@ def _log_changed_versions(run: Run) -> None:
             "an environment with the versions that it began with, and on the same GPU",
             ", ".join(changed),
         )
-
-
-def _modal_workers(
-    run: Run, rewards: LocalCompute, on_stop: Callable[[str], None] | None
-) -> contextlib.AbstractAsyncContextManager[Compute]:
-    # Imported where used: a local run needs no client of Modal's.
-    from mortal_steps.compute.modal.compute import modal_compute
-    from mortal_steps.compute.modal.detached import settings_of
-
-    return modal_compute(settings_of(run), run.store, rewards, on_stop)
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:

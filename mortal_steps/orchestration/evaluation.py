@@ -37,33 +37,36 @@ class HeldOut:
     num_shards: int
     sampling: SamplingParams
 
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """The range of problems in each shard."""
-        return shard_bounds(self.num_problems, self.num_shards)
+    async def score(
+        self, call: Call, step: int, weights: WeightsRef, folder: str
+    ) -> list[RewardRef]:
+        """Sample every shard with `weights` and score it; the files go into `folder`. `call` makes
+        a request to a worker."""
+        bounds = enumerate(shard_bounds(self.num_problems, self.num_shards))
+        sampling = [
+            GenerateRequest(
+                stage="evaluate",
+                step=step,
+                shard=shard,
+                problems=self.problems,
+                start=start,
+                stop=stop,
+                num_generations=1,
+                sampling=self.sampling,
+                weights=weights,
+                output=shard_file(folder, "generations", shard),
+            )
+            for shard, (start, stop) in bounds
+        ]
+        return await asyncio.gather(*(_score_shard(call, each, folder) for each in sampling))
 
-    def generate_request(
-        self, step: int, shard: int, weights: WeightsRef, folder: str
-    ) -> GenerateRequest:
-        """Return the request to sample one shard; its completions go into `folder`."""
-        start, stop = self.bounds[shard]
-        return GenerateRequest(
-            stage="evaluate",
-            step=step,
-            shard=shard,
-            problems=self.problems,
-            start=start,
-            stop=stop,
-            num_generations=1,
-            sampling=self.sampling,
-            weights=weights,
-            output=shard_file(folder, "generations", shard),
-        )
 
-    def reward_request(self, generation: GenerationRef, folder: str) -> RewardRequest:
-        """Return the request to score one shard; its scores go into `folder`."""
-        output = shard_file(folder, "rewards", generation.shard)
-        return RewardRequest(stage="evaluate", generation=generation, output=output)
+async def _score_shard(call: Call, sampling: GenerateRequest, folder: str) -> RewardRef:
+    generation: GenerationRef = await call(GenerationRef, "rollout", "generate", sampling)
+    output = shard_file(folder, "rewards", sampling.shard)
+    scoring = RewardRequest(stage="evaluate", generation=generation, output=output)
+    scored: RewardRef = await call(RewardRef, "reward", "reward", scoring)
+    return scored
 
 
 async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Evaluation:
@@ -76,12 +79,7 @@ async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Eval
         num_shards=config.num_shards,
         sampling=config.eval_sampling,
     )
-    shards = await asyncio.gather(
-        *(
-            _evaluate_shard(call, held_out, step, shard, weights)
-            for shard in range(len(held_out.bounds))
-        )
-    )
+    shards = await held_out.score(call, step, weights, f"evaluations/{step:06d}")
     rewarded = [run.store.read_record(shard.file, RewardedShard) for shard in shards]
     return Evaluation(
         step=step,
@@ -96,17 +94,6 @@ async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Eval
         ),
         failures=tuple(failure for shard in rewarded for failure in shard.failures),
     )
-
-
-async def _evaluate_shard(
-    call: Call, held_out: HeldOut, step: int, shard: int, weights: WeightsRef
-) -> RewardRef:
-    folder = f"evaluations/{step:06d}"
-    sampling = held_out.generate_request(step, shard, weights, folder)
-    generation: GenerationRef = await call(GenerationRef, "rollout", "generate", sampling)
-    scoring = held_out.reward_request(generation, folder)
-    scored: RewardRef = await call(RewardRef, "reward", "reward", scoring)
-    return scored
 
 
 def _added(shards: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -7,7 +7,7 @@ The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
@@ -80,21 +80,12 @@ class Forecast:
     prompt: int
     """Tokens of the longest prompt."""
 
-    def changed(self, **sections: object) -> Forecast:
-        """The forecast with other sections of the configuration."""
-        return replace(self, config=self.config.model_copy(update=sections))
-
     @property
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
         placed = placed_config(self.config)
-        return placed if self._distributed else sharing_gpus(placed)
-
-    @property
-    def _distributed(self) -> bool:
-        """Whether each worker has a machine of its own."""
-        compute = self.config.compute
-        return compute.backend == "modal" and not self.placement.shares
+        apart = self.config.compute.backend == "modal" and not self.placement.shares
+        return placed if apart else sharing_gpus(placed)  # apart: each on a machine of its own
 
     def cards(self) -> list[Card]:
         """The GPUs that the run uses; empty if the model's sizes are not known."""
@@ -139,10 +130,7 @@ def engine_memory(
     config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
 ) -> EngineMemory | None:
     """What a rollout worker takes of a GPU; None for an engine of the user's own."""
-    kind, options = (
-        config.rollout.engine_kind,
-        config.rollout.engine_options,
-    )
+    kind, options = config.rollout.engine_kind, config.rollout.engine_options
     size = gpus_per_engine(config)
     dtype = config.sampled_model.dtype
     value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)

@@ -22,12 +22,12 @@ from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.fork_files import ForkFiles, is_below
+from mortal_steps.orchestration.fork_files import ForkFiles
 from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.orchestration.preflight import Problems
-from mortal_steps.orchestration.resolve_defaults import find_reward_commits, with_own_seed
+from mortal_steps.orchestration.resolve_defaults import find_reward_commit, with_own_seed
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
-from mortal_steps.runs.identity import check_problems
+from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore, shared_memory
@@ -74,12 +74,25 @@ def fork_run(
         shutil.rmtree(killed)
     beside = hidden_beside(root, "partial")
     try:
-        files = ForkFiles(parent, config, saved, RunStore(beside))
+        # A parent that older code began has another fingerprint than this code would give it.
+        fingerprint = config.fingerprint() if changes else parent.info.fingerprint
+        files = ForkFiles(parent, saved, RunStore(beside), config.rollout, fingerprint)
         files.take_state()  # at once: a parent that runs may remove it while all else is checked
         problems = preflight.check(config, _same_problems(parent, changes), say)
         _check_problems(parent, config, problems[0])
         _check_steps_ahead(config, saved, problems[0])
-        files.complete(problems)
+        info = write_identity(
+            files.store,
+            config,
+            *problems,
+            parent=files.origin,
+            fingerprint=fingerprint,
+            rounding=parent.info.rounding,
+        )
+        files.take_records(info.num_eval_problems)
+        fork = Run(files.store, config, info)
+        judged_anew = any(is_below(key, ("rewards", "evaluation", "data")) for key in changes)
+        fork.note_checkpoint(files.checkpoint(), None if judged_anew else fork.score(saved.step))
         if not root.exists():
             shared_memory.remove_folder(root)  # of a run of this name, killed and deleted
         _put_in_place(beside, root)
@@ -115,7 +128,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         "runs_dir": str(parent.store.root.parent.absolute()),
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
-    return with_own_seed(config.with_reward_commits(find_reward_commits(config)))
+    return with_own_seed(config.with_reward_commits(find_reward_commit))
 
 
 def _put_in_place(beside: Path, root: Path) -> None:
@@ -129,6 +142,11 @@ def _put_in_place(beside: Path, root: Path) -> None:
 
 
 # what may be changed
+
+
+def is_below(key: str, sections: Sequence[str]) -> bool:
+    """Whether the key is one of `sections` or lies in one of them."""
+    return any(key == section or key.startswith(f"{section}.") for section in sections)
 
 
 def _check_shape(parent: Run, config: RunConfig, changes: Mapping[str, tuple[Any, Any]]) -> None:

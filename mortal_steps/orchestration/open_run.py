@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from mortal_steps.compute.placement import placed_config
 from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import override_config
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
 from mortal_steps.models.local_folder import check_model
@@ -34,6 +35,7 @@ from mortal_steps.rewards.sources import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, check_never_begun, find_run
+from mortal_steps.runs.trust import check_trusted
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
@@ -66,8 +68,9 @@ def open_run(
     if changed := changes(run.config, config):
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir} with another configuration "
-            f"(different: {', '.join(changed)}); choose another --run-id, or continue the run "
-            f"unchanged with `mortal resume {config.run_id}`"
+            f"(different: {', '.join(changed)}); choose another --run-id, continue the run "
+            f"unchanged with `mortal resume {config.run_id}`, or let `mortal fork {config.run_id} "
+            "--set KEY=VALUE` train a new run from its checkpoint"
         )
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
@@ -80,6 +83,45 @@ def open_run(
     if not on_modal or Path(config.model.name_or_path).exists():  # otherwise the Volume has it
         check_model(config.model, run.info.model_files)
     return Run(run.store, placed_config(config), run.info)
+
+
+def resume_config(
+    runs_dir: Path,
+    run_id: str,
+    overrides: Sequence[str] = (),
+    *,
+    volume: str | None = None,
+    trust: bool = False,
+) -> RunConfig:
+    """Return the configuration with which an existing run continues; pass it to `open_run`.
+
+    The folder in which the run began becomes the working directory of this process, because
+    relative paths of the configuration start there. A run on a Modal `volume` is first downloaded
+    to `runs_dir`. `overrides` change, for this time, settings that affect no number of the run;
+    `open_run` refuses others.
+
+    Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that name
+    another run, and, unless `trust`, what `check_trusted` raises.
+    """
+    if volume is not None and not download_run(volume, runs_dir / run_id):
+        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
+    run = find_run(runs_dir, run_id)
+    if not trust:
+        check_trusted(run)
+    config = run.config.model_copy(update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())})
+    changed = override_config(config, overrides)
+    if (changed.run_id, changed.runs_dir) != (config.run_id, config.runs_dir):
+        raise ConfigError(
+            f"overrides {list(overrides)} name another run than {config.run_id} in "
+            f"{config.runs_dir}; leave run_id and runs_dir out of them"
+        )
+    os.chdir(run.working_dir())
+    if volume is None:
+        return changed
+    # A run that began locally continues on the Volume on which its files are.
+    modal = changed.compute.modal.model_copy(update={"volume": volume})
+    compute = changed.compute.model_copy(update={"backend": "modal", "modal": modal})
+    return changed.model_copy(update={"compute": compute})
 
 
 def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
@@ -127,10 +169,11 @@ def changes(begun: RunConfig, config: RunConfig) -> list[str]:
     same default in both.
     """
     try:
-        return in_words(changes_between(begun, as_begun(config, begun)))
+        found = changes_between(begun, as_begun(config, begun))
     except ValidationError:  # what a default came to does not go with what was edited
-        found = in_words(changes_between(begun, follow_as_before(config, begun)))
-        return [each for each in found if not each.endswith("now None")] or found
+        found = changes_between(begun, follow_as_before(config, begun))
+        found = {key: both for key, both in found.items() if both[1] is not None} or found
+    return [f"{key} was {was!r}, now {now!r}" for key, (was, now) in found.items()]
 
 
 def accept_changed_rewards(config: RunConfig) -> RunConfig:
@@ -173,11 +216,6 @@ def changes_between(before: RunConfig, after: RunConfig) -> Mapping[str, tuple[A
     return dict(_differences(before.identity(), after.identity()))
 
 
-def in_words(changes: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Say what has changed, such as `seed was 1, now 2`."""
-    return [f"{key} was {was!r}, now {now!r}" for key, (was, now) in changes.items()]
-
-
 def _differences(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -186,9 +224,9 @@ def _differences(
         if isinstance(before, dict) and isinstance(after, dict):
             yield from _differences(before, after, f"{prefix}{key}.")
         elif tables := _tables(before, after):
-            for place, (was, now) in enumerate(tables):
-                named = was.get("name") or place
-                yield from _differences(was, now, f"{prefix}{key}[{named}].")
+            for number, (was, now) in enumerate(tables):
+                name = was.get("name") or number
+                yield from _differences(was, now, f"{prefix}{key}[{name}].")
         elif before != after:
             yield f"{prefix}{key}", (before, after)
 
@@ -213,7 +251,7 @@ def follow_link(config: RunConfig) -> RunConfig:
     model. Raises `ModelError` if no model is in production.
     """
     link = Path(config.model.name_or_path)
-    if not _is_production(link):
+    if link.name != PRODUCTION or not link.is_symlink():
         _check_promoted(link)
         return config
     return _with_model(config, Path(os.path.normpath(link.parent / link.readlink())))
@@ -227,10 +265,6 @@ def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
     if link.name != PRODUCTION or before.parent != versions:
         return config
     return _with_model(config, before)
-
-
-def _is_production(link: Path) -> bool:
-    return link.name == PRODUCTION and link.is_symlink()
 
 
 def _check_promoted(link: Path) -> None:

@@ -34,9 +34,9 @@ from mortal_steps.orchestration.checks import (
 )
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
+from mortal_steps.policy.starting_model.prompt_lengths import keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
-from mortal_steps.rollout.prompt_lengths import keep_fitting
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
@@ -80,7 +80,7 @@ def check(
     is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
     the `MortalError` that names what is wrong.
     """
-    say, parallel = say or _say_nothing, parallel or ParallelStartup()
+    say, parallel = say or (lambda line: None), parallel or ParallelStartup()
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
     roles = needed_roles(config.rollout, evaluates=config.evaluates)
@@ -149,10 +149,6 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     except BaseException:
         scratch.remove()
         raise
-
-
-def _say_nothing(text: str) -> None:
-    """Take the progress lines of callers who want none."""
 
 
 def check_modal(config: RunConfig) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import operator
 import os
 import shutil
 import subprocess
@@ -14,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
-from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig, RunConfig
+from mortal_steps.config import ComputeConfig, ModelConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
-from mortal_steps.config.rewards import RewardCommits
+from mortal_steps.config.loader import find_key, write_key
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
 from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
@@ -58,14 +56,13 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     samples = has_samplers(config.rollout, evaluates=config.evaluates)
     found = find_placement(config, samples=samples)
     resolved_config = resolved(
-        config,
+        config.with_reward_commits(find_reward_commit),
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=_find_engine(config),
         dtype=_find_sampling_type(config, found),
         context=find_context(model),
         weight_sync=_find_weight_sync(config, found),
-        reward_commits=find_reward_commits(config),
         num_rollout_workers=len(found.engines),
         on_gpu=found.actor is not None,
     )
@@ -96,23 +93,10 @@ def lacks(python: str, module: str) -> bool:
     return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
 
 
-def find_reward_commits(config: RunConfig) -> RewardCommits:
-    """Return the configuration with the revisions of its reward models resolved to commits; raises
-    what `find_commit` raises."""
-    return RewardCommits(
-        training=_find_commits(config.rewards), evaluation=_find_commits(config.eval_rewards)
-    )
-
-
-def _find_commits(rewards: RewardsConfig) -> tuple[str | None, ...]:
-    """For each term of `[rewards]`, the commit that its model's revision stands for now."""
-    sources = [term.source for term in rewards.all_terms]
-    return tuple(
-        find_commit(source, called="rewards: model", revised="rewards: revision")
-        if source
-        else None
-        for source in sources
-    )
+def find_reward_commit(model: ModelConfig) -> str | None:
+    """Return the commit that a reward model's revision stands for now; raises what `find_commit`
+    raises."""
+    return find_commit(model, called="rewards: model", revised="rewards: revision")
 
 
 def _find_engine(config: RunConfig) -> str:
@@ -219,7 +203,6 @@ def resolved(
     dtype: SamplingType | None = None,
     context: int | None = None,
     weight_sync: str = RELOAD,
-    reward_commits: RewardCommits = RewardCommits(),  # noqa: B008 - immutable
     num_rollout_workers: int | None = None,
     on_gpu: bool = False,
 ) -> RunConfig:
@@ -227,9 +210,8 @@ def resolved(
 
     The machine has `cores` CPU cores and, for rollout workers, this `engine` and `dtype`; the
     model is of that `commit` of the hub, and takes `context` tokens. Weights reach the workers
-    by `weight_sync`, and reward models are of `reward_commits`. None: unknown or, as a `dtype`,
-    the model's. The run has so many rollout workers where it begins, and its actor is `on_gpu`
-    or not.
+    by `weight_sync`. None: unknown or, as a `dtype`, the model's. The run has so many rollout
+    workers where it begins, and its actor is `on_gpu` or not.
     """
     workers = num_rollout_workers or config.num_rollout_workers
     actor = 1 if config.rollout.staleness else min(cores, MOST_THREADS)
@@ -249,17 +231,19 @@ def resolved(
         "compute.local.rollout.threads": 1,
         "compute.local.reward.threads": 1,
     }
-    return _resolve(config, defaults, reward_commits)
+    return _resolve(config, defaults)
 
 
 def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     """Return the configuration with what that of a run that has `begun` has for all that."""
-    values = begun.model_dump()
-    commits = RewardCommits(
-        training=begun.rewards.commits_for(config.rewards),
-        evaluation=begun.eval_rewards.commits_for(config.eval_rewards),
+    rewards = (*begun.rewards.all_terms, *begun.eval_rewards.all_terms)
+    models = [term.source for term in rewards if term.source and term.source.is_pinned]
+    commits = {model.name_or_path: model.revision for model in models}
+    config = config.with_reward_commits(
+        lambda model: None if model.is_pinned else commits.get(model.name_or_path)
     )
-    return _resolve(config, {key: _table_of(values, key)[_name(key)] for key in RESOLVED}, commits)
+    values = begun.model_dump()
+    return _resolve(config, {key: find_key(values, key) for key in RESOLVED})
 
 
 def _published_by_default(config: RunConfig, engine: str) -> Published | None:
@@ -270,21 +254,11 @@ def _published_by_default(config: RunConfig, engine: str) -> Published | None:
     return "adapter" if takes_adapters and config.only_merged is None else "merged"
 
 
-def _resolve(config: RunConfig, defaults: Mapping[str, Any], commits: RewardCommits) -> RunConfig:
+def _resolve(config: RunConfig, defaults: Mapping[str, Any]) -> RunConfig:
     """Fill in the keys that have no value; a commit goes before a branch."""
-    values = config.with_reward_commits(commits).model_dump()
+    values = config.model_dump()
     for key, value in defaults.items():
-        table, name = _table_of(values, key), _name(key)
         moves = key == "model.revision" and value and not config.model.is_pinned
-        if moves or table[name] in (None, "auto"):
-            table[name] = value
+        if moves or find_key(values, key) in (None, "auto"):
+            write_key(values, key, value)
     return RunConfig.model_validate(values)
-
-
-def _table_of(values: Mapping[str, Any], key: str) -> Any:
-    """Return the table that a key is in, among nested values."""
-    return functools.reduce(operator.getitem, key.split(".")[:-1], values)
-
-
-def _name(key: str) -> str:
-    return key.rpartition(".")[2]

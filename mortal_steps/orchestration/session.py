@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
-from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
@@ -93,7 +92,6 @@ class Session:
         self.run = run
         self.compute = compute
         self.roles = roles
-        """What the run does just now, for people who look on."""
         self.schedule = RunSchedule(
             rollout=run.config.rollout,
             evaluation=run.config.evaluation,
@@ -103,11 +101,6 @@ class Session:
             samples=samples,
         )
         self.budget = Budget(compute, run.store.root, run.config.compute.modal.max_cost)
-
-    @property
-    def config(self) -> RunConfig:
-        """The run's configuration."""
-        return self.run.config
 
     @property
     def store(self) -> RunStore:
@@ -139,7 +132,8 @@ class Session:
 
     def _get_batch(self, step: int) -> BatchRef:
         started = time.perf_counter()
-        config, size = self.config, self.config.training.batch_size
+        config = self.run.config
+        size = config.training.batch_size
         batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
         file = self.store.write_record(f"steps/{step:06d}/batch.json", batch, list[Problem])
         timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
@@ -147,7 +141,7 @@ class Session:
 
     async def generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
         """Sample one shard of a step on whichever rollout worker is free."""
-        start, stop = shard_bounds(batch.num_problems, self.config.num_shards)[shard]
+        start, stop = shard_bounds(batch.num_problems, self.run.config.num_shards)[shard]
         request = GenerateRequest(
             stage="generate",
             step=batch.step,
@@ -155,8 +149,8 @@ class Session:
             problems=batch.file,
             start=start,
             stop=stop,
-            num_generations=self.config.training.num_generations,
-            sampling=self.config.sampling,
+            num_generations=self.run.config.training.num_generations,
+            sampling=self.run.config.sampling,
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )

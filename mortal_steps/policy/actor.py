@@ -35,7 +35,6 @@ from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.state_manager import StateManager
-from mortal_steps.rollout.prompt_lengths import PromptLengths
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import (
@@ -100,7 +99,7 @@ class Actor:
         held_out: Sequence[Problem],
         supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
         sampled: int,
-    ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths]:
+    ) -> tuple[tuple[str, ...], tuple[str, ...], prompt_lengths.PromptLengths]:
         """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
         leave room for `sampled` tokens. This needs no weights and no GPU.
 

@@ -3,7 +3,7 @@ read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mortal_steps.registry.registry import ModelVersion
@@ -55,8 +55,8 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
     if comparison.gain is None:
         return Verdict(promote=True, why=f"reward {reward:.4f}, and nothing to compare it with")
     relation, better = ("at least", True) if comparison.gain >= min_gain else ("less than", False)
-    said = f"reward {reward:.4f}, gain {comparison.gain:+.4f}, {relation} {min_gain:+.4f}"
-    return Verdict(promote=better, why=said)
+    why = f"reward {reward:.4f}, gain {comparison.gain:+.4f}, {relation} {min_gain:+.4f}"
+    return Verdict(promote=better, why=why)
 
 
 def comparison_table(comparison: Comparison) -> str:
@@ -67,7 +67,7 @@ def comparison_table(comparison: Comparison) -> str:
 
 
 def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Each metric with both values and their difference, the reward first."""
+    """Return each metric with both values and their difference, the reward first."""
     against = comparison.against or {}
     return [
         (name, _number(value), _number(against.get(name)), _difference(value, against, name))
@@ -76,30 +76,23 @@ def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
-    """Everything that a person needs for a decision; `outcome` says what has been decided so
-    far."""
-    return "\n\n".join(_page(comparison, name, outcome)) + "\n"
-
-
-def _page(comparison: Comparison, name: str, outcome: str) -> Iterator[str]:
-    yield f"# Promotion of {code(comparison.candidate.run_id)} to {code(name)}"
-    yield outcome
-    yield comparison_table(comparison)
-    yield (
-        f"{comparison.num_problems:,} held-out problems, the same for both models, with the same "
-        "settings."
-    )
+    """Return everything that a person needs for a decision; `outcome` says what has been decided
+    so far."""
+    models = {"candidate": comparison.candidate, "incumbent": comparison.incumbent}
     rows = [
         [role, code(version.run_id), code(version.weights_sha256[:12])]
-        for role, version in _models(comparison)
+        for role, version in models.items()
+        if version is not None
     ]
-    yield table(["", "run", "weights"], rows, "lll")
-
-
-def _models(comparison: Comparison) -> Iterator[tuple[str, ModelVersion]]:
-    yield "candidate", comparison.candidate
-    if comparison.incumbent:
-        yield "incumbent", comparison.incumbent
+    parts = [
+        f"# Promotion of {code(comparison.candidate.run_id)} to {code(name)}",
+        outcome,
+        comparison_table(comparison),
+        f"{comparison.num_problems:,} held-out problems, the same for both models, with the same "
+        "settings.",
+        table(["", "run", "weights"], rows, "lll"),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _reward_first(metric: tuple[str, float]) -> tuple[bool, str]:

@@ -98,9 +98,9 @@ class Gate:
     ) -> Decision:
         """Record the verdict, and move production if it says so; see `Registry.decide`."""
         before = comparison.incumbent
-        return self.registry.decide(
-            "promoted" if verdict.promote else "refused",
-            comparison.candidate,
+        decision = Decision(
+            action="promoted" if verdict.promote else "refused",
+            version=comparison.candidate,
             before=before.id if before else None,
             by=by,
             why=verdict.why,
@@ -108,6 +108,7 @@ class Gate:
             metrics=comparison.metrics,
             against=comparison.against,
         )
+        return self.registry.decide(decision)
 
     def _before_training(self) -> dict[str, float] | None:
         rows = [row for row in self._run.logs.read(EVALUATIONS) if row["step"] == 0]

@@ -38,11 +38,11 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
 from mortal_steps.types import (
     FileRef,
-    GenerationRef,
+    GenerateRequest,
     PolicyVersion,
     Problem,
     RewardedShard,
-    RewardRef,
+    RewardRequest,
     WeightsRef,
 )
 
@@ -117,7 +117,7 @@ class Judge:
             "max_tokens": config.max_tokens,
             "stop": rollout.stop,
             "engine": [rollout.engine, rollout.engine_options],
-            **({"sampled_in": config.sampling_type} if config.sampling_type else {}),
+            "sampled_in": config.sampling_type,
             "num_shards": config.num_shards,
             "threads": config.compute.local.rollout.threads,
             "model": [model.dtype, model.max_model_len],
@@ -142,10 +142,10 @@ class Judge:
             self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
             return judgement
 
-    def _find(self, place: str) -> Judgement | None:
+    def _find(self, path: str) -> Judgement | None:
         """Return a judgement, if there is one; a damaged one is logged and counts as none."""
         try:
-            found = self._store.find_record(place, Judgement)
+            found = self._store.find_record(path, Judgement)
         except CorruptFileError as error:
             logger.warning("judged again: %s", error)
             return None
@@ -155,7 +155,7 @@ class Judge:
         config = self._with_model(weights.path)
         info, given = self._run.info, self._given
         held_out = HeldOut(
-            problems=self._bring_problems(),
+            problems=self._problems,
             num_problems=len(given) or info.num_eval_problems,
             num_shards=config.num_shards,
             sampling=config.eval_sampling,
@@ -165,13 +165,17 @@ class Judge:
             working_dir=self._run.working_dir(),
             log_dir=self._store.path("logs").absolute(),
         )
+
+        async def call(
+            kind: type[Any], role: Role, method: str, request: GenerateRequest | RewardRequest
+        ) -> Any:
+            sampling = request if isinstance(request, GenerateRequest) else request.generation
+            shard = sampling.shard
+            key = CallKey(run_id=info.run_id, stage="evaluate", step=STEP, index=shard)
+            return await compute.call(role, method, key=key, request=request)
+
         try:
-            scored = await asyncio.gather(
-                *(
-                    self._judge_shard(compute, held_out, weights, folder, shard)
-                    for shard in range(len(held_out.bounds))
-                )
-            )
+            scored = await held_out.score(call, STEP, weights, folder)
         finally:
             await compute.close()
         shards = [self._store.read_record(shard.file, RewardedShard) for shard in scored]
@@ -181,32 +185,13 @@ class Judge:
             metrics=mean_scores(config.eval_rewards, shards, sets),
         )
 
-    async def _judge_shard(
-        self, compute: Compute, held_out: HeldOut, weights: WeightsRef, folder: str, shard: int
-    ) -> RewardRef:
-        key = CallKey(run_id=self._run.info.run_id, stage="evaluate", step=STEP, index=shard)
-        sampling = held_out.generate_request(STEP, shard, weights, folder)
-        generation: GenerationRef = await compute.call(
-            "rollout", "generate", key=key, request=sampling
-        )
-        scoring = held_out.reward_request(generation, folder)
-        scored: RewardRef = await compute.call("reward", "reward", key=key, request=scoring)
-        return scored
-
     @functools.cached_property
     def _problems(self) -> FileRef:
-        if not self._given:
-            return self._run.info.eval_problems
-        place = f"{FOLDER}/problems-{dataset_fingerprint(self._given)[:16]}.json"
-        return self._store.write_record(place, self._given, list[Problem])
-
-    def _bring_problems(self) -> FileRef:
-        """Return the problems to judge by, in the registry."""
-        if self._given:
-            return self._problems
-        problems = self._run.store.read_record(self._problems, list[Problem])
-        place = f"{FOLDER}/problems-{self._problems.sha256[:16]}.json"
-        return self._store.write_record(place, problems, list[Problem])
+        """Return the problems to judge by, in the store of the models."""
+        info, kind = self._run.info, list[Problem]
+        problems = self._given or self._run.store.read_record(info.eval_problems, kind)
+        path = f"{FOLDER}/problems-{dataset_fingerprint(problems)[:16]}.json"
+        return self._store.write_record(path, problems, kind)
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

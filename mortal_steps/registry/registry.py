@@ -11,7 +11,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -63,11 +63,11 @@ class Decision:
     version: ModelVersion
     """The version that was decided about: it is in use from then on, or it was refused."""
     before: str | None
-    """Id of the version that was in use before."""
+    """Id of the version in use that it was decided against."""
     by: str
     """Who decided: a person, or a threshold."""
     why: str
-    at: float
+    at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     request: str | None = None
     """The request for the decision. If the same request comes again, this decision is the
@@ -171,39 +171,18 @@ class Registry:
         with self._alone():
             self._follow()
 
-    def decide(
-        self,
-        action: Action,
-        version: ModelVersion,
-        *,
-        before: str | None,
-        by: str,
-        why: str,
-        request: str | None = None,
-        metrics: Mapping[str, float] | None = None,
-        against: Mapping[str, float] | None = None,
-    ) -> Decision:
+    def decide(self, decision: Decision) -> Decision:
         """Write the decision down and move the link; one `request` is decided once.
 
-        `before` is the version in use that it was decided against. Raises `ProductionMovedError`
-        if another one is in use by now, and `CorruptFileError` if the version is not whole.
+        Raises `ProductionMovedError` if another version than `before` is in use by now, and
+        `CorruptFileError` if the version is not whole.
         """
         with self._alone():
-            made = self.answered(request) if request is not None else None
+            made = self.answered(decision.request) if decision.request is not None else None
             if made is None:
-                self._whole(version.id)
-                made = Decision(
-                    action=action,
-                    version=version,
-                    before=before,
-                    by=by,
-                    why=why,
-                    at=time.time(),
-                    request=request,
-                    metrics=metrics,
-                    against=against,
-                )
-                self._append(made)
+                self._whole(decision.version.id)
+                self._append(decision)
+                made = decision
             self._follow()
             self._drop_if_refused(made)
             return made
@@ -222,7 +201,10 @@ class Registry:
             self.follow()
             return history[-1]
         target = self._earlier(used, to)
-        return self.decide("rolled back", target, before=used[-1].id, by=by, why=why)
+        before = used[-1].id
+        return self.decide(
+            Decision(action="rolled back", version=target, before=before, by=by, why=why)
+        )
 
     def _earlier(self, used: Sequence[ModelVersion], to: str | None) -> ModelVersion:
         if to is None:
@@ -258,10 +240,10 @@ class Registry:
             return
         if self._leads_to(used[-1]):
             return
-        beside = hidden_beside(self.link, "partial")
+        partial = hidden_beside(self.link, "partial")
         with writing(self.link):
-            beside.symlink_to(used[-1].path)
-            beside.replace(self.link)
+            partial.symlink_to(used[-1].path)
+            partial.replace(self.link)
             sync_to_disk(self.store.root)
 
     def _drop_if_refused(self, made: Decision) -> None:

@@ -10,13 +10,12 @@ import math
 import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.policy.library_warnings import gist
 from mortal_steps.report.units import number
 from mortal_steps.runs.logs import EVALUATIONS
-from mortal_steps.runs.notices import Notice, new_notice, note, read_notices
+from mortal_steps.runs.notices import Notice, new_notice, note
 from mortal_steps.runs.run import Run
 from mortal_steps.scores import reward_names
 
@@ -39,20 +38,6 @@ EQUAL = "frac_reward_zero_std"
 """TRL's name for the share of groups whose rewards are all equal."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alert:
-    """A fact that holds after a step."""
-
-    event: str
-    """Such as `mortal.reward.collapsed`."""
-    step: int
-    value: float
-    text: str
-    """What happened, in a sentence without a full stop."""
-    advice: str
-    """What to do about it; `{run}` is replaced by the run as commands accept it."""
-
-
 class Alerts:
     """Goes through a run's lines of metrics and evaluations, and notes what is wrong."""
 
@@ -68,7 +53,6 @@ class Alerts:
         """Rewards of the last steps, as long as those of each group are equal."""
         self._missing = 0
         """Steps in a row without a reward."""
-        self._noted = {notice.event for notice in read_notices(run.store)}
         self._news: list[Notice] = []
         for row in run.metrics():
             list(self._of_step(row))
@@ -86,13 +70,13 @@ class Alerts:
     def spent(self, share: float, step: int) -> None:
         """Look at the part of its cost limit that the run has spent after this step."""
         if share >= SPENT_SHARE and self._max_cost is not None:
-            alert = Alert(
-                event="mortal.budget.80",
-                step=step,
-                value=share,
-                text=f"{100 * share:.0f} % of compute.modal.max_cost = {self._max_cost:g} dollars "
-                f"is spent, {step} steps are done",
-                advice="at 100 % the run saves its state and stops; `mortal train` with its "
+            alert = self._warning(
+                "mortal.budget.80",
+                step,
+                share,
+                f"{100 * share:.0f} % of compute.modal.max_cost = {self._max_cost:g} dollars is "
+                f"spent, {step} steps are done",
+                "at 100 % the run saves its state and stops; `mortal train` with its "
                 "configuration, its run id and a higher limit goes on from there",
             )
             self._note([alert])
@@ -106,57 +90,83 @@ class Alerts:
         news, self._news = self._news, []
         return news
 
-    def _note(self, alerts: Iterable[Alert]) -> None:
-        for alert in alerts:
-            if alert.event in self._noted:
-                continue
-            self._noted.add(alert.event)
-            notice = new_notice(
-                self._run,
-                alert.event,
-                "warning",
-                alert.text,
-                step=alert.step,
-                value=alert.value,
-                advice=alert.advice.replace("{run}", as_argument(self._run)),
-            )
-            if note(self._run, notice):
-                self._news.append(notice)
+    def _note(self, alerts: Iterable[Notice]) -> None:
+        self._news += [alert for alert in alerts if note(self._run, alert)]
 
-    def _of_step(self, metrics: Mapping[str, Any]) -> Iterator[Alert]:
+    def _warning(self, event: str, step: int, value: float, text: str, advice: str) -> Notice:
+        return new_notice(self._run, event, "warning", text, step=step, value=value, advice=advice)
+
+    def _of_step(self, metrics: Mapping[str, Any]) -> Iterator[Notice]:
         reward, step = metrics["reward"], metrics["step"]
         if "num_rows" in metrics:  # rows of the dataset have no rewards
             return
         self._missing = self._missing + 1 if reward is None else 0
         if self._missing == MISSING_STEPS:
-            yield _missing(step)
+            yield self._of_missing_rewards(step)
         if reward is not None and metrics.get(EQUAL) == 1.0:
             self._flat.append(reward)
         else:
             self._flat.clear()
         if len(self._flat) == WINDOW:
-            yield _flat(step, self._flat)
+            yield self._of_flat_rewards(step)
         if reward is not None and self._trend.collapses(step, reward):
-            yield self._trend.alert(step)
-        yield from self._masked(metrics)
+            yield self._of_collapse(step)
+        yield from self._of_masked(metrics)
 
-    def _masked(self, metrics: Mapping[str, Any]) -> Iterator[Alert]:
+    def _of_missing_rewards(self, step: int) -> Notice:
+        return self._warning(
+            "mortal.reward.missing",
+            step,
+            0.0,
+            f"nothing to learn from: no completion of steps {step - MISSING_STEPS + 1} to {step} "
+            "has a reward. Every reward function returned None for it, or failed and was masked",
+            f"read the completions (`mortal samples {as_argument(self._run)}`) and call the "
+            "functions with them (`mortal test-reward`)",
+        )
+
+    def _of_flat_rewards(self, step: int) -> Notice:
+        found = list(dict.fromkeys(number(reward) for reward in sorted(self._flat)))
+        between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
+        return self._warning(
+            "mortal.reward.flat",
+            step,
+            0.0,
+            f"nothing to learn from: the rewards of every group of steps {step - WINDOW + 1} to "
+            f"{step} are equal (reward {between}), so all advantages are 0",
+            "if every completion fails, take easier problems or a reward that tells bad from "
+            "worse; if every one succeeds, take harder problems; else raise rollout.temperature "
+            "or training.num_generations",
+        )
+
+    def _of_collapse(self, step: int) -> Notice:
+        trend, run = self._trend, as_argument(self._run)
+        return self._warning(
+            "mortal.reward.collapsed",
+            step,
+            trend.mean,
+            f"the mean training reward of the last {WINDOW} steps is {trend.mean:.3f}; it was "
+            f"{trend.best:.3f} after step {trend.best_step}",
+            f"read what the policy writes now (`mortal samples {run}`); to go on from before, "
+            f"`mortal fork {run} --at-step N` with a checkpoint up to step {trend.best_step}",
+        )
+
+    def _of_masked(self, metrics: Mapping[str, Any]) -> Iterator[Notice]:
         masked = {name: metrics.get(f"rewards/{name}/masked", 0) for name in self._functions}
         worst = max(masked, key=lambda name: masked[name], default=None)
         if worst is None or masked[worst] <= MASKED_SHARE * self._num_completions:
             return
-        share = masked[worst] / self._num_completions
-        yield Alert(
-            event="mortal.reward.masked",
-            step=metrics["step"],
-            value=share,
-            text=f"{100 * share:.0f} % of the completions of step {metrics['step']} are left out, "
-            f"as {worst} failed on them",
-            advice="`mortal show {run}` names the problems and the errors; if a service that the "
-            "function needs is down, `mortal stop {run}` until it is back",
+        share, run = masked[worst] / self._num_completions, as_argument(self._run)
+        yield self._warning(
+            "mortal.reward.masked",
+            metrics["step"],
+            share,
+            f"{100 * share:.0f} % of the completions of step {metrics['step']} are left out, as "
+            f"{worst} failed on them",
+            f"`mortal show {run}` names the problems and the errors; if a service that the "
+            f"function needs is down, `mortal stop {run}` until it is back",
         )
 
-    def _of_evaluation(self, row: Mapping[str, Any]) -> Iterator[Alert]:
+    def _of_evaluation(self, row: Mapping[str, Any]) -> Iterator[Notice]:
         if "reward" not in row:  # nothing was scored
             return
         reward: float = row["reward"]
@@ -165,26 +175,26 @@ class Alerts:
         best, best_step = self._best
         if best - reward <= REGRESSED_SHARE * abs(best):
             return
-        yield Alert(
-            event="mortal.evaluation.regressed",
-            step=row["step"],
-            value=reward,
-            text=f"the evaluation after step {row['step']} has reward {reward:.3f}; the best one, "
-            f"after step {best_step}, had {best:.3f}",
-            advice="compare it with the training reward (`mortal show {run}`): if that still "
-            "rises, the policy learns what the held-out problems do not ask for",
+        yield self._warning(
+            "mortal.evaluation.regressed",
+            row["step"],
+            reward,
+            f"the evaluation after step {row['step']} has reward {reward:.3f}; the best one, after "
+            f"step {best_step}, had {best:.3f}",
+            f"compare it with the training reward (`mortal show {as_argument(self._run)}`): if "
+            "that still rises, the policy learns what the held-out problems do not ask for",
         )
 
 
 class _RewardTrend:
-    """The moving mean of the training reward, beside its best."""
+    """The moving mean of the training reward, and its best."""
 
     def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=WINDOW)
         self._squares = 0.0
         """Of the differences between neighbouring steps, to which a trend hardly adds."""
         self._count = 0
-        self._best, self._best_step = -math.inf, 0
+        self.best, self.best_step = -math.inf, 0
         self._low_steps = 0
 
     def collapses(self, step: int, reward: float) -> bool:
@@ -195,56 +205,18 @@ class _RewardTrend:
         self._recent.append(reward)
         if len(self._recent) < WINDOW:
             return False
-        if self._mean >= self._best:
-            self._best, self._best_step = self._mean, step
+        if self.mean >= self.best:
+            self.best, self.best_step = self.mean, step
         deviation = math.sqrt(self._squares / (2 * self._count))
         by_chance = STANDARD_ERRORS * deviation / math.sqrt(WINDOW)
-        low = self._best - self._mean > max(COLLAPSED_SHARE * abs(self._best), by_chance)
+        low = self.best - self.mean > max(COLLAPSED_SHARE * abs(self.best), by_chance)
         self._low_steps = self._low_steps + 1 if low else 0
         return self._low_steps >= COLLAPSED_STEPS
 
     @property
-    def _mean(self) -> float:
+    def mean(self) -> float:
+        """Return the mean of the last steps."""
         return math.fsum(self._recent) / WINDOW
-
-    def alert(self, step: int) -> Alert:
-        return Alert(
-            event="mortal.reward.collapsed",
-            step=step,
-            value=self._mean,
-            text=f"the mean training reward of the last {WINDOW} steps is {self._mean:.3f}; it was "
-            f"{self._best:.3f} after step {self._best_step}",
-            advice="read what the policy writes now (`mortal samples {run}`); to go on from "
-            f"before, `mortal fork {{run}} --at-step N` with a checkpoint up to step "
-            f"{self._best_step}",
-        )
-
-
-def _flat(step: int, rewards: Iterable[float]) -> Alert:
-    found = list(dict.fromkeys(number(reward) for reward in sorted(rewards)))
-    between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
-    return Alert(
-        event="mortal.reward.flat",
-        step=step,
-        value=0.0,
-        text=f"nothing to learn from: the rewards of every group of steps {step - WINDOW + 1} to "
-        f"{step} are equal (reward {between}), so all advantages are 0",
-        advice="if every completion fails, take easier problems or a reward that tells bad from "
-        "worse; if every one succeeds, take harder problems; else raise rollout.temperature or "
-        "training.num_generations",
-    )
-
-
-def _missing(step: int) -> Alert:
-    return Alert(
-        event="mortal.reward.missing",
-        step=step,
-        value=0.0,
-        text=f"nothing to learn from: no completion of steps {step - MISSING_STEPS + 1} to {step} "
-        "has a reward. Every reward function returned None for it, or failed and was masked",
-        advice="read the completions (`mortal samples {run}`) and call the functions with them "
-        "(`mortal test-reward`)",
-    )
 
 
 def note_warnings(run: Run, warnings: Iterable[str], *, step: int) -> list[Notice]:

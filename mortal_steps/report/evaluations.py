@@ -22,9 +22,9 @@ def mean_scores(
     their weighted sum.
 
     Also how many completions are masked, by the function that failed on them, and the metrics that
-    functions logged. A function that is called as one of our own columns is told by its mean under
-    `rewards/<function>`. The scores of each of the `sets` (`RunInfo.eval_sets`) are beside these,
-    under TRL's names with transformers' prefix of a set.
+    functions logged. A function that is called as one of our own columns has its mean under
+    `rewards/<function>`. The scores of each of the `sets` (`RunInfo.eval_sets`) are added, under
+    TRL's names with transformers' prefix of a set.
     """
     weights = reward_weights(rewards)
     scores: dict[str, list[float]] = defaultdict(list)

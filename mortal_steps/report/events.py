@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.report.alerts import as_argument
+from mortal_steps.report.markdown import shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.notices import Level, new_notice, note
 from mortal_steps.runs.run import Run
-
-MOST_CHARS = 1000
-"""Characters of an error; the important part of a worker's traceback is at its end."""
 
 
 def note_begun(run: Run) -> None:
@@ -48,7 +46,7 @@ def note_finished(run: Run) -> None:
 def note_ended_early(run: Run, error: BaseException) -> None:
     """Note that the run was stopped or has failed, as its manifest says, by `error`."""
     attempt, step, resume = run.manifest.attempts, run.manifest.step, _resume(run)
-    text = _shortened(printable(run.manifest.error or repr(error)))
+    text = shortened(printable(run.manifest.error or repr(error)))
 
     def tell(event: str, level: Level, advice: str) -> None:
         note(run, new_notice(run, event, level, text, step=step, advice=advice, which=attempt))
@@ -64,10 +62,3 @@ def note_ended_early(run: Run, error: BaseException) -> None:
 
 def _resume(run: Run) -> str:
     return f"`mortal resume {as_argument(run)}` continues it"
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= MOST_CHARS:
-        return text
-    half = MOST_CHARS // 2
-    return f"{text[:half]} [...] {text[-half:]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
@@ -67,7 +67,7 @@ def _failure_counts(rewards: RewardsConfig, shards: Sequence[RewardRef]) -> dict
 
 
 def restore_logs(run: Run) -> None:
-    """Bring the logs back to what they held when the run's step was reached.
+    """Bring the logs back to what they were when the run's step was reached.
 
     A log that is damaged is made again: metrics and evaluations from the steps' records, where
     those are whole; of anything else, what can still be read is kept.
@@ -95,35 +95,23 @@ def restore_logs_of_complete(run: Run) -> None:
 
 
 def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Sequence[Row]:
-    if name == METRICS:
-        return _rows(run, name, readable, range(1, done + 1), _metrics_of)
-    if name == EVALUATIONS:
-        numbers = (number for number, _ in run.store.numbered("evaluations"))
-        lines = (row["step"] for row in readable)  # a fork has its parent's without their records
-        steps = sorted({*lines, *numbers})
-        return _rows(run, name, readable, [s for s in steps if s <= done], _evaluation_of)
-    return readable
-
-
-def _rows(
-    run: Run,
-    name: str,
-    readable: list[dict[str, Any]],
-    steps: Sequence[int],
-    make: Callable[[Run, int], Row | None],
-) -> list[Row]:
-    """Return a row for each step, made from its records if possible, else the existing line."""
+    """Return a row for each step, made from its records if possible, else the readable line."""
     lines = {row["step"]: row for row in readable}
-
-    def found() -> Iterator[Row]:
-        for step in steps:
-            row = make(run, step) or lines.get(step)
-            if row is None:
-                logger.warning("%s: the line of step %d is lost", run.store.path(name), step)
-            else:
-                yield row
-
-    return list(found())
+    if name == METRICS:
+        made = {step: _metrics_of(run, step) for step in range(1, done + 1)}
+    elif name == EVALUATIONS:
+        # A fork has its parent's lines without their records.
+        steps = {*lines, *(number for number, _ in run.store.numbered("evaluations"))}
+        made = {step: _evaluation_of(run, step) for step in sorted(steps) if step <= done}
+    else:
+        return readable
+    rows = []
+    for step, row in made.items():
+        if found := row or lines.get(step):
+            rows.append(found)
+        else:
+            logger.warning("%s: the line of step %d is lost", run.store.path(name), step)
+    return rows
 
 
 def _metrics_of(run: Run, step: int) -> Row | None:

@@ -20,7 +20,7 @@ MOST_LINES = 30
 
 def fenced(text: str) -> str:
     """Return a block that shows the text as it is, cut to a readable length."""
-    shown = _shortened(printable(text))
+    shown = shortened(printable(text))
     fence = "`" * max(3, _longest_run(shown) + 1)
     return f"{fence}text\n{shown}\n{fence}"
 
@@ -54,8 +54,9 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
-def _shortened(text: str) -> str:
-    """Beginning and end of a text that is too long to read; a completion's answer is at its end."""
+def shortened(text: str) -> str:
+    """Return the beginning and the end of a text that is too long to read: a completion's answer
+    is at its end, and so is what matters of a traceback."""
     lines = text.split("\n")
     if len(lines) > MOST_LINES:
         left_out = len(lines) - MOST_LINES

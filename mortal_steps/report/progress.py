@@ -56,8 +56,6 @@ class Pace:
 
     def __init__(self, num_recent: int, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: seconds from any beginning."""
-        self.speed: Speed | None = None
-        """None before the first step has ended."""
         self._now = now
         self._marks: deque[tuple[float, int]] = deque(maxlen=num_recent + 1)
         """When the first step began and each one ended, and the tokens sampled until then."""
@@ -72,11 +70,10 @@ class Pace:
         self._marks.append((self._now(), self._marks[-1][1] + num_tokens))
         (since, tokens_since), (until, tokens_until) = self._marks[0], self._marks[-1]
         seconds = until - since
-        self.speed = Speed(
+        return Speed(
             step_s=seconds / (len(self._marks) - 1),
             tokens_per_s=(tokens_until - tokens_since) / seconds,
         )
-        return self.speed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +103,7 @@ class StepReport:
 class ProgressLine:
     """Shows what a run does: a bar on a terminal, else lines.
 
-    `say` receives notes and, where there is no terminal, a line now and then; it is the run's log.
+    `log` receives notes and, where there is no terminal, a line now and then; it is the run's log.
     """
 
     def __init__(
@@ -114,13 +111,13 @@ class ProgressLine:
         *,
         start: int,
         num_steps: int,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._say = say
+        self._log = log
         self._num_steps = num_steps
-        self._said = time.monotonic()
+        self._logged_at = time.monotonic()
         self._judged = ""
-        """What the last evaluation gave, until a line has said so."""
+        """What the last evaluation gave, until a line has it."""
         self._bar: Progress | None = None
         if sys.stderr.isatty():
             self._bar = _bar()
@@ -146,22 +143,22 @@ class ProgressLine:
         """Print something on a line of its own, above the bar."""
         if self._bar:
             self._bar.console.print(printable(text))
-        self._say(text)
+        self._log(text)
 
     def begin_steps(self, start: int) -> None:
         """Note that the first step begins; `start` steps are done."""
-        self._said = time.monotonic()
+        self._logged_at = time.monotonic()
         if self._bar:
             self._bar.reset(self._task, total=self._num_steps, completed=start)
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
         """Note the scores on the held-out problems after `step` steps; the next line will show the
         result."""
-        told = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        result = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
         if self._bar:
-            self.note(f"held-out after step {step}: {told}")
+            self.note(f"held-out after step {step}: {result}")
         else:
-            self._judged = f"  held-out after step {step}: {told}"
+            self._judged = f"  held-out after step {step}: {result}"
 
     def update(self, report: StepReport, speed: Speed) -> None:
         """Show that a step has ended; `speed` is that of the last steps."""
@@ -170,10 +167,14 @@ class ProgressLine:
         if self._bar:
             self._bar.update(self._task, completed=report.step, eta=eta, report=text)
             return
-        if now - self._said < LINE_EVERY_S and report.step < self._num_steps and not self._judged:
+        if (
+            now - self._logged_at < LINE_EVERY_S
+            and report.step < self._num_steps
+            and not self._judged
+        ):
             return
-        self._said = now
-        self._say(f"step {report.step}/{self._num_steps}  {text}  ETA {eta}{self._judged}")
+        self._logged_at = now
+        self._log(f"step {report.step}/{self._num_steps}  {text}  ETA {eta}{self._judged}")
         self._judged = ""
 
 

@@ -27,9 +27,7 @@ from mortal_steps.types import (
 )
 
 REPORT_EVERY_S = 180.0
-"""Seconds between two reports of a run in progress, if there was an evaluation or a checkpoint."""
-REPORT_AT_LEAST_EVERY_S = 900.0
-"""Seconds between two reports otherwise."""
+"""Seconds between two reports of a run in progress."""
 
 
 class Recorder:
@@ -40,8 +38,6 @@ class Recorder:
         restore_logs(run)
         self.alerts = Alerts(run)
         self._run = run
-        self._logged = run.manifest.step
-        """Steps whose lines are written."""
         self.pace = Pace(recent_steps(run.config.evaluation.eval_steps))
         """Of the steps that this process trains."""
         self._reported = time.monotonic()
@@ -53,7 +49,6 @@ class Recorder:
     def go_back_to(self, step: int) -> None:
         """Forget what was recorded after an earlier step, at which the run continues."""
         self._run.go_back_to(step)
-        self._logged = step
 
     def timing(self, *timings: StageTiming) -> None:
         """Record how long stages took."""
@@ -75,7 +70,6 @@ class Recorder:
         failures = list(self._failures(rewards))
         self._quarantine(row["step"], "reward", failures)
         self.timing(*timings)
-        self._logged = row["step"]
         return StepReport(
             step=row["step"],
             reward=row["reward"],
@@ -101,18 +95,15 @@ class Recorder:
         self._run.update(step=self._run.manifest.step)
         restore_logs(self._run)
 
-    def report_due(self, *, news: bool) -> bool:
-        """Whether the report should be written; `news` says that there was an evaluation or a
-        checkpoint."""
-        every = REPORT_EVERY_S if news else REPORT_AT_LEAST_EVERY_S
-        return time.monotonic() - self._reported >= every
+    def report_due(self) -> bool:
+        """Return whether the report should be written."""
+        return time.monotonic() - self._reported >= REPORT_EVERY_S
 
     def report(self) -> None:
         """Write the report of the run as it is now. This can be called in a thread of its own,
         because it only reads what is on disk."""
         self._reported = time.monotonic()
-        speed, left = self.pace.speed, self._run.info.num_steps - self._logged
-        write_report(self._run, None if speed is None else speed.eta_s(left))
+        write_report(self._run)
 
     def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
         for shard in rewards:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import html
 import logging
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from markdown_it import MarkdownIt
 
-from mortal_steps.errors import MortalError, StoreError
+from mortal_steps.errors import DataError, MortalError, StoreError
 from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.printable import printable
-from mortal_steps.report.run_report import RunFacts, report_markdown
-from mortal_steps.report.samples import Sample, last_samples
-from mortal_steps.report.status import waits_for
+from mortal_steps.report.run_report import report_markdown
+from mortal_steps.report.samples import Sample, samples_of
 from mortal_steps.report.summary import PAGE as PAGE_FILE
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.logs import EVALUATIONS
@@ -37,38 +33,29 @@ _writing = threading.Lock()
 """One report is written at a time, so that the one at the end of a run is the last."""
 
 
-def write_report(run: Run, eta_s: float | None = None) -> None:
-    """Write everything known of the run to its report; `eta_s` are the seconds to its end at the
-    present speed.
+def write_report(run: Run) -> None:
+    """Write everything known of the run to its report.
 
     Errors are logged and never raised: the run is more important than its report.
     """
     with _writing:
         try:
-            _write(run, eta_s)
+            _write(run)
         except (StoreError, OSError) as error:
             logger.warning("the report is not written: %s", error)
 
 
-def _write(run: Run, eta_s: float | None) -> None:
+def _write(run: Run) -> None:
     metrics = run.metrics()
     evaluations = run.logs.read(EVALUATIONS)
-    summary = summarize(run)
     picture = reward_curve(run.info.run_id, metrics, evaluations) if metrics else None
-    facts = RunFacts(
-        summary=summary,
-        waits_for=waits_for(run, summary.status),
+    markdown = report_markdown(
+        summarize(run),
         evaluations=evaluations,
-        num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
-        failed_calls=_total(metrics, "failed_calls"),
-        num_masked=_total(metrics, "masked"),
         notices=read_notices(run.store),
         samples=_samples(run),
         picture=picture,
-        eta_s=eta_s,
-        written_at=time.time(),
     )
-    markdown = report_markdown(facts)
     page = report_html(printable(run.info.run_id), markdown)
     if picture is not None:
         write_atomically(run.store.path(PICTURE), picture)
@@ -77,22 +64,15 @@ def _write(run: Run, eta_s: float | None) -> None:
 
 
 def _samples(run: Run) -> list[Sample]:
-    """One of each kind; none where the last step's records are damaged, which is warned of."""
+    """Return one completion of each kind; none before the first step, nor where the last step's
+    records are damaged, which is warned of."""
     try:
-        return last_samples(run, 1)
+        return samples_of(run, 1)
+    except DataError:
+        return []
     except MortalError as error:
         logger.warning("the report shows no completions: %s", error)
         return []
-
-
-def _total(metrics: Sequence[Mapping[str, Any]], count: str) -> int:
-    """Of all reward functions, over all steps."""
-    return sum(
-        int(value)
-        for row in metrics
-        for key, value in row.items()
-        if key.startswith("rewards/") and key.endswith(f"/{count}")
-    )
 
 
 STYLE = """

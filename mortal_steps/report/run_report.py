@@ -1,4 +1,4 @@
-"""A run told to a person: one page of Markdown, a pure function of what is known of the run.
+"""A run for a person to read: one page of Markdown.
 
 How it stands, the reward curve, evaluations, where the time went, completions, what it survived and
 what to do with it.
@@ -10,7 +10,6 @@ import base64
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
-from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.notices import Notice
 
@@ -26,61 +25,45 @@ MOST_SCORES = 12
 """Lines in the table of evaluations; functions may log any number of metrics."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunFacts:
-    """Everything that the report shows."""
+def report_markdown(
+    run: RunSummary,
+    *,
+    evaluations: Sequence[Mapping[str, Any]] = (),
+    notices: Sequence[Notice] = (),
+    samples: Sequence[Sample] = (),
+    picture: bytes | None = None,
+) -> str:
+    """Return the report. What the model, datasets and functions say in it is fenced.
 
-    summary: RunSummary
-    evaluations: Sequence[Mapping[str, Any]]
-    """Rows of evaluations.jsonl."""
-    num_tokens: int
-    """Tokens sampled for training so far."""
-    failed_calls: int
-    """Calls of reward functions that failed, those that went well when tried again included."""
-    num_masked: int
-    """Completions left out because a reward function failed on them."""
-    notices: Sequence[Notice]
-    """What the run has told of itself."""
-    samples: Sequence[Sample]
-    picture: bytes | None
-    """The reward curve, a PNG; None before the first step."""
-    eta_s: float | None
-    """Seconds to the last step at the present pace, where a process drives the run."""
-    written_at: float
-    """Seconds since the epoch."""
-    waits_for: str = ""
-    """The command that the run needs to continue; empty where it needs none."""
-
-
-def report_markdown(facts: RunFacts) -> str:
-    """Return the report. What the model, datasets and functions say in it is fenced."""
+    `evaluations` are the rows of evaluations.jsonl; `picture` is the reward curve, a PNG, which
+    exists from the first step on.
+    """
     parts = [
-        *_heading(facts),
-        *_rewards(facts),
-        *_functions(facts.summary.functions),
-        *_evaluations(facts.evaluations),
-        *_timings(facts),
-        *_samples(facts.samples),
-        *_faults(facts),
-        *_commands(facts.summary),
+        *_heading(run),
+        *_rewards(run, picture),
+        *_functions(run.functions),
+        *_evaluations(evaluations),
+        *_timings(run),
+        *_samples(samples),
+        *_faults(run, notices),
+        *_commands(run),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _heading(facts: RunFacts) -> Iterator[str]:
-    run = facts.summary
+def _heading(run: RunSummary) -> Iterator[str]:
     yield f"# {code(run.run_id)}: {run.status}, step {run.step} of {run.max_steps}"
     share = run.step / run.max_steps
     so_far = duration(run.updated_at - run.created_at)
     stands = f"{bar(share)}{'░' * (len(bar(1.0)) - len(bar(share)))} {100 * share:.0f} %"
     if run.status == "completed":
         stands += f" · completed {so_far} after it began"
-    elif run.status == "running" and facts.eta_s is not None:
-        stands += f" · {duration(facts.eta_s)} to go"
-    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.written_at))
+    elif run.eta_s is not None:
+        stands += f" · {duration(run.eta_s)} to go"
+    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     yield f"{stands} · written {at}"
-    if facts.waits_for:
-        yield f"Continue with: {code(facts.waits_for)}"
+    if run.waits_for:
+        yield f"Continue with: {code(run.waits_for)}"
     if run.learned_nothing:
         yield f"**Warning: {NOTHING_LEARNED}.**"
     if run.error:
@@ -92,18 +75,18 @@ def _heading(facts: RunFacts) -> Iterator[str]:
     if run.base_model:
         name = f"built from {code('[model.new]')}" if run.builds_model else code(run.base_model)
         about.append(f"model {name}")
-    about.append(f"{facts.num_tokens:,} tokens sampled for training")
+    about.append(f"{run.num_tokens:,} tokens sampled for training")
     if run.cost:
         about.append(f"${run.cost['total']:.2f}, estimated")
     yield " · ".join(about)
 
 
-def _rewards(facts: RunFacts) -> Iterator[str]:
-    if facts.picture is None:
+def _rewards(run: RunSummary, picture: bytes | None) -> Iterator[str]:
+    if picture is None:
         yield "No step is done yet."
         return
-    yield f"![reward curve](data:image/png;base64,{base64.b64encode(facts.picture).decode()})"
-    trend = facts.summary.reward_trend
+    yield f"![reward curve](data:image/png;base64,{base64.b64encode(picture).decode()})"
+    trend = run.reward_trend
     if trend is not None:
         yield (
             f"Training reward: **{number(trend['first'])}** over the first "
@@ -151,11 +134,10 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     )
 
 
-def _timings(facts: RunFacts) -> Iterator[str]:
-    timings, cost = facts.summary.timings, facts.summary.cost
-    if not timings:
+def _timings(run: RunSummary) -> Iterator[str]:
+    rows, cost = list(run.timings.values()), run.cost
+    if not rows:
         return
-    rows = [StageRow(stage=stage, **numbers) for stage, numbers in timings.items()]
     cells = []
     for row, texts in zip(rows, table_cells(rows), strict=True):
         price = "" if row.is_part or not cost else f"${cost['by_stage'].get(row.stage, 0.0):.2f}"
@@ -187,20 +169,19 @@ def _samples(samples: Sequence[Sample]) -> Iterator[str]:
         yield fenced(sample.text)
 
 
-def _faults(facts: RunFacts) -> Iterator[str]:
-    run = facts.summary
+def _faults(run: RunSummary, notices: Sequence[Notice]) -> Iterator[str]:
     found = []
+    failed_calls = sum(row.failed_calls for row in run.functions)
+    num_masked = sum(row.masked for row in run.functions)
     if run.attempts > 1:
         found.append(f"started {run.attempts} times; each time it continued where it had stopped")
-    if facts.failed_calls:
-        found.append(f"{facts.failed_calls:,} failed calls of reward functions")
-    if facts.num_masked:
-        found.append(
-            f"{facts.num_masked:,} completions masked, as a reward function failed on them"
-        )
+    if failed_calls:
+        found.append(f"{failed_calls:,} failed calls of reward functions")
+    if num_masked:
+        found.append(f"{num_masked:,} completions masked, as a reward function failed on them")
     if run.quarantined:
         found.append(code(quarantine_in_words(run.quarantined)))
-    for notice in facts.notices:
+    for notice in notices:
         if notice.level != "news":
             found.append(f"step {notice.step}, {notice.title}: {code(notice.text)}")
     for changed in run.changed_rewards:

@@ -54,18 +54,6 @@ def prompt_text(prompt: Prompt) -> str:
     return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
 
 
-def last_samples(run: Run, most: int) -> list[Sample]:
-    """Return the `most` best, worst and masked completions of the last step done, each of them
-    once.
-
-    Empty before the first step, and where a fork has taken none yet. Raises `CorruptFileError`
-    where the step's records are damaged.
-    """
-    step = run.manifest.step
-    entry = journal.find_entry(run.store, step - 1) if step else None
-    return _chosen(run, entry, most, KINDS) if entry else []
-
-
 def samples_of(
     run: Run, most: int, *, step: int | None = None, kinds: Sequence[Kind] = KINDS
 ) -> list[Sample]:
@@ -75,8 +63,7 @@ def samples_of(
     Raises `DataError` where the run directory has no completions of that step, and
     `CorruptFileError` where they are damaged.
     """
-    entry = trained_on(run, step)
-    return _chosen(run, entry, most, kinds)
+    return _chosen(run, trained_on(run, step), most, kinds)
 
 
 def trained_on(run: Run, step: int | None = None) -> journal.JournalEntry:

@@ -58,6 +58,7 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
     rows = run.metrics()[-REWARD_WINDOW:]
     pace_s = manifest.pace_s if status == "running" else None
     begun = run.store.path(MANIFEST_FILE).exists()
+    resume = f"mortal resume {run.info.run_id}" + (f" --volume {volume}" if volume else "")
     return RunStatus(
         run_id=run.info.run_id,
         status=status,
@@ -67,7 +68,7 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
         held_out=manifest.evaluation.metrics.get("reward") if manifest.evaluation else None,
         pace_s=pace_s,
         eta_s=None if pace_s is None else pace_s * (run.info.num_steps - manifest.step),
-        waits_for=waits_for(run, status, volume),
+        waits_for=resume if status in ("interrupted", "stopped", "failed") else "",
         created_at=run.info.created_at,
         updated_at=manifest.updated_at if begun else run.info.created_at,
         pid=_driver(run) if status == "running" else None,
@@ -97,13 +98,3 @@ def statuses(runs: Iterable[Run]) -> list[RunStatus]:
         except OSError as error:
             logger.warning("run %s cannot be read: %s", run.info.run_id, error)
     return found
-
-
-def waits_for(run: Run, status: str, volume: str | None = None) -> str:
-    """Return the command that a run of this status needs to go on; empty where it needs none.
-
-    `volume`: the Modal Volume that `run` is a copy from.
-    """
-    if status in ("interrupted", "stopped", "failed"):
-        return f"mortal resume {run.info.run_id}" + (f" --volume {volume}" if volume else "")
-    return ""

@@ -72,8 +72,8 @@ class RunSummary(RunStatus):
     report: str | None
     """Name of the page in `run_dir` that tells all this with pictures, if it was written."""
     fingerprint: str
-    timings: Mapping[str, Mapping[str, Any]]
-    """Stage -> calls, total_s, mean_s, share, wait_s."""
+    timings: Mapping[str, StageRow]
+    """A line for each stage and each of its parts, by name."""
     functions: list[FunctionRow]
     """How each reward function does in training."""
     cost: Mapping[str, Any] | None
@@ -91,6 +91,8 @@ class RunSummary(RunStatus):
     drawn: Mapping[str, str]
     """How completions of either are chosen: `sampled` or `greedy`; empty where that is not
     known."""
+    num_tokens: int = 0
+    """Tokens sampled for training."""
     num_rows: int = 0
     """Rows of the dataset that it trained on as they are, over all steps."""
 
@@ -123,6 +125,7 @@ def summarize(run: Run) -> RunSummary:
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
     stages = stage_rows(run.timings())
+    costs, spent = add_up(store.root), Spending(store.root).so_far()
     return RunSummary(
         **asdict(status_of(run)),
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
@@ -137,10 +140,10 @@ def summarize(run: Run) -> RunSummary:
         run_dir=str(store.root.absolute()),
         report=PAGE if store.path(PAGE).exists() else None,
         fingerprint=run.info.fingerprint,
-        timings=_timings(stages),
+        timings={row.stage: row for row in stages},
         functions=function_rows(metrics, stages),
-        cost=_cost(run),
-        judge=_judge(run),
+        cost=asdict(costs) if costs else None,
+        judge=asdict(spent) if spent.answers else None,
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
         trackers=config["logging"]["report_to"] if config else (),
@@ -149,6 +152,7 @@ def summarize(run: Run) -> RunSummary:
             "held_out": _points(run.logs.read(EVALUATIONS)),
         },
         drawn=_drawn(config),
+        num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
         num_rows=sum(row.get("num_rows", 0) for row in metrics),
     )
 
@@ -177,21 +181,6 @@ def _drawn(config: Mapping[str, Any] | None) -> dict[str, str]:
     }
 
 
-def _timings(stages: Iterable[StageRow]) -> dict[str, dict[str, Any]]:
-    return {
-        row.stage: {
-            "calls": row.calls,
-            "total_s": row.total_s,
-            "mean_s": row.mean_s,
-            "share": row.share,
-            "wait_s": row.wait_s,
-            **({"mean_bytes": row.mean_bytes} if row.mean_bytes else {}),
-            **({"in_background": True} if row.in_background else {}),
-        }
-        for row in stages
-    }
-
-
 def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
     num_steps = min(REWARD_WINDOW, len(rewards) // 2)
     if not num_steps:
@@ -210,18 +199,6 @@ def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
         {"step": now.step, "changes": before.sources.changes_to(now.sources)}
         for before, now in pairwise(history)
     ]
-
-
-def _cost(run: Run) -> dict[str, Any] | None:
-    costs = add_up(run.store.root)
-    if costs is None:
-        return None
-    return {"total": costs.total, "by_kind": costs.by_kind, "by_stage": costs.by_stage}
-
-
-def _judge(run: Run) -> dict[str, Any] | None:
-    spent = Spending(run.store.root).so_far()
-    return asdict(spent) if spent.answers else None
 
 
 def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:

@@ -12,17 +12,17 @@ An instance is a reward function like any other: it is called as TRL calls one.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from mortal_steps.rewards.base import asked, text_of
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 from mortal_steps.sandbox.executors import Needs, executor
 from mortal_steps.sandbox.pool import Row
-
-DEFAULTS = Limits()
 
 NO_PROGRAM = ExecutionResult(
     success=False, stdout="", stderr="no program", exit_code=None, duration=0.0
@@ -31,34 +31,12 @@ NO_PROGRAM = ExecutionResult(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionConfig:
-    """How `execute_in_function` runs programs."""
+class FunctionConfig(Limits):
+    """How `execute_in_function` runs programs: the limits of each, and what they see."""
 
-    timeout: float = DEFAULTS.cpu_s
-    """CPU time of a program, in seconds."""
-    wall_timeout: float | None = None
-    """Seconds after which it is ended in any case; default: twice `timeout` and 5 s."""
-    memory_mb: int = DEFAULTS.memory_mb
-    processes: int = DEFAULTS.processes
-    open_files: int = DEFAULTS.open_files
-    tmp_mb: int = DEFAULTS.tmp_mb
-    output_kb: int = DEFAULTS.output_kb
     image: Any = None
     """A `modal.Image` with Python 3.10 or newer. Where programs do not run on Modal, they see the
     packages installed beside MORTAL."""
-
-    @property
-    def limits(self) -> Limits:
-        """Of each program; raises `ValueError` for one that is none."""
-        return Limits(
-            cpu_s=self.timeout,
-            wall_s=self.wall_timeout,
-            memory_mb=self.memory_mb,
-            processes=self.processes,
-            open_files=self.open_files,
-            tmp_mb=self.tmp_mb,
-            output_kb=self.output_kb,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,17 +76,18 @@ class RewardEnvironment:
         """
         log_extra = kwargs.pop("log_extra", None)
         rows = _rows(kwargs, len(completions))
-        logs = [_RowLog() for _ in rows]
+        logs: list[dict[str, list[Any]]] = [defaultdict(list) for _ in rows]
         if log_extra is not None:
-            rows = [{**row, "log_extra": log} for row, log in zip(rows, logs, strict=True)]
+            for row, log in zip(rows, logs, strict=True):
+                row["log_extra"] = partial(_log, log)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             waiting = [
                 threads.submit(self.score, completion, prompt, **row)
                 for completion, prompt, row in zip(completions, prompts, rows, strict=True)
             ]
             scores = [each.result() for each in waiting]
-        for column in dict.fromkeys(name for log in logs for name in log.columns):
-            log_extra(column, [value for log in logs for value in log.columns.get(column, [None])])
+        for column in dict.fromkeys(name for log in logs for name in log):
+            log_extra(column, [value for log in logs for value in log.get(column, [None])])
         return scores
 
     def prompt_text(self, prompt: Any) -> str:
@@ -184,9 +163,8 @@ class RewardEnvironment:
     def _execute_batch(
         self, config: FunctionConfig, codes: Sequence[str | None], stdins: Sequence[str] | None
     ) -> list[ExecutionResult]:
-        limits = config.limits
         rows = [
-            Row(programs=[Program(code=code, stdin=stdin, limits=limits)])
+            Row(programs=[Program(code=code, stdin=stdin, limits=config)])
             for code, stdin in zip(codes, stdins or [""] * len(codes), strict=True)
             if code is not None
         ]
@@ -194,14 +172,8 @@ class RewardEnvironment:
         return [NO_PROGRAM if code is None else next(results) for code in codes]
 
 
-class _RowLog:
-    """What the call of `score` for one completion says to `log_extra`."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, list[Any]] = {}
-
-    def __call__(self, column: str, values: Sequence[Any]) -> None:
-        self.columns.setdefault(column, []).extend(values)
+def _log(log: dict[str, list[Any]], column: str, values: Sequence[Any]) -> None:
+    log[column].extend(values)
 
 
 def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:

@@ -14,10 +14,18 @@ from typing import Literal
 PYTHON = ("python", "python3", "py")
 """Language tags that Python code goes by."""
 
-_FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
-_THINK_TAG = re.compile(r"</?think>")
-_THINK_END = re.compile(r"[ \t]*(?:`{3,}|~{3,})?[ \t]*(</think>)")
+_OPENING = r"(?P<indent>[ \t]*)(?P<fence>(?P<mark>[`~])(?P=mark){2,})(?:(?<=~)|(?!.*`))(?P<info>.*)"
+_CLOSING = r"^[ \t]*(?P=fence)(?P=mark)*[^\S\n]*$"
+"""The lines around a fenced block, as in CommonMark; between backticks there are no others."""
+_BLOCK = re.compile(rf"^{_OPENING}\n(?P<code>(?s:.*?))(?:(?P<closing>{_CLOSING})|\Z)", re.M)
+
+_THINK_END = r"^[ \t]*(?:`{3,}|~{3,})?[ \t]*</think>"
 """An end of thoughts within a fenced block: nothing but a fence stands before it in its line."""
+_CODE_OR_THINK_TAG = re.compile(
+    rf"(?:^|(?<=think>))(?!.*</?think>){_OPENING}(?s:.*?)(?:{_CLOSING}|(?={_THINK_END})|\Z)"
+    r"|(?P<tag></?think>)",
+    re.M,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +47,8 @@ def code_blocks(text: str) -> list[CodeBlock]:
     has nothing behind it (as in CommonMark, but for any indentation), or with the text. A fence
     inside a block of longer fences is part of its code.
     """
-    return list(_blocks(text))
+    lines = text.replace("\r\n", "\n").removesuffix("\n") + "\n"
+    return [_block(found) for found in _BLOCK.finditer(lines)]
 
 
 def extract_code(
@@ -56,7 +65,7 @@ def extract_code(
     any block. Blocks of nothing but white space are passed over. With `unclosed = False`, so is a
     block that the text ends in. Where thoughts hold code, too, hand over `without_thoughts(text)`.
     """
-    blocks = [one for one in _blocks(text) if one.code.strip() and (one.closed or unclosed)]
+    blocks = [one for one in code_blocks(text) if one.code.strip() and (one.closed or unclosed)]
     if languages is not None:
         wanted = {language.lower() for language in languages}
         blocks = [one for one in blocks if one.language in wanted] or [
@@ -103,7 +112,7 @@ def extract_thoughts(text: str) -> str | None:
     thoughts = [text[begin:end] for begin, end in _thought_spans(text)]
     if not thoughts:
         return None
-    return "\n".join(_THINK_TAG.sub("", one).strip() for one in thoughts)
+    return "\n".join(re.sub("</?think>", "", one).strip() for one in thoughts)
 
 
 def without_thoughts(text: str) -> str:
@@ -116,80 +125,29 @@ def without_thoughts(text: str) -> str:
     return "".join([*left, text[at:]]).strip()
 
 
-def _blocks(text: str) -> Iterator[CodeBlock]:
-    opening: re.Match[str] | None = None
-    lines: list[str] = []
-    for line in text.replace("\r\n", "\n").removesuffix("\n").split("\n"):
-        fence = _FENCE.match(line)
-        if opening is None:
-            if fence and _opens(fence):
-                opening, lines = fence, []
-        elif fence and _closes(fence, opening):
-            yield _block(opening, lines, closed=True)
-            opening = None
-        else:
-            lines.append(line)
-    if opening is not None:
-        yield _block(opening, lines, closed=False)
-
-
-def _opens(fence: re.Match[str]) -> bool:
-    return not ("`" in fence["info"] and fence["fence"][0] == "`")  # `` ```x``` ``
-
-
-def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
-    return fence["fence"].startswith(opening["fence"]) and not fence["info"].strip()
-
-
-def _block(opening: re.Match[str], lines: list[str], *, closed: bool) -> CodeBlock:
-    width = len(opening["indent"])
-    code = [line[min(width, len(line) - len(line.lstrip())) :] for line in lines]
-    words = opening["info"].strip().lower().split(maxsplit=1)
+def _block(found: re.Match[str]) -> CodeBlock:
+    width = len(found["indent"])
+    words = found["info"].strip().lower().split(maxsplit=1)
     return CodeBlock(
         language=words[0].strip("{}.") if words else "",  # some write ```{python} or ```{.python}
-        code="".join(f"{line}\n" for line in code),
-        closed=closed,
+        code=re.sub(rf"^[ \t]{{0,{width}}}", "", found["code"], flags=re.M),
+        closed=found["closing"] is not None,
     )
 
 
 def _thought_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where thoughts begin and end, tags included."""
     depth = begin = 0
-    for number, (tag_begin, tag_end) in enumerate(_think_tags(text)):
-        if text[tag_begin + 1] != "/":
-            begin = begin if depth else tag_begin
+    tags = [found for found in _CODE_OR_THINK_TAG.finditer(text) if found["tag"]]
+    for number, tag in enumerate(tags):
+        if tag["tag"] == "<think>":
+            begin = begin if depth else tag.start()
             depth += 1
         elif depth == 0 and number == 0:  # it began in the prompt
-            yield 0, tag_end
+            yield 0, tag.end()
         elif depth:
             depth -= 1
             if depth == 0:
-                yield begin, tag_end
+                yield begin, tag.end()
     if depth:
         yield begin, len(text)
-
-
-def _think_tags(text: str) -> Iterator[tuple[int, int]]:
-    """Where the tags of thoughts begin and end that are no code; a line begins anew behind one."""
-    opening: re.Match[str] | None = None
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at) % (len(text) + 1)  # or the text's own
-        fence = _FENCE.match(text[at:end])
-        if opening is None:
-            tag = _THINK_TAG.search(text, at, end)
-            if tag is not None:
-                yield tag.span()
-                at = tag.end()
-                continue
-            if fence and _opens(fence):
-                opening = fence
-        else:
-            ending = _THINK_END.match(text, at, end)
-            if ending is not None:
-                yield ending.span(1)
-                opening, at = None, ending.end()
-                continue
-            if fence and _closes(fence, opening):
-                opening = None
-        at = end + 1

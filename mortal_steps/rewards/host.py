@@ -62,8 +62,7 @@ class RewardHost:
             start_timeout_s=self.import_timeout_s,
         )
         self._sent: CallArguments | None = None
-        self._beside: set[str] = set()
-        """Functions that run at the same time: nobody knows which of them ended the host."""
+        self._async: frozenset[str] | None = None
 
     def start(self) -> None:
         """Start the host, unless it runs; raises `RewardError` if a function cannot be imported,
@@ -89,43 +88,54 @@ class RewardHost:
     def _called(self) -> str:
         return ", ".join(term.full_name for term in self._terms.values())
 
-    def begin(self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float) -> None:
-        """Hand over the arguments with which all these functions will be called: the async ones of
-        them run beside each other from the first `call` of one on."""
-        count = len(arguments.problem_ids)
-        limits = {name: self._terms[name].time_limit_s(count, timeout_s) for name in names}
-        with contextlib.suppress(HostLostError):  # `call` tries again, and says so
-            self._hand_over(arguments, limits)
+    def async_of(self, names: Sequence[str]) -> list[str]:
+        """Return those of the functions that run beside each other when they are called at once;
+        none where the host was lost before it could tell."""
+        if self._async is None:
+            self.start()
+            with contextlib.suppress(HostLostError):  # the next call says so
+                found = self.process.call("async_names", returns=list[str], timeout_s=HAND_OVER_S)
+                self._async = frozenset(found)
+        return [name for name in names if name in (self._async or ())]
 
-    def call(self, name: str, arguments: CallArguments, *, timeout_s: float) -> Outcome:
-        """Call a function for `timeout_s` at most, or for as long as its term says.
+    def call(
+        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+    ) -> dict[str, Outcome]:
+        """Call functions, each for `timeout_s` at most, or for as long as its term allows.
 
-        After a failure the next call gets its arguments afresh. Raises the `MortalError` that the
-        function raised.
+        After a failure the next call gets its arguments afresh. If the host is lost with several
+        functions, each is called again alone. Raises the `MortalError` that a function raised.
         """
         started = time.monotonic()
-        num_completions = len(arguments.problem_ids)
-        limit_s = self._terms[name].time_limit_s(num_completions, timeout_s)
+        count = len(arguments.problem_ids)
+        limits = {name: self._terms[name].time_limit_s(count, timeout_s) for name in names}
+        limit_s = max(limits.values())
         try:
             self._hand_over(arguments)
             started = time.monotonic()
-            outcome: Outcome = self.process.call(
-                "call", returns=Outcome, timeout_s=limit_s, name=name, limit_s=limit_s
+            outcomes: dict[str, Outcome] = self.process.call(
+                "call", returns=dict[str, Outcome], timeout_s=limit_s, limits=limits
             )
-            if isinstance(outcome, CallScores) and any(
-                len(column) != num_completions
-                for column in (outcome.scores, *outcome.extra.values())
-            ):
-                raise self.process.spoilt(f"not every column of it has {num_completions} values")
+            self._check(outcomes, names, count)
         except HostLostError as lost:
-            if name in self._beside:
-                self._beside, self._sent = set(), None
-                return self.call(name, arguments, timeout_s=timeout_s)  # alone
-            outcome = replace(_failure(lost, limit_s), seconds=time.monotonic() - started)
-        self._beside.discard(name)
-        if isinstance(outcome, CallFailure):
             self._sent = None
-        return outcome
+            if len(names) > 1:
+                alone = (self.call([name], arguments, timeout_s=timeout_s) for name in names)
+                return {name: outcome for each in alone for name, outcome in each.items()}
+            failure = replace(_failure(lost, limit_s), seconds=time.monotonic() - started)
+            return {names[0]: failure}
+        if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
+            self._sent = None
+        return outcomes
+
+    def _check(self, outcomes: Mapping[str, Outcome], names: Sequence[str], count: int) -> None:
+        if list(outcomes) != list(names):
+            raise self.process.spoilt(f"it has results of {', '.join(outcomes)}")
+        for outcome in outcomes.values():
+            if isinstance(outcome, CallScores):
+                columns = (outcome.scores, *outcome.extra.values())
+                if any(len(column) != count for column in columns):
+                    raise self.process.spoilt(f"not every column of it has {count} values")
 
     def release(self) -> None:
         """Before the end: let the host give back what no signal ends, such as Modal Sandboxes.
@@ -141,25 +151,24 @@ class RewardHost:
         self._sent = None
         self.process.close()
 
-    def _hand_over(
-        self, arguments: CallArguments, together: Mapping[str, float] | None = None
-    ) -> None:
+    def _hand_over(self, arguments: CallArguments) -> None:
         """Let the host have the arguments, unless it has them."""
         self.start()
         if self._sent is arguments:
             return
-        content = {"arguments": arguments, "together": together or {}}
         receive = functools.partial(
-            self.process.call, "receive", returns=list[str], timeout_s=HAND_OVER_S, **content
+            self.process.call,
+            "receive",
+            returns=None,
+            timeout_s=HAND_OVER_S,
+            arguments=arguments,
         )
         try:
-            beside = receive()
+            receive()
         except HostLostError:  # it ended since the last call, which is nobody's failure
             self.start()
-            beside = receive()
+            receive()
         self._sent = arguments
-        if together is not None:
-            self._beside = set(beside)
 
 
 class ModelHost(RewardHost):
@@ -169,11 +178,15 @@ class ModelHost(RewardHost):
     import_timeout_s = 3600.0
     """It may have to come from the hub."""
 
-    def call(self, name: str, arguments: CallArguments, *, timeout_s: float) -> Outcome:
+    def call(
+        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+    ) -> dict[str, Outcome]:
         """See `RewardHost.call`. A process that was ended is replaced once, for scoring again
         changes nothing; raises `WorkerLostError` if that one ends as well."""
+        (name,) = names
         for tries_left in reversed(range(MODEL_TRIES)):
-            outcome = super().call(name, arguments, timeout_s=timeout_s)
+            outcomes = super().call(names, arguments, timeout_s=timeout_s)
+            outcome = outcomes[name]
             if not (isinstance(outcome, CallFailure) and outcome.kind == "crash"):
                 break
             if not tries_left:
@@ -181,7 +194,7 @@ class ModelHost(RewardHost):
                     f"the reward model {self._called()} {outcome.message}, {MODEL_TRIES} times in "
                     "a row; memory may have run out"
                 )
-        return outcome
+        return outcomes
 
 
 def _failure(lost: HostLostError, timeout_s: float) -> CallFailure:

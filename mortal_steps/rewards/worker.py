@@ -139,22 +139,15 @@ class RewardWorker:
         self, request: RewardRequest, scorer: Scorer
     ) -> tuple[tuple[FileRef, RewardedShard], Mapping[str, float]]:
         """Return the scores, committed, and the seconds in each function, no part of them."""
-        generation = request.generation
-        shard = self._store.read_record(generation.file, GeneratedShard)
+        file = request.generation.file
+        shard = self._store.read_record(file, GeneratedShard)
         scorer.start()
-        scores = scorer.score(shard, self._trainer_state(shard.step))
-        rewarded = RewardedShard(
-            step=generation.step,
-            shard=generation.shard,
-            generation_sha256=generation.file.sha256,
-            rewards=scores.rewards,
-            metrics=scores.metrics,
-            extra=scores.extra,
-            failures=scores.failures,
-            failed_calls=scores.failed_calls,
-        )
-        file = self._store.write_record(request.output, rewarded, RewardedShard)
-        return (file, rewarded), scores.seconds
+        state = self._trainer_state(shard.step)
+        rewarded, seconds = scorer.score(shard, state, sha256=file.sha256)
+        return (
+            self._store.write_record(request.output, rewarded, RewardedShard),
+            rewarded,
+        ), seconds
 
     def _trainer_state(self, step: int) -> TrainerState:
         updates = self._config.training.optimizer_steps_per_batch

@@ -5,6 +5,5 @@ engines          inference engines: vLLM, transformers
 episodes         how completions come about, in one turn or in several
 weight_sync      how an engine loads a version, and proves that it has done so
 prompts          prompts as token ids
-prompt_lengths   which prompts fit the model, and what becomes of the others
 trial            completions outside of a run
 """

@@ -1,13 +1,13 @@
-"""Samples completions of a model outside of a run."""
+"""Sample completions of a model that is not trained any more, or not yet."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from mortal_steps.config import RunConfig
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import (
@@ -15,6 +15,7 @@ from mortal_steps.types import (
     GenerateRequest,
     PolicyVersion,
     Problem,
+    SamplingParams,
     WeightsRef,
 )
 
@@ -46,43 +47,6 @@ class SampledProblems:
         return self.num_tokens / self.sample_s
 
 
-class TrialWorker(RolloutWorker):
-    """A rollout worker without a run: it samples with the model as it is, since no weights are
-    published."""
-
-    def _engine_with(self, weights: WeightsRef) -> Engine:
-        return self._started_engine()
-
-    def sample(self, *, problems: Sequence[Problem], num_generations: int) -> SampledProblems:
-        """Sample `num_generations` completions of each problem, in one shard.
-
-        Raises what `RolloutWorker.start` and `RolloutWorker.generate` raise.
-        """
-        began = time.perf_counter()
-        self.start()
-        started = time.perf_counter()
-        shard = self._sample_shard(self._started_engine(), self._request(problems, num_generations))
-        return SampledProblems(
-            groups=shard.groups,
-            start_s=started - began,
-            sample_s=time.perf_counter() - started,
-        )
-
-    def _request(self, problems: Sequence[Problem], num_generations: int) -> GenerateRequest:
-        return GenerateRequest(
-            stage="generate",
-            step=0,
-            shard=0,
-            problems=self._store.write_record("problems.json", list(problems), list[Problem]),
-            start=0,
-            stop=len(problems),
-            num_generations=num_generations,
-            sampling=self._config.sampling,
-            weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
-            output="unused",
-        )
-
-
 class FinishedModelWorker(RolloutWorker):
     """Samples with the model in `model_path`, whatever version the `weights` of a request name.
 
@@ -96,11 +60,44 @@ class FinishedModelWorker(RolloutWorker):
             self._loaded = weights
         return self._started_engine()
 
+    def sample(
+        self, *, problems: Sequence[Problem], num_generations: int, sampling: SamplingParams
+    ) -> SampledProblems:
+        """Sample `num_generations` completions of each problem, in one shard.
+
+        Raises what `RolloutWorker.start` and `RolloutWorker.generate` raise.
+        """
+        began = time.perf_counter()
+        self.start()
+        started = time.perf_counter()
+        request = GenerateRequest(
+            stage="generate",
+            step=0,
+            shard=0,
+            problems=self._store.write_record("problems.json", list(problems), list[Problem]),
+            start=0,
+            stop=len(problems),
+            num_generations=num_generations,
+            sampling=sampling,
+            weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
+            output="unused",
+        )
+        shard = self._sample_shard(self._started_engine(), request)
+        return SampledProblems(
+            groups=shard.groups,
+            start_s=started - began,
+            sample_s=time.perf_counter() - started,
+        )
+
 
 def sample_here(
-    config: RunConfig, problems: Sequence[Problem], num_generations: int
+    settings: Mapping[str, Any],
+    problems: Sequence[Problem],
+    num_generations: int,
+    sampling: SamplingParams,
 ) -> SampledProblems:
-    """Sample in this process, with the model that `config`, a resolved configuration, names."""
+    """Sample in this process, with a worker of these `settings`: its arguments but for the run
+    directory."""
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
-        worker = TrialWorker(run_dir=folder, config=config, model_path=config.model.name_or_path)
-        return worker.sample(problems=problems, num_generations=num_generations)
+        worker = FinishedModelWorker(run_dir=folder, **settings)
+        return worker.sample(problems=problems, num_generations=num_generations, sampling=sampling)

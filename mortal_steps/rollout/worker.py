@@ -1,15 +1,15 @@
-"""The rollout worker: samples shards of a step with exactly the policy version it is told to."""
+"""The rollout worker: samples shards of a step with exactly the policy version asked for."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
@@ -39,15 +39,29 @@ class RolloutWorker:
     same shard.
     """
 
-    def __init__(self, *, run_dir: str, config: RunConfig, model_path: str) -> None:
+    def __init__(
+        self,
+        *,
+        run_dir: str,
+        model_path: str,
+        model: ModelConfig,
+        rollout: RolloutConfig,
+        seed: int,
+        template_options: Mapping[str, Any],
+    ) -> None:
+        """`model` is as engines load it, `seed` the run's, and `template_options` are for the
+        model's chat template."""
         self._store = RunStore(Path(run_dir))
-        self._config = config
         self._model_path = model_path
+        self._model = model
+        self._rollout = rollout
+        self._seed = seed
+        self._template_options = template_options
         self._engine: Engine | None = None
         self._tokenizer: Any = None
         self._episodes: Episodes | None = None
         self._loaded: WeightsRef | None = None
-        """What the engine holds; None while that is unproven."""
+        """Weights in the engine; None while they are unproven."""
         self._not_compared: list[str] | None = None
         """Names of tensors for which the canary alone speaks, once a version was loaded."""
         self._num_bytes = 0
@@ -61,7 +75,7 @@ class RolloutWorker:
         """
         self._started_engine()
         self._started_episodes()
-        weight_sync(self._config.rollout)
+        weight_sync(self._rollout)
 
     def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
         """Load and verify a published version; nothing is done if it is loaded.
@@ -121,13 +135,13 @@ class RolloutWorker:
     def _started_engine(self) -> Engine:
         if self._engine is not None:
             return self._engine
-        self._model_path = model_folder(self._model_path, self._config.model)
+        self._model_path = model_folder(self._model_path, self._model)
         # Before anything imports torch: an engine may set the environment that torch reads.
-        build: EngineFactory = ENGINES.load(self._config.rollout.engine or ALWAYS_THERE)
+        build: EngineFactory = ENGINES.load(self._rollout.engine or ALWAYS_THERE)
         self._engine = build(
             model_path=self._model_path,
-            model=self._config.sampled_model,
-            rollout=self._config.with_room_for_adapters().rollout,
+            model=self._model,
+            rollout=self._rollout,
             tokenizer=self._read_tokenizer,
         )
         self._read_tokenizer()
@@ -139,10 +153,9 @@ class RolloutWorker:
         if self._loaded != weights:
             # Unproven until the canary has passed, whatever goes wrong in between.
             self._loaded = None
-            rollout = self._config.rollout
-            sync = weight_sync(rollout)
+            sync, tolerance = weight_sync(self._rollout), self._rollout.canary_tolerance
             store = self._store.holding(weights.path)
-            others = load_weights(store, engine, sync, weights, rollout.canary_tolerance)
+            others = load_weights(store, engine, sync, weights, tolerance)
             self._log_compared(others)
             self._num_bytes = store.folder_bytes(weights.path)
             self._loaded = weights
@@ -171,11 +184,11 @@ class RolloutWorker:
                 f"{request.problems.path} holds {len(batch)} problems; asked for "
                 f"{request.start} to {request.stop}"
             )
-        seeds_PG = completion_seeds(request, batch, self._config.seed)
+        seeds_PG = completion_seeds(request, batch, self._seed)
         groups = self._started_episodes().sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
-        check_groups(self._config.rollout.episodes, groups, seeds_PG)
+        check_groups(self._rollout.episodes, groups, seeds_PG)
         return GeneratedShard(
             step=request.step,
             shard=request.shard,
@@ -186,9 +199,7 @@ class RolloutWorker:
     def _started_episodes(self) -> Episodes:
         if self._episodes is None:
             self._episodes = episodes_of(
-                self._config.rollout,
-                self._read_tokenizer(),
-                self._config.training.template_options,
+                self._rollout, self._read_tokenizer(), self._template_options
             )
         return self._episodes
 
@@ -200,7 +211,7 @@ class RolloutWorker:
             return self._tokenizer
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(
-                self._model_path, trust_remote_code=self._config.model.trust_remote_code
+                self._model_path, trust_remote_code=self._model.trust_remote_code
             )
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error

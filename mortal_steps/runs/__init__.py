@@ -3,7 +3,7 @@
     identity   what never changes: settings, problems, first model     run.json, config.toml, data/
     manifest   where it stands                                         manifest.json
     logs       what its steps measured, and what its driver logged     metrics.jsonl, logs/flow.log
-    notices    what it has told of itself                              notices.jsonl
+    notices    what it has reported                                    notices.jsonl
     lease      the one process that may drive it                       lock, lease.json
     costs      what it has cost                                        costs.jsonl
     run        all of these together, to look at and to change: `find_run`, `Run`

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mortal_steps.config import RoleConfig, RunConfig
+from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.problem_files import check_problem_file, keep_problems
@@ -34,17 +34,10 @@ from mortal_steps.types import Problem
 from mortal_steps.types.identity import Parent, RunInfo
 
 
-def places_of(config: RunConfig) -> dict[str, RoleConfig]:
-    """`[compute.local]`, by role."""
-    local = config.compute.local
-    return {"actor": local.actor, "rollout": local.rollout, "reward": local.reward}
-
-
-def python_of_samplers(config: RunConfig) -> str | None:
+def python_of_samplers(compute: ComputeConfig) -> str | None:
     """Return the interpreter of its own that rollout workers on this machine have; None if they
     have none."""
-    local = config.compute.local.rollout.python
-    return local if config.compute.backend == "local" else None
+    return compute.local.rollout.python if compute.backend == "local" else None
 
 
 def check_problems(store: RunStore, info: RunInfo) -> None:
@@ -54,12 +47,6 @@ def check_problems(store: RunStore, info: RunInfo) -> None:
             check_problem_file(store, problems)
         except CorruptFileError as error:
             raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
-
-
-def _has_secrets(config: RunConfig) -> bool:
-    """Return whether it holds environment variables, which is where keys and tokens are."""
-    local = config.compute.local
-    return any(role.env for role in (local.actor, local.rollout, local.reward))
 
 
 def write_identity(
@@ -81,7 +68,9 @@ def write_identity(
     store.remove_leftovers("data")
     begin_sources(store, config, Path.cwd(), step=parent.step if parent else 0)
     settings = dump_toml(config).encode()
-    write_atomically(store.path(CONFIG_FILE), settings, private=_has_secrets(config))
+    # Environment variables of workers are where keys and tokens are.
+    private = any(role.env for _, role in config.compute.local)
+    write_atomically(store.path(CONFIG_FILE), settings, private=private)
     train_file, eval_file = keep_problems(store, train, held_out)
     info = RunInfo(
         run_id=str(config.run_id),
@@ -101,7 +90,7 @@ def write_identity(
         parent=parent,
         host=socket.gethostname(),
         rounding=rounding_environment() if rounding is None else rounding,
-        libraries=computing_versions(python_of_samplers(config)),
+        libraries=computing_versions(python_of_samplers(config.compute)),
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
     return info

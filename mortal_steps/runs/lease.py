@@ -99,7 +99,7 @@ class LeaseRecord:
         return (self.host, self.boot) == (socket.gethostname(), boot_id())
 
     def holds(self) -> bool:
-        """Return whether the holder still drives the run, as far as can be told from here."""
+        """Return whether the holder still drives the run, as far as can be seen from here."""
         if self.is_here():
             return self.started == start_of(self.pid)
         return abs(time.time() - self.renewed_at) < LEASE_TTL_S
@@ -147,7 +147,7 @@ class Lease:
         finally:
             os.close(self._lock)
 
-    def move_away(self, place: Path) -> None:
+    def move_away(self, target: Path) -> None:
         """Rename the run directory together with its lease, and release the lock: the run no
         longer exists.
 
@@ -158,7 +158,7 @@ class Lease:
         self._renewing.join()
         try:
             self.check()
-            self._store.root.rename(place)
+            self._store.root.rename(target)
         except BaseException:
             self.release()
             raise
@@ -172,7 +172,7 @@ class Lease:
             except LeaseLostError as error:
                 logger.error("%s", error)
                 return
-            except (StoreError, OSError) as error:  # a full disk, say; here the lock holds
+            except (StoreError, OSError) as error:  # such as a full disk; here the lock holds
                 logger.warning("the lease is not renewed: %s", error)
 
 
@@ -267,12 +267,12 @@ def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
 
 def _in_use(store: RunStore, holder: LeaseRecord) -> str:
     run_id = store.root.name
-    told = f"run {run_id} is in use by process {holder.pid} on {holder.host}"
+    used = f"run {run_id} is in use by process {holder.pid} on {holder.host}"
     look = f"`mortal show {run_id}` shows how far it is"
     if holder.is_here():
-        return f"{told}; {look}, and `mortal stop {run_id}` stops it cleanly"
+        return f"{used}; {look}, and `mortal stop {run_id}` stops it cleanly"
     return (
-        f"{told}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
+        f"{used}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
         f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
     )
 

@@ -194,4 +194,4 @@ def flow_log(folder: Path) -> Iterator[None]:
 class _FlowLog(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         """Lose a line that a full disk takes; whatever the run itself cannot write ends it and is
-        told."""
+        reported."""

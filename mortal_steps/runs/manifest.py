@@ -33,7 +33,7 @@ class RunManifest:
     step: int = 0
     """Train steps done."""
     logs: Mapping[str, LogMark] = field(default_factory=dict)
-    """What each log held when `step` was reached, by file name."""
+    """What each log was when `step` was reached, by file name."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """Whole states to go on from, oldest first."""
     best_step: int | None = None

@@ -1,8 +1,8 @@
-"""What a run has to tell to whoever is responsible for it, kept in notices.jsonl.
+"""What a run has to report to whoever is responsible for it, kept in notices.jsonl.
 
-A notice is written down before it is told, and has an id that follows from what it is about; that
-it was told is written down after that. So a step that is gone through again, after a kill, tells
-nothing twice, and what a killed process did not get to tell is told by the next one.
+A notice is written down before it is sent, and has an id that follows from what it is about; that
+it was sent is written down after that. So a step that is gone through again, after a kill, sends
+nothing twice, and what a killed process did not get to send is sent by the next one.
 
 The file is no part of the run's logs, which are cut back when a run goes on: it only grows. Who
 appends need not hold the run's lease.
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 NOTICES = "notices.jsonl"
 STILL_NEWS_S = 86400.0
 """A notice older than this many seconds is never sent."""
-TOLD = "told"
+SENT = "sent"
 """Key of a log line that says when a notice was sent."""
 
 Level = Literal["news", "warning", "failure"]
@@ -98,17 +98,12 @@ def read_notices(store: RunStore) -> list[Notice]:
     return [Notice(**{name: row[name] for name in FIELDS}) for row in rows if row.keys() >= FIELDS]
 
 
-def untold(store: RunStore) -> list[Notice]:
-    """Return the notices that were not sent, in order."""
+def unsent(store: RunStore) -> list[Notice]:
+    """Return the notices that were not sent and are recent enough to be sent, in order."""
     rows = read_lines(store.path(NOTICES), needs=("id",))
-    told = {row["id"] for row in rows if TOLD in row}
-    return [notice for notice in read_notices(store) if notice.id not in told]
-
-
-def news(store: RunStore) -> list[Notice]:
-    """Return the notices, among these, that are recent enough to be sent."""
-    since = time.time() - STILL_NEWS_S
-    return [notice for notice in untold(store) if notice.at >= since]
+    sent, since = {row["id"] for row in rows if SENT in row}, time.time() - STILL_NEWS_S
+    notices = read_notices(store)
+    return [notice for notice in notices if notice.id not in sent and notice.at >= since]
 
 
 def note(run: Run, notice: Notice) -> bool:
@@ -123,9 +118,9 @@ def note(run: Run, notice: Notice) -> bool:
     return True
 
 
-def mark_told(store: RunStore, notices: Iterable[Notice]) -> None:
+def mark_sent(store: RunStore, notices: Iterable[Notice]) -> None:
     """Write down that these notices were sent."""
-    _append(store, [{"id": notice.id, TOLD: time.time()} for notice in notices])
+    _append(store, [{"id": notice.id, SENT: time.time()} for notice in notices])
 
 
 def _append(store: RunStore, rows: Iterable[dict[str, Any]]) -> None:

@@ -44,20 +44,20 @@ def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Pat
     if not folder.is_dir():
         return []
     try:
-        told = [path.read_bytes() for path in _settings(runs_dir, without)]
+        settings = [path.read_bytes() for path in _settings(runs_dir, without)]
     except OSError as error:
         logger.warning("%s cannot be read, so every object stays", error.filename)
         return []
     before = time.time() - BEFORE_A_RUN_S
     found = sorted(path for pattern in REMOVABLE for path in folder.glob(pattern))
     old = [path for path in found if path.lstat().st_mtime < before]
-    return [path for path in old if not any(path.name.encode() in text for text in told)]
+    return [path for path in old if not any(path.name.encode() in text for text in settings)]
 
 
-def given_again(place: Path) -> None:
+def given_again(path: Path) -> None:
     """Note that a script uses an existing object again, so that it is kept until there is a run
     that names it."""
-    os.utime(place)
+    os.utime(path)
 
 
 def remove_object(path: Path) -> None:

@@ -29,7 +29,7 @@ from mortal_steps.store.identity import (
     read_identity,
 )
 from mortal_steps.system.threads import in_thread
-from mortal_steps.types import Checkpoint, Evaluation
+from mortal_steps.types import Checkpoint
 from mortal_steps.types.identity import RunInfo
 
 logger = logging.getLogger(__name__)
@@ -176,13 +176,9 @@ class Run:
         """Return whether a checkpoint with this score is the best so far."""
         return self.manifest.best_reward is None or score > self.manifest.best_reward
 
-    def note_evaluation(self, evaluation: Evaluation) -> None:
-        """Remember the last evaluation; committed with the step that it belongs to."""
-        self.manifest = dataclasses.replace(self.manifest, evaluation=evaluation)
-
-    def note_pace(self, pace_s: float) -> None:
-        """Remember the seconds per step; committed with the next one."""
-        self.manifest = dataclasses.replace(self.manifest, pace_s=pace_s)
+    def note(self, **changes: Any) -> None:
+        """Replace fields of the manifest, to be committed with the next step."""
+        self.manifest = dataclasses.replace(self.manifest, **changes)
 
     def note_checkpoint(self, saved: Checkpoint, score: float | None = None) -> None:
         """Record a checkpoint in the manifest, and remove those that retention has deleted. A
@@ -269,7 +265,7 @@ def check_never_begun(root: Path) -> None:
         raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
 
 
-def new_run_id(config: RunConfig) -> str:
+def new_run_id(prefix: str) -> str:
     """Make a fresh id such as `demo-20260131-235959-3fa2`. The random end keeps ids apart when a
     script begins several runs within one second."""
-    return f"{config.id_prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+    return f"{prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"

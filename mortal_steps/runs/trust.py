@@ -7,7 +7,6 @@ import socket
 from collections.abc import Iterator
 
 from mortal_steps.errors import StoreError
-from mortal_steps.runs.identity import places_of
 from mortal_steps.runs.run import Run
 from mortal_steps.store.identity import IDENTITY_FILE
 
@@ -36,7 +35,7 @@ def _origin(run: Run) -> str | None:
 
 
 def _programs(run: Run) -> Iterator[str]:
-    for name, role in places_of(run.config).items():
+    for name, role in run.config.compute.local:
         if role.python is not None:
             yield f"compute.local.{name}.python = {role.python!r}"
         if role.env:

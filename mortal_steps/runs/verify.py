@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mortal_steps.data.problem_files import check_problem_file
@@ -62,11 +62,11 @@ class RunCheck:
 class _Checking:
     """One check of a run directory, which changes nothing."""
 
-    def __init__(self, root: Path, note: Callable[[Checked], None]) -> None:
-        self.result = RunCheck()
-        self._note = note
+    def __init__(self, root: Path, note: Callable[[Checked], None] | None) -> None:
         self._store = RunStore(root)
-        self._files = FileChecks(self._store, note)
+        self._result = RunCheck(is_driven=is_driven(self._store))
+        self._note = note
+        self._files = FileChecks(self._store, self._noted)
         self._checkpoint = 0
         """Step of the newest whole checkpoint."""
         self._saved: dict[int, CheckpointState] = {}
@@ -75,7 +75,12 @@ class _Checking:
         """What becomes of a file that a run makes again while it trains. A run that is complete
         trains no more, and needs none of them."""
 
-    def run(self) -> None:
+    def _noted(self, file: Checked) -> None:
+        self._result.files.append(file)
+        if self._note is not None:
+            self._note(file)
+
+    def run(self) -> RunCheck:
         """Check one file after the other."""
         info = self._files.record(IDENTITY_FILE, RunInfo, LOST)
         manifest = self._files.record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
@@ -93,10 +98,11 @@ class _Checking:
             manifest = RunManifest(status="created", step=self._checkpoint)
         else:
             self._logs(manifest)
-        self.result.num_steps = manifest.step
+        self._result.num_steps = manifest.step
         self._steps(info, manifest.step)
         self._evaluations()
         self._weights(info)
+        return self._result
 
     # parts of the run
 
@@ -111,7 +117,7 @@ class _Checking:
         )
         if made is not None:
             cache = RunStore(base_model.model_cache(self._store.root.parent))
-            FileChecks(cache, self._note).folder(made.key, made.sha256, self._again)
+            FileChecks(cache, self._noted).folder(made.key, made.sha256, self._again)
 
     def _checkpoints(self, info: RunInfo | None, manifest: RunManifest | None) -> None:
         known = {saved.step: saved.sha256 for saved in manifest.checkpoints} if manifest else {}
@@ -181,7 +187,7 @@ class _Checking:
     ) -> None:
         damage = broken_link(before, entry, result, fingerprint)
         if damage is None:
-            self.result.num_linked += 1
+            self._result.num_linked += 1
         else:
             path = self._store.path(f"steps/{result.step:06d}/result.json")
             self._files.file(path, damage, LOST)
@@ -259,13 +265,4 @@ def check_run(
     if not (root / MANIFEST_FILE).exists():
         with contextlib.suppress(CorruptFileError):
             find_run(runs_dir, run_id)
-    files: list[Checked] = []
-
-    def noted(file: Checked) -> None:
-        files.append(file)
-        if note is not None:
-            note(file)
-
-    checking = _Checking(root, noted)
-    checking.run()
-    return replace(checking.result, files=files, is_driven=is_driven(RunStore(root)))
+    return _Checking(root, note).run()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a program may use. The kernel counts it; the program cannot influence the count.
 
     Raises `ValueError` for a limit that is not a finite number above 0.
     """
 
-    cpu_s: float = 5.0
+    timeout: float = 5.0
     """Seconds of CPU time, for all of the program's processes together. This is the main limit,
     because it does not depend on what else the machine is doing."""
-    wall_s: float | None = None
+    wall_timeout: float | None = None
     """Seconds until all of the program's processes are killed. Time during which it waits for a
-    core does not count. Default: twice `cpu_s`, plus 5 s."""
+    core does not count. Default: twice `timeout`, plus 5 s."""
     memory_mb: int = 1024
     """MiB of address space for each process, and of memory for all of them together."""
     processes: int = 32
@@ -32,21 +32,21 @@ class Limits:
     """KiB of stdout, and as much of stderr. A program that writes more is killed."""
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
+        for each in fields(Limits):
+            value = getattr(self, each.name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} = {value!r}: a limit is a number above 0")
+                raise ValueError(f"{each.name} = {value!r}: a limit is a number above 0")
 
     @property
     def deadline_s(self) -> float:
         """Seconds after which a program is killed. Time spent waiting for a core does not count."""
-        return 2 * self.cpu_s + 5.0 if self.wall_s is None else self.wall_s
+        return 2 * self.timeout + 5.0 if self.wall_timeout is None else self.wall_timeout
 
     @property
     def latest_s(self) -> float:
         """Seconds after which a program is killed if nothing else competes for the cores. Its own
         processes may wait for each other, but for no longer than their limit on CPU time."""
-        return self.deadline_s + self.cpu_s
+        return self.deadline_s + self.timeout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class ExecutionResult:
     cpu_s: float = 0.0
     """Seconds of CPU time that its processes used."""
     wall_s: float = 0.0
-    """The part of `duration` that counted towards the limit `wall_s`, in seconds. Time during which
+    """The part of `duration` that counted towards `wall_timeout`, in seconds. Time during which
     it waited for a core, or its lane was suspended, does not count."""
     timed_out: bool = False
     """Whether it was killed for its CPU time, or at its deadline."""
@@ -98,8 +98,8 @@ class AnyLane(Protocol):
         ...
 
     def run(self, program: Program) -> ExecutionResult:
-        """The result of a program. All of its processes have ended by then. Raises `LaneLost` if
-        the lane fails."""
+        """Return the result of a program. All of its processes have ended by then. Raises
+        `LaneLost` if the lane fails."""
         ...
 
     def close(self) -> None:

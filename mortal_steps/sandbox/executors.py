@@ -10,8 +10,8 @@ import platform
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any
 
 from mortal_steps.extensions import Registry, simple
 from mortal_steps.sandbox.box import Way
@@ -67,69 +67,59 @@ class Needs:
     """See `ExecutorSettings`. It is allowed if either of the two allows it."""
 
 
-class Executor(Protocol):
-    """Somewhere programs can run."""
+class Executor:
+    """Somewhere programs can run; constructed with `ExecutorSettings`. Derive from it: define
+    `pool`."""
 
     def prepare(self, needs: Needs) -> None:
         """Do now what takes long the first time, such as building an image."""
-        ...
 
     def pool(self, needs: Needs) -> Pool[Any]:
         """Return lanes that meet the needs; equal needs get the same lanes.
 
         Raises a `MortalError` that says why programs cannot run here.
         """
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
-        """End all lanes at once. No program is running any more when this is called."""
-        ...
+        """End all lanes that would outlive this process. No program is running any more."""
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """This machine, in bubblewrap boxes. Its lanes end with this process. It ignores images."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
-        self._pools: dict[Way, Pool[Lane]] = {}
-        self._ways: dict[bool, Way] = {}
-        """How lanes are started, by whether running without isolation is allowed. It is decided
-        once and does not change."""
         self._making = threading.Lock()
-        self._warned: set[str] = set()
-
-    def prepare(self, needs: Needs) -> None:
-        pass
+        # Decided once, since trying whether programs can be isolated takes half a second.
+        self._way_to_run = cache(way_to_run)
+        self._pool_of = cache(self._new_pool)
+        self._warn_of_image = cache(_warn_of_image)
 
     def pool(self, needs: Needs) -> Pool[Lane]:
         allowed = needs.allow_unisolated or self._settings.allow_unisolated
         with self._making:
-            if allowed not in self._ways:
-                self._ways[allowed] = way_to_run(allow_unisolated=allowed)
-            way = self._ways[allowed]
-            self._warn_of_image(needs)
-            if way not in self._pools:
-                self._pools[way] = local_pool(way, self._settings.lanes)
-            return self._pools[way]
+            way = self._way_to_run(allow_unisolated=allowed)
+            if needs.image is not None:
+                self._warn_of_image(needs.who)
+            return self._pool_of(way)
 
-    def close(self) -> None:
-        """Do nothing: lanes end with the threads that started them."""
-
-    def _warn_of_image(self, needs: Needs) -> None:
-        if needs.image is None or needs.who in self._warned:
-            return
-        self._warned.add(needs.who)
-        logger.warning(
-            "%s: sandbox_config.image applies to Modal only; on this machine, programs run in "
-            "Python %s with the packages of this process",
-            needs.who,
-            platform.python_version(),
-        )
+    def _new_pool(self, way: Way) -> Pool[Lane]:
+        return local_pool(way, self._settings.lanes)
 
 
 def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:
     """Return lanes on this machine, by default one per core."""
     return Pool(partial(Lane, way), num_lanes or num_cores())
+
+
+def _warn_of_image(who: str) -> None:
+    logger.warning(
+        "%s: sandbox_config.image applies to Modal only; on this machine, programs run in "
+        "Python %s with the packages of this process",
+        who,
+        platform.python_version(),
+    )
 
 
 _settings = ExecutorSettings()

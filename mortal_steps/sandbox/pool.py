@@ -1,23 +1,21 @@
 """Several lanes in parallel, each of which runs one program at a time.
 
-Each lane has a thread that starts the lane and waits for it. If a lane is lost, it is replaced and
-its program runs again; this is safe, because a program's result depends only on its code and its
-input. A program that was killed from outside also runs again, because what somebody else did to it
-must not become its score.
+Each lane has a thread that starts the lane and waits for it; a lane ends with its thread. If a lane
+is lost, it is replaced and its program runs again; this is safe, because a program's result depends
+only on its code and its input. A program that was killed from outside also runs again, because what
+somebody else did to it must not become its score.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import math
 import os
-import queue
 import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -58,9 +56,9 @@ class Row:
 class Pool(Generic[L]):
     """Runs programs. It may be used from any thread.
 
-    `start` makes a lane or raises `LaneLost`; it is called when the first program arrives. A
-    program whose lanes are lost is given up `patience_s` seconds after its first lane was asked
-    for.
+    `start` makes a lane or raises `LaneLost`; it is called when there is a program for one more
+    lane. A program whose lanes are lost is given up `patience_s` seconds after its first lane was
+    asked for.
     """
 
     def __init__(
@@ -73,14 +71,16 @@ class Pool(Generic[L]):
         self._start_lane = start
         self._patience_s = patience_s
         self.num_lanes = num_lanes
-        self._jobs: queue.SimpleQueue[tuple[Row, Future[Results]] | None] = queue.SimpleQueue()
-        self._starting = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        self._runners: list[_Runner[L]] = []
-        self._pid = os.getpid()
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)  # threads and lanes are the parent's
+
+    def _begin(self) -> None:
+        self._threads = ThreadPoolExecutor(self.num_lanes, thread_name_prefix="sandbox-lane")
+        self._lanes: dict[int, L] = {}
+        """The lane of each thread, by the thread's id."""
 
     def run(self, programs: Iterable[Program]) -> Results:
-        """The result of each program, in the order given. Raises `SandboxError`."""
+        """Return the result of each program, in the order given. Raises `SandboxError`."""
         rows = [Row(programs=[program]) for program in programs]
         return [results[0] for results in self.run_rows(rows)]
 
@@ -89,64 +89,24 @@ class Pool(Generic[L]):
 
         Raises `SandboxError` if a program keeps losing its lanes or no thread can be started.
         """
-        self._start()
-        futures: list[Future[Results]] = []
-        for row in rows:
-            futures.append(Future())
-            self._jobs.put((row, futures[-1]))
+        try:
+            futures = [self._threads.submit(self._run_row, row) for row in rows]
+        except RuntimeError as error:  # the system allows no further thread
+            raise SandboxError(f"the sandbox could not be started: {error}") from None
         return [future.result() for future in futures]
 
     def lanes(self) -> list[L]:
-        """The lanes that have started."""
-        return [lane for runner in self._runners if (lane := runner.lane) is not None]
+        """Return the lanes that have started."""
+        return list(self._lanes.values())
 
     def close(self) -> None:
         """End all lanes after they have run the programs that are waiting."""
-        with self._starting:
-            threads, self._threads = self._threads, []
-        for _ in threads:
-            self._jobs.put(None)
-        for thread in threads:
-            thread.join()
+        self._threads.shutdown()
+        for lane in self.lanes():
+            lane.close()
+        self._lanes.clear()
 
-    def _start(self) -> None:
-        with self._starting:
-            if self._pid != os.getpid():  # forked: the threads and lanes belong to the parent
-                self._jobs, self._threads, self._runners = queue.SimpleQueue(), [], []
-                self._pid = os.getpid()
-            while len(self._threads) < self.num_lanes:
-                number = len(self._threads)
-                thread = threading.Thread(
-                    target=self._serve, name=f"sandbox-lane-{number}", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError as error:  # the system allows no further thread
-                    raise SandboxError(f"the sandbox could not be started: {error}") from None
-                self._threads.append(thread)
-
-    def _serve(self) -> None:
-        """Serve one lane, from its first job to the end of the pool."""
-        runner = _Runner(self._start_lane, self._patience_s)
-        self._runners.append(runner)
-        with contextlib.closing(runner):
-            while (job := self._jobs.get()) is not None:
-                row, future = job
-                try:
-                    future.set_result(runner.run_row(row))
-                except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
-                    future.set_exception(error)
-
-
-class _Runner(Generic[L]):
-    """A lane that is replaced when it is lost."""
-
-    def __init__(self, start: Callable[[], L], patience_s: float) -> None:
-        self._start = start
-        self._patience_s = patience_s
-        self.lane: L | None = None
-
-    def run_row(self, row: Row) -> Results:
+    def _run_row(self, row: Row) -> Results:
         results: Results = []
         for program in row.programs:
             results.append(self._run(program))
@@ -162,14 +122,17 @@ class _Runner(Generic[L]):
         return result
 
     def _run_in_a_lane(self, program: Program) -> ExecutionResult:
+        """Return the result of a program in this thread's lane, which is replaced when it is
+        lost."""
         lost = 0
 
         def run() -> ExecutionResult:
             nonlocal lost
             try:
-                return self._fresh_lane().run(program)
+                return self._own_lane().run(program)
             except LaneLost as error:
-                self.lane, lost = None, lost + 1
+                self._lanes.pop(threading.get_ident(), None)
+                lost += 1
                 logger.warning("a lane of the sandbox was lost and is replaced: %s", error)
                 raise
 
@@ -178,16 +141,14 @@ class _Runner(Generic[L]):
             return retry(run, on=LaneLost, delays_s=delays_s, for_s=self._patience_s)
         except LaneLost as error:
             times = "once" if lost == 1 else f"{lost} times"
-            told = f"the sandbox was lost {times} with one program, last: {error}"
-            raise SandboxError(told) from error
+            raise SandboxError(
+                f"the sandbox was lost {times} with one program, last: {error}"
+            ) from error
 
-    def _fresh_lane(self) -> L:
-        if self.lane is not None and self.lane.is_worn_out:
-            self.close()
-        self.lane = self.lane or self._start()
-        return self.lane
-
-    def close(self) -> None:
-        lane, self.lane = self.lane, None
-        if lane is not None:
-            lane.close()
+    def _own_lane(self) -> L:
+        thread = threading.get_ident()
+        if thread in self._lanes and self._lanes[thread].is_worn_out:
+            self._lanes.pop(thread).close()
+        if thread not in self._lanes:
+            self._lanes[thread] = self._start_lane()
+        return self._lanes[thread]

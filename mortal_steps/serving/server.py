@@ -7,24 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.local_folder import read_context
-from mortal_steps.models.shape import cache_bytes_per_token, is_recurrent
 from mortal_steps.orchestration.resolve_defaults import rollout_interpreter
+from mortal_steps.rollout.engines.vllm import platforms
 from mortal_steps.runs.run import Run
 from mortal_steps.serving.models import choose, tokenizer_of, whole_model
-
-MIN_CACHE_BYTES = 64 << 20
-"""The smallest key-value cache of vLLM on a CPU."""
-CACHED_SEQUENCES = 4
-"""How many sequences of full length fit into vLLM's key-value cache on a CPU."""
-SHORTEST_BATCH = 2048
-"""The smallest limit on the tokens of a batch of vLLM. A batch must hold a whole prompt, because
-prefills are not split."""
 
 PROBE = """
 import importlib.metadata as metadata, importlib.util, sys
@@ -92,13 +84,12 @@ def _has_vllm_for_cpus(python: str) -> bool:
     return code == VLLM_ON_CPU
 
 
-def _cpu_options(config: Path, length: int) -> Sequence[str]:
-    """Return options of vLLM on a CPU, the same as in rollout workers (rollout/engines/vllm)."""
+def _cpu_options(config: Path, length: int) -> Iterator[str]:
+    """Yield options of vLLM on a CPU, the same as in rollout workers."""
     settings = json.loads(config.read_text(encoding="utf-8"))
-    cache = max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
-    return [
-        *("--enforce-eager", "--no-enable-chunked-prefill"),
-        *(("--no-enable-prefix-caching",) if is_recurrent(settings) else ()),
-        *("--max-num-batched-tokens", str(max(length, SHORTEST_BATCH))),
-        *("--kv-cache-memory-bytes", str(cache)),
-    ]
+    for name, value in platforms.cpu_options(settings, length).items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield from (f"--{flag}", str(value))

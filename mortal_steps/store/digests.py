@@ -1,18 +1,15 @@
-"""Digests of the files in committed folders: `blake3:<hex>`, the algorithm by its name.
+"""Digests of the files in committed folders: `blake3:<hex>`.
 
-A plain hexadecimal number is sha256, by which a model is known outside of its run; either is
-compared by its own algorithm. BLAKE3 takes a quarter of sha256's time and can use several cores.
+BLAKE3 takes a quarter of sha256's time and can use several cores. A plain hexadecimal number
+elsewhere is a sha256, by which a model is known outside of its run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
 from blake3 import blake3
-
-from mortal_steps.errors import CorruptFileError
 
 BLAKE3 = "blake3:"
 PIECE_BYTES = 2 << 20
@@ -31,22 +28,6 @@ def digest_of_file(path: Path) -> str:
         while count := file.readinto(piece):
             hasher.update(piece[:count])
     return BLAKE3 + hasher.hexdigest()
-
-
-def digest_like(path: Path, listed: str) -> str:
-    """Return the digest of a file by the algorithm of the `listed` one.
-
-    Raises `CorruptFileError` where that is none that this version knows.
-    """
-    if listed.startswith(BLAKE3):
-        return digest_of_file(path)
-    if ":" in listed:
-        raise CorruptFileError(
-            f"{path} is listed with the digest {listed[:20]}, whose algorithm this version of "
-            "MORTAL does not know; continue with the one that wrote it"
-        )
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def num_threads(num_bytes: int) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mortal_steps.errors import CorruptFileError, DiskError, StoreError
-from mortal_steps.store.digests import digest_like
+from mortal_steps.store.digests import digest_of_file
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FAULTY_DISK = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO}
@@ -24,7 +24,7 @@ FAULTY_DISK = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, 
 
 
 def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = False) -> None:
-    """Write beside, sync, rename: readers see the old content or the new, never a part.
+    """Write under another name, sync, rename: readers see the old content or the new, never a part.
 
     Nobody but its owner may read a `private` file.
     """
@@ -44,16 +44,16 @@ def hidden_beside(path: Path, why: str) -> Path:
 def writing_beside(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file to fill, which takes the place of `path` when the block ends without an
     error."""
-    beside = hidden_beside(path, "partial")
+    partial = hidden_beside(path, "partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        with partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        beside.rename(path)
+        partial.rename(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
     sync_to_disk(path.parent)
 
@@ -145,7 +145,7 @@ def link_verified(source: Path, target: Path, digest: str) -> None:
     Raises `CorruptFileError` where it is not that file.
     """
     link_file(source, target)
-    if digest_like(target, digest) != digest:
+    if digest_of_file(target) != digest:
         raise CorruptFileError(f"{source} is damaged: its digest does not match")
 
 
@@ -162,10 +162,10 @@ def failed_write(path: Path, error: BaseException) -> StoreError:
             f"cannot write {path}: the disk fails ({reason}). Nothing half-written counts: see to "
             "the disk (`dmesg` may say more), then continue with `mortal resume`"
         )
-    place = next(folder for folder in path.absolute().parents if folder.exists())
+    existing = next(folder for folder in path.absolute().parents if folder.exists())
     return DiskError(
         f"cannot write {path}: the disk is full or a limit is reached ({error}); "
-        f"{shutil.disk_usage(place).free:,} bytes are free there. Nothing half-written counts: "
+        f"{shutil.disk_usage(existing).free:,} bytes are free there. Nothing half-written counts: "
         "free space, then continue with `mortal resume`"
     )
 

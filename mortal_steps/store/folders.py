@@ -1,4 +1,4 @@
-"""Committed folders: their manifests, how they take their place, and which files are hashed."""
+"""Committed folders: their manifests, how they replace each other, and which files are hashed."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ Nothing else in the run directory tells what is in these files, so a damaged one
 
 from __future__ import annotations
 
-import re
-
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.run_store import RunStore
@@ -14,12 +12,6 @@ from mortal_steps.types.identity import RunInfo
 
 IDENTITY_FILE = "run.json"
 CONFIG_FILE = "config.toml"
-WRITTEN_AS = {
-    "uid": r"[0-9a-f]{32}",
-    "run_id": r"[A-Za-z0-9][A-Za-z0-9._-]*",
-    "working_dir": r"/.*",
-}
-"""The form of some names in run.json."""
 NO_OTHER_COPY = (
     "nothing else in the run holds what was in it; restore the file from a copy, or train again "
     "under another --run-id"
@@ -33,10 +25,7 @@ def read_identity(store: RunStore) -> RunInfo | None:
         found = store.find_record(IDENTITY_FILE, RunInfo)
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
-    if found is None:
-        return None
-    _check_names(store, found[1])
-    return found[1]
+    return found[1] if found else None
 
 
 def check_config(store: RunStore, info: RunInfo) -> None:
@@ -47,15 +36,3 @@ def check_config(store: RunStore, info: RunInfo) -> None:
             f"{path} is missing or was altered since the run began; restore it, or train with "
             "other settings under another --run-id"
         )
-
-
-def _check_names(store: RunStore, info: RunInfo) -> None:
-    """Raise `CorruptFileError` for names that no run has: paths of other files are made from
-    them."""
-    for name, pattern in WRITTEN_AS.items():
-        value = getattr(info, name)
-        if not re.fullmatch(pattern, value):
-            raise CorruptFileError(
-                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is not what MORTAL writes; "
-                f"{NO_OTHER_COPY}"
-            )

@@ -84,8 +84,8 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def _read_head(head: bytes) -> tuple[str, int]:
     """Return the digest and format that a record's first line tells; raises what a damaged one
     leads to."""
-    said = json.loads(head)
-    written_in = said["format"]
-    if written_in < 1 or (written_in <= FORMAT and said.keys() - {"sha256", "format"}):
+    first_line = json.loads(head)
+    written_in = first_line["format"]
+    if written_in < 1 or (written_in <= FORMAT and first_line.keys() - {"sha256", "format"}):
         raise ValueError("no format has such a line")
-    return said["sha256"], written_in
+    return first_line["sha256"], written_in

@@ -15,13 +15,13 @@
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
       metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl
-      notices.jsonl        what was told of the run, to whoever is responsible for it
+      notices.jsonl        what the run has reported, to whoever is responsible for it
       reward_curve.png report.md report.html
       logs/                what each worker printed, and the flow
       judge/               answers of judges, and what they cost
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
-Everything is written beside its place, synced to disk, then renamed, so a partial file is never
+Everything is written under another name, synced to disk, then renamed, so a partial file is never
 taken for a whole one. A *record* (records.py) is one value of a known type with its digest and its
 format: JSON (json_record.py), or, where its name ends in `.parquet`, columns (shard_columns.py,
 seal.py). A *folder* carries a `manifest.json` with the digest of each of its files (digests.py).
@@ -42,7 +42,7 @@ from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store import shared_memory
-from mortal_steps.store.digests import digest_like, digest_of_file
+from mortal_steps.store.digests import digest_of_file
 from mortal_steps.store.files import (
     delete_folder,
     failed_write,
@@ -89,27 +89,27 @@ class RunStore(RecordStore):
         refuses is a `StoreError`, whichever library ran into it.
         """
         target = self.path(relative)
-        beside = hidden_beside(target, "partial")
+        partial = hidden_beside(target, "partial")
         try:
-            beside.mkdir(parents=True)
-            yield beside
+            partial.mkdir(parents=True)
+            yield partial
             known = hashed or {}
-            names = files_below(beside)
-            digests = {name: known.get(name) or digest_of_file(beside / name) for name in names}
-            (beside / FOLDER_MANIFEST).write_bytes(manifest_of(digests))
-            written = [beside / name for name in (*digests, FOLDER_MANIFEST)]
+            names = files_below(partial)
+            digests = {name: known.get(name) or digest_of_file(partial / name) for name in names}
+            (partial / FOLDER_MANIFEST).write_bytes(manifest_of(digests))
+            written = [partial / name for name in (*digests, FOLDER_MANIFEST)]
             written += sorted({path.parent for path in written})
             if sync is None:
                 for path in written:
                     sync_to_disk(path)
-                replace_folder(beside, target)
+                replace_folder(partial, target)
                 sync_to_disk(target.parent)
             else:
                 with sync.starting([*written, target.parent]):
-                    replace_folder(beside, target)
+                    replace_folder(partial, target)
         except BaseException as error:
-            shutil.rmtree(beside, ignore_errors=True)
-            if is_write_error(error, beside, target):
+            shutil.rmtree(partial, ignore_errors=True)
+            if is_write_error(error, partial, target):
                 raise failed_write(target, error) from error
             raise
         self._verified.forget(target)
@@ -215,7 +215,7 @@ class RunStore(RecordStore):
         if self._verified.is_known(path, digest):
             return None
         look = self._verified.look(path)
-        if digest_like(path, digest) != digest:
+        if digest_of_file(path) != digest:
             return "is damaged: its digest does not match"
         self._verified.note(path, digest, look)
         return None

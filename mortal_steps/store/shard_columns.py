@@ -59,8 +59,8 @@ def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
     to_columns, _ = _FORMS[kind]
     try:
         header, columns = to_columns(body)
-        said = {"format": FORMAT, "kind": kind.__name__, **header}
-        content = write_columns(said, pyarrow.table(columns))
+        described = {"format": FORMAT, "kind": kind.__name__, **header}
+        content = write_columns(described, pyarrow.table(columns))
     except (ValueError, TypeError, OverflowError) as error:
         raise StoreError(f"{path} cannot hold this {kind.__name__}: {error}") from error
     return close(content), content

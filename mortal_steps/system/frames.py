@@ -46,7 +46,7 @@ class Answer:
 
     number: int
     value: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class FrameError(Exception):

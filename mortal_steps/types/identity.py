@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import StringConstraints
 
 from mortal_steps.types.references import FileRef
 
@@ -37,15 +40,15 @@ class Parent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunInfo:
-    """What never changes about a run."""
+    """What never changes about a run. Paths of other files are made from names with a pattern."""
 
-    run_id: str
-    uid: str
+    run_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    uid: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
     """Random name of this run directory; tells two runs of one id apart."""
     fingerprint: str
     """Digest of what decides the run's numbers, as the code that began the run understood it."""
     dataset_fingerprint: str
-    working_dir: str
+    working_dir: Annotated[str, StringConstraints(pattern=r"^/.*$")]
     """Where relative paths of the configuration start."""
     num_steps: int
     """Train steps of the whole run."""

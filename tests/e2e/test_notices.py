@@ -18,7 +18,7 @@ from mortal_flows.grpo_train import tell_the_end
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.report.alerts import Alerts
-from mortal_steps.runs.notices import NOTICES, new_notice, note, read_notices, untold
+from mortal_steps.runs.notices import NOTICES, new_notice, note, read_notices, unsent
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_tasks.reporter import reporting
@@ -84,7 +84,7 @@ async def finds_it_complete(folder: Path) -> None:
 def test_that_a_run_has_finished_is_told_though_its_process_was_killed(there, tmp_path):
     asyncio.run(finds_it_complete(tmp_path))
     assert [each.event for each in read_notices(RunStore(tmp_path))] == ["mortal.run.finished"]
-    assert untold(RunStore(tmp_path)) == []
+    assert unsent(RunStore(tmp_path)) == []
 
 
 def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
@@ -108,14 +108,14 @@ def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
     )
     assert f"`mortal fork {tmp_path} --at-step N`" in advice
     assert link == url
-    assert untold(RunStore(tmp_path)) == []
+    assert unsent(RunStore(tmp_path)) == []
 
     asyncio.run(goes_on(tmp_path, collapsing))  # killed, and gone through again
     lines = (tmp_path / NOTICES).read_text().splitlines()
     assert len(lines) == 2, "it was noted once, and told once"
     (tmp_path / NOTICES).write_text(lines[0] + "\n")  # killed before it was known to be told
     asyncio.run(goes_on(tmp_path, []))
-    assert untold(RunStore(tmp_path)) == []
+    assert unsent(RunStore(tmp_path)) == []
     asyncio.run(goes_on(tmp_path / "another", collapsing))
     received = webhook.wait_for(2)
     assert [str(tmp_path / "another") in one["body"] for one in received] == [False, True]

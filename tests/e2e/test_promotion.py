@@ -21,6 +21,7 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
 from tests.support.bare_flow import InProcess, Killed, one_thread
 from tests.support.promotion import train_two
+from tests.support.registry import decide
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypa
 def test_a_gate_that_another_one_overtakes_or_a_full_disk_ends_is_not_failed(at_work, monkeypatch):
     def overtaken(comparison, min_gain):
         candidate = comparison.candidate
-        registry.decide("promoted", candidate, before=None, by="another gate", why="it was faster")
+        decide(registry, "promoted", candidate, before=None, by="another gate", why="it was faster")
         return by_threshold(comparison, min_gain)
 
     def full(gate):

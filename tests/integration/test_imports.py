@@ -98,9 +98,10 @@ def test_loading_problems_needs_no_torch(tmp_path):
 def test_the_rollout_worker_is_light_until_it_starts():
     heavy = ("torch", "transformers", "vllm", "safetensors")
     probe = (
-        "import sys; from mortal_steps.config import RunConfig;"
+        "import sys; from mortal_steps.config import ModelConfig, RolloutConfig;"
         "from mortal_steps.rollout.worker import RolloutWorker;"
-        "RolloutWorker(run_dir='nowhere', config=RunConfig(), model_path='nothing');"
+        "RolloutWorker(run_dir='nowhere', model_path='nothing', model=ModelConfig(),"
+        " rollout=RolloutConfig(), seed=0, template_options={});"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     finished = subprocess.run(

@@ -5,7 +5,6 @@ import signal
 import pytest
 
 from mortal.trainer import owner
-from mortal.trainer.owner import Request
 from mortal_steps.config import RunConfig
 
 
@@ -22,7 +21,7 @@ def test_an_interrupt_during_its_start_is_answered(monkeypatch, tmp_path, capfd)
     monkeypatch.setattr(owner, "_wait", interrupt_and_wait)
     config = RunConfig(runs_dir=str(tmp_path / "runs"), run_id="never")
     with pytest.raises(KeyboardInterrupt):
-        owner.perform(Request(action="train", config=config))
+        owner.perform("train", config=config)
     assert started[0].returncode == 0
     assert "Traceback" not in capfd.readouterr().err
     assert not (tmp_path / "runs").exists()
@@ -38,6 +37,6 @@ def test_an_owner_that_ends_before_it_asks_leaves_nobody(monkeypatch, capfd):
     monkeypatch.setattr(owner.pickle, "dumps", lambda request: b"")
     monkeypatch.setattr(owner, "_printing", end)
     with pytest.raises(KeyboardInterrupt):
-        owner.perform(Request(action="train", config=RunConfig()))
+        owner.perform("train", config=RunConfig())
     assert started[0].wait() == 0
     assert "Traceback" not in capfd.readouterr().err

@@ -14,7 +14,7 @@ async def train(
     session: Session, recorder: Recorder | None = None, stop: Stop | None = None
 ) -> None:
     """Drive a run from the step where it stands to its last, every stage a plain function."""
-    source = batch_source(session.config.rollout.source)
+    source = batch_source(session.run.config.rollout.source)
     recorder = recorder or Recorder(session.run)
     stop = stop or Stop()
     await Training(session, source, Reporter(), stop, recorder).run()

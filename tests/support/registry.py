@@ -2,6 +2,8 @@
 
 import hashlib
 
+from mortal_steps.registry.registry import Decision
+from mortal_steps.store.digests import digest_of_file
 from mortal_steps.store.files import digest_file
 
 
@@ -15,5 +17,11 @@ def model_files(folder, run_id="run-1", content="weights", runs=None):
         "run_uid": hashlib.sha256(run_id.encode()).hexdigest()[:32],
         "runs": runs or (run_id,),
         "weights_sha256": digest_file(folder / "model.safetensors"),
-        "files": {path.name: (path, digest_file(path)) for path in folder.iterdir()},
+        "files": {path.name: (path, digest_of_file(path)) for path in folder.iterdir()},
     }
+
+
+def decide(registry, action, version, *, before=None, by="a test", why="because", **more):
+    """Decide about a version that is compared with `before`."""
+    decision = Decision(action=action, version=version, before=before, by=by, why=why, **more)
+    return registry.decide(decision)

@@ -82,9 +82,9 @@ def read_back(run: Run) -> dict[str, list[int]]:
 
 def tensorboard_steps(run: Run) -> list[int]:
     """Over all event files of the run."""
-    from mortal_steps.report.trackers.tensorboard import told_steps  # which takes half a second
+    from mortal_steps.report.trackers.tensorboard import recorded_steps  # which takes half a second
 
-    return list(told_steps(run.store.path(f"{FOLDER}/tensorboard")))
+    return list(recorded_steps(run.store.path(f"{FOLDER}/tensorboard")))
 
 
 def wandb_steps(run: Run) -> list[int]:

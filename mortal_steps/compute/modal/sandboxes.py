@@ -22,7 +22,7 @@ from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.errors import ComputeError, MortalError, TransientError
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.box import ENVIRONMENT, FIRST_UID, INSIDE
-from mortal_steps.sandbox.executors import ExecutorSettings, Needs
+from mortal_steps.sandbox.executors import Executor, ExecutorSettings, Needs
 from mortal_steps.sandbox.inside import wire
 from mortal_steps.sandbox.inside.remote import BOOT
 from mortal_steps.sandbox.lane import (
@@ -65,7 +65,7 @@ LEFT_TO_THE_IMAGE = {"PATH"}
 """Variables of a box that an image has its own of."""
 
 
-class ModalExecutor:
+class ModalExecutor(Executor):
     """Modal Sandboxes, of an app of their own beside the one that MORTAL is deployed as."""
 
     def __init__(self, settings: ExecutorSettings) -> None:

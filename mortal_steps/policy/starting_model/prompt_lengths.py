@@ -1,28 +1,63 @@
-"""Checks, with the model's own tokenizer and before the first step, that the prompts fit the
-model."""
+"""Count the tokens of all prompts before a run begins, and find those that do not fit the model.
+
+A dataset may have a million prompts: they are tokenized many at once.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.config import ModelConfig
-from mortal_steps.errors import ModelError
+from mortal_steps.config import DataConfig, ModelConfig
+from mortal_steps.data.problem_files import select
+from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length
-from mortal_steps.rollout.prompt_lengths import PromptLengths, measure_prompts
-from mortal_steps.types import Prompt
+from mortal_steps.rollout.prompts import check_template, render
+from mortal_steps.types import Problem, Prompt
+
+logger = logging.getLogger(__name__)
+
+NAMED = 5
+"""Rows that a message names, at most."""
+
+MEASURED_AT_ONCE = 1000
+"""Prompts per call of the tokenizer. Its output is dropped before the next call."""
 
 THREADS = "TOKENIZERS_PARALLELISM"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptLengths:
+    """The lengths of prompts, and which of them cannot be used."""
+
+    tokens: Sequence[int]
+    """Number of tokens of each prompt, in order; 0 if it is unusable."""
+    unusable: Mapping[int, str]
+    """Why a prompt is unusable, by its position: it has no tokens, or the chat template raised an
+    error."""
+    context: int
+    """Longest prompt plus completion that the model takes; at most `model.max_model_len`."""
+    fits: int = 0
+    """Prompts of up to this many tokens fit."""
+
+    @property
+    def longest(self) -> int:
+        """Number of tokens of the longest prompt."""
+        return max(self.tokens, default=0)
 
 
 def measure(
     model: ModelConfig, options: Mapping[str, Any], prompts: Iterable[Prompt], sampled: int
 ) -> PromptLengths:
-    """Measure all prompts, rendered with the template's `options` as the rollout workers render
-    them; those fit that leave room for `sampled` tokens.
+    """Measure all prompts with the model's own tokenizer, rendered with the template's `options` as
+    the rollout workers render them; those fit that leave room for `sampled` tokens.
 
     Raises `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
     """
@@ -33,9 +68,8 @@ def measure(
         tokenizer = build_tokenizer(model.new)
     else:
         context, tokenizer = _read(tokenizer_folder(model), model)
-    fits = context - sampled
     with _many_threads():
-        return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)
+        return measure_prompts(prompts, tokenizer, options, context=context, fits=context - sampled)
 
 
 @contextlib.contextmanager
@@ -53,7 +87,7 @@ def _many_threads() -> Iterator[None]:
 
 
 def _read(folder: str, model: ModelConfig) -> tuple[int, Any]:
-    """Context length and tokenizer of a model folder."""
+    """Return context length and tokenizer of a model folder."""
     from transformers import AutoConfig, AutoTokenizer
 
     name, remote = model.name_or_path, model.trust_remote_code
@@ -66,3 +100,98 @@ def _read(folder: str, model: ModelConfig) -> tuple[int, Any]:
             f"{type(error).__name__}: {error}"
         ) from error
     return context_length(shape, model.max_model_len), tokenizer
+
+
+def measure_prompts(
+    prompts: Iterable[Prompt],
+    tokenizer: Any,
+    template_options: Mapping[str, Any],
+    *,
+    context: int,
+    fits: int = 0,
+) -> PromptLengths:
+    """Return the lengths of all prompts as `tokenize_prompts` would render them, many at once.
+
+    Raises `DataError` for chat messages if the tokenizer has no chat template.
+    """
+    tokens = array("L")
+    unusable: dict[int, str] = {}
+    remaining = iter(prompts)
+    while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
+        check_template(chunk, tokenizer)
+        start = len(tokens)
+        try:
+            tokens.extend(map(len, render(chunk, tokenizer, template_options)))
+            continue
+        except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
+            pass
+        for position, prompt in enumerate(chunk, start):
+            try:
+                tokens.extend(map(len, render([prompt], tokenizer, template_options)))
+            except Exception as error:  # noqa: BLE001 - the boundary to the model's own template
+                tokens.append(0)
+                unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
+    for position, length in enumerate(tokens):
+        if not length:
+            unusable.setdefault(position, "it has no tokens")
+    return PromptLengths(tokens=tokens, unusable=unusable, context=context, fits=fits)
+
+
+def keep_fitting(
+    data: DataConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    lengths: PromptLengths,
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """Return the problems that the run has: all of them, or those that fit (`data.on_long`).
+
+    `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
+    """
+    count = len(train)
+
+    def id_of(row: int) -> str:
+        return (train[row] if row < count else held_out[row - count]).id
+
+    _check_usable(lengths, id_of)
+    long = [row for row, tokens in enumerate(lengths.tokens) if tokens > lengths.fits]
+    if not long:
+        return train, held_out
+    first = ", ".join(f"{id_of(row)}: {lengths.tokens[row]:,} tokens" for row in long[:NAMED])
+    room = (
+        f"of the model's context of {lengths.context:,} tokens, rollout.max_tokens = "
+        f"{lengths.context - lengths.fits:,} leaves {max(0, lengths.fits):,} for a prompt"
+    )
+    found = (
+        f"{len(long):,} of {len(lengths.tokens):,} prompts are too long "
+        f"({first}{_and_more(len(long))}): {room}"
+    )
+    if data.on_long == "error":
+        raise DataError(
+            f"{found}. Leave these rows out with data.on_long = 'drop', shorten their prompts, or "
+            "lower rollout.max_tokens (or raise model.max_model_len, if the model can take more)"
+        )
+    logger.warning("left out: %s (data.on_long)", found)
+    out = set(long)
+    kept = array("L", (row for row in range(count) if row not in out))
+    kept_held_out = array("L", (row for row in range(len(held_out)) if row + count not in out))
+    if not kept or len(kept_held_out) < bool(held_out):
+        raise DataError(
+            f"data.on_long = 'drop' leaves no {'training' if not kept else 'held-out'} rows: {room}"
+        )
+    return select(train, kept), select(held_out, kept_held_out)
+
+
+def _check_usable(lengths: PromptLengths, id_of: Callable[[int], str]) -> None:
+    if lengths.unusable:
+        first: dict[str, list[str]] = {}
+        for row in sorted(lengths.unusable)[:NAMED]:
+            first.setdefault(lengths.unusable[row], []).append(id_of(row))
+        reasons = "; ".join(f"{', '.join(ids)}: {reason}" for reason, ids in first.items())
+        raise DataError(
+            f"{len(lengths.unusable):,} of {len(lengths.tokens):,} prompts cannot be used: "
+            f"{reasons}{_and_more(len(lengths.unusable))}. Repair or remove these rows"
+        )
+
+
+def _and_more(count: int) -> str:
+    return ", ..." if count > NAMED else ""

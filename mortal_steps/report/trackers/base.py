@@ -79,32 +79,23 @@ class Tracker(Protocol):
         ...
 
 
-def tracked_run(run: Run) -> TrackedRun:
-    """Return how trackers know the run."""
-    settings, info = run.config.logging, run.info
+def tracked_run(run: Run, config: Mapping[str, Any]) -> TrackedRun:
+    """Return how trackers know the run; `config` holds the plain values with which it goes on. What
+    `env` of a worker holds may be secret, and is left out."""
+    settings, info = config["logging"], run.info
+    local = {
+        name: {key: value for key, value in role.items() if key != "env"}
+        for name, role in config["compute"]["local"].items()
+    }
     return TrackedRun(
         id=f"{info.run_id[:LONGEST_PREFIX]}-{info.uid[:8]}",
-        name=settings.run_name or info.run_id,
-        project=settings.project,
-        group=settings.group,
-        tags=settings.tags,
+        name=settings["run_name"] or info.run_id,
+        project=settings["project"],
+        group=settings["group"],
+        tags=settings["tags"],
         folder=run.store.path(FOLDER).absolute(),
-        config=tracked_config(run.config.model_dump(mode="json")),
+        config={**config, "compute": {**config["compute"], "local": local}},
     )
-
-
-def tracked_config(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration as trackers get it; what `env` of a worker holds may be secret."""
-    for role in values["compute"]["local"].values():
-        del role["env"]
-    return values
-
-
-def make_tracker(name: str, run: TrackedRun) -> Tracker:
-    """Make the tracker of this name for the run; raises what `tracker_class` raises, and whatever
-    the tracker itself raises."""
-    tracker: Tracker = tracker_class(name)(run)
-    return tracker
 
 
 def tracker_class(name: str) -> Any:

@@ -1,6 +1,6 @@
 """What a run has committed, read by another process while the run goes on.
 
-The manifest tells after every step how far each log belongs to the steps done; what stands behind
+The manifest says after every step how far each log belongs to the steps done; what stands behind
 that may be cut off again, and is not read.
 """
 
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 Rows = Iterator[dict[str, Any]]
 
 READ = (METRICS, EVALUATIONS, TIMINGS)
-"""Logs that trackers are told of."""
+"""Logs that trackers get."""
 SAMPLES_OF_A_KIND = 4
 """Best, worst and masked completions each, in a table."""
 LONGEST_TEXT = 2000
@@ -68,8 +68,10 @@ class GrowingLog:
 class CommittedSteps:
     """The entries of a run, in order, as its steps are committed."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, sample_steps: int) -> None:
+        """`sample_steps`: steps between two tables of completions; 0: there are none."""
         self._run = run
+        self._sample_steps = sample_steps
         self._logs = {name: GrowingLog(run.store.path(name)) for name in READ}
         self._metrics: dict[int, dict[str, Any]] = {}
         self._evaluations: dict[int, dict[str, Any]] = {}
@@ -77,7 +79,7 @@ class CommittedSteps:
         self._seen = 0
 
     def new(self, after: int) -> Iterator[Entry]:
-        """Yield entries of the steps behind `after` that are committed and were not told yet."""
+        """Yield entries of the steps behind `after` that are committed and were not yielded yet."""
         manifest = self._manifest()
         if manifest is None:
             return
@@ -89,7 +91,7 @@ class CommittedSteps:
                 self._metrics.pop(step, None),
                 self._evaluations.pop(step, None),
                 self._timings.pop(step, ()),
-                samples_at(self._run, step, self._run.config.logging.sample_steps),
+                samples_at(self._run, step, self._sample_steps),
             )
 
     def _manifest(self) -> RunManifest | None:
@@ -136,8 +138,7 @@ def entry_of(
 
 
 def step_of_timing(row: Row) -> int:
-    """Return the step whose entry tells a line of timings.jsonl: train steps done when it is
-    told."""
+    """Return the step whose entry a line of timings.jsonl belongs to."""
     done: int = row["step"]
     return done if row["stage"] in AFTER_A_STEP else done + 1
 

@@ -39,7 +39,7 @@ class TensorBoardTracker:
         self._writer: RecordWriter | None = None
 
     def last_step(self) -> int | None:
-        return max(told_steps(self.folder), default=None)
+        return max(recorded_steps(self.folder), default=None)
 
     def log(self, entry: Entry) -> None:
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in entry.values.items()]
@@ -61,7 +61,7 @@ class TensorBoardTracker:
         self._writer.write(event.SerializeToString())
 
     def _begin(self) -> RecordWriter:
-        """Begin a new file, with what is said of the run in the first of them."""
+        """Begin a new file, with what describes the run in the first of them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         before = sorted(path.name for path in self.folder.glob(FILES))
         name = f"events.out.tfevents.{int(time.time()):010d}.{len(before):06d}.mortal"
@@ -76,7 +76,7 @@ class TensorBoardTracker:
         return writer
 
 
-def told_steps(folder: Path) -> Iterator[int]:
+def recorded_steps(folder: Path) -> Iterator[int]:
     """Yield the step of each record of a step, in the order of the files; what a kill has cut short
     is none."""
     for path in sorted(folder.glob(FILES)):

@@ -23,7 +23,7 @@ from mortal_steps.report.trackers.base import COLUMNS, SAMPLES, Entry, TrackedRu
 SETTINGS = {
     "silent": True,
     "console": "off",
-    # What would be told of this process and its machine is not about the run's workers.
+    # What W&B would record of this process and its machine is not about the run's workers.
     "x_disable_stats": True,
     "x_disable_meta": True,
     "x_save_requirements": False,

@@ -36,8 +36,8 @@ class CodeExecutionEnvironment(RewardEnvironment):
 
     def code_of(self, completion: str) -> str:
         """Return the program in a completion: its last block of Python, or else all of it."""
-        said = without_thoughts(completion)
-        return extract_code(said) or said
+        text = without_thoughts(completion)
+        return extract_code(text) or text
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
         columns = {name: [value] for name, value in kwargs.items()}
@@ -90,14 +90,14 @@ class CodeExecutionEnvironment(RewardEnvironment):
                 return not last.timed_out
             return cases[len(results) - 1].passed(last)
 
-        limits = self.sandbox_config.limits
+        limits = self.sandbox_config
         return Row(programs=[case.program(code, limits) for case in cases], go_on=go_on)
 
     def _spent(self, results: Sequence[ExecutionResult]) -> bool:
         """Return whether the time for all test cases is over; sleepers meet the second clock."""
         cpu_s = sum(result.cpu_s for result in results)
         wall_s = sum(result.wall_s for result in results)
-        return cpu_s >= self._total.cpu_s or wall_s >= self._total.deadline_s
+        return cpu_s >= self._total.timeout or wall_s >= self._total.deadline_s
 
     def _credit(self, cases: Sequence[Case], results: Sequence[ExecutionResult]) -> float | None:
         if not cases:

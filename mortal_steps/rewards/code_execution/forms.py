@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mortal_steps.rewards.code_execution.cases import AssertCase, CallCase, Case, StdinCase
@@ -28,13 +28,12 @@ HARMLESS = frozenset(
 """Keys of a table that say nothing of what is asked."""
 
 NAMES = ("function", "fn_name")
+TYPES = ("testtype", "type")
 KINDS = {"stdin": False, "stdin_stdout": False, "functional": True, "function_call": True}
 """What `testtype` or `type` of a table may say -> whether a function is called."""
 
 CHECK = "check"
 """The function that HumanEval's texts define, and leave to be called."""
-
-FORMS = ({"inputs", "outputs"}, {"input", "output"}, {"stdin", "stdout"})
 
 
 def cases_of(value: Any, entry_point: Any = None) -> list[Case]:
@@ -43,22 +42,17 @@ def cases_of(value: Any, entry_point: Any = None) -> list[Case]:
 
     Raises `ValueError` for what is none.
     """
-    return list(_cases(value, entry_point))
-
-
-def _cases(value: Any, entry_point: Any) -> Iterator[Case]:
+    if value is None:
+        return []
     if isinstance(value, str):
         if value.lstrip().startswith(("[", "{")):
-            yield from _cases(_literal(value), entry_point)
-        else:
-            yield from _cases_in_program(value, entry_point)
-    elif isinstance(value, Mapping):
-        yield from _cases_in_table(value)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _cases(each, entry_point)
-    elif value is not None:
-        raise ValueError(f"{value!r:.80} is no test case")
+            return cases_of(_literal(value), entry_point)
+        return _cases_in_program(value, entry_point)
+    if isinstance(value, Mapping):
+        return _cases_in_table(value)
+    if isinstance(value, list | tuple):
+        return [case for each in value for case in cases_of(each, entry_point)]
+    raise ValueError(f"{value!r:.80} is no test case")
 
 
 def _literal(text: str) -> Any:
@@ -74,52 +68,42 @@ def _literal(text: str) -> Any:
         ) from None
 
 
-def _cases_in_table(table: Mapping[str, Any]) -> Iterator[Case]:
-    given = {name: value for name, value in table.items() if value is not None}
-    asked = set(map(str, given)) - HARMLESS - {"testtype", "type"}
+def _cases_in_table(table: Mapping[str, Any]) -> list[Case]:
+    given = {str(name): value for name, value in table.items() if value is not None}
     function = _function(given)
-    asked -= set(NAMES)
-    if function is not None and asked <= {"args", "kwargs", "expected"} and "expected" in table:
+    asked = set(given) - HARMLESS - {*NAMES, *TYPES}
+    if function is not None and "expected" in table and asked <= {"args", "kwargs", "expected"}:
         args, kwargs = given.get("args", []), given.get("kwargs", {})
-        yield _call(function, args, kwargs, table["expected"])
-    elif asked not in FORMS:
-        raise ValueError(
-            f"a test case with the keys {', '.join(sorted(map(str, given)))} is of no known form; "
-            "keep those of one form, such as input and output, and leave the others out"
-        )
-    elif asked == {"inputs", "outputs"}:
-        for one, expected in _pairs(given["inputs"], given["outputs"]):
-            yield _case(given, function, one, expected)
-    else:
-        question, answer = sorted(asked)
-        if asked == {"stdin", "stdout"} and function is not None:
-            raise ValueError(f"a test case has stdin and stdout, and the function {function!r} too")
-        yield _case(given, function, given[question], given[answer])
+        return [_call(function, args, kwargs, table["expected"])]
+    if asked == {"inputs", "outputs"}:
+        pairs = _pairs(given["inputs"], given["outputs"])
+        return [_case(given, function, question, answer) for question, answer in pairs]
+    if asked == {"input", "output"}:
+        return [_case(given, function, given["input"], given["output"])]
+    if asked == {"stdin", "stdout"} and function is None:
+        return [_case(given, None, given["stdin"], given["stdout"])]
+    raise ValueError(
+        f"a test case with the keys {', '.join(sorted(given))} is of no known form; keep those of "
+        "one form, such as input and output, and leave the others out"
+    )
 
 
 def _function(table: Mapping[str, Any]) -> str | None:
     """Return the name of the function to call; None where the program reads stdin."""
     names = [table[name] for name in NAMES if name in table]
-    kinds = [table[name] for name in ("testtype", "type") if name in table]
-    for kind in kinds:
-        if kind not in KINDS:
+    if len(names) > 1 or not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise ValueError(f"a test case names the function {names!r:.80}; write one name")
+    for kind in (table[name] for name in TYPES if name in table):
+        if kind not in list(KINDS):
             raise ValueError(
                 f"a test case of the type {kind!r:.80}; the types are {', '.join(KINDS)}"
             )
-        if KINDS[kind] and not names:
+        if KINDS[kind] != bool(names):
             raise ValueError(
-                f"a test case of the type {kind!r} names no function; add its name as fn_name"
+                f"a test case of the type {kind!r} names {names[0] if names else 'no function'}; "
+                "functional and function_call need a function's name as fn_name, the others none"
             )
-        if names and not KINDS[kind]:
-            raise ValueError(
-                f"a test case of the type {kind!r} names the function {names[0]!r:.80}; leave one "
-                "of them out"
-            )
-    if not names:
-        return None
-    if len(names) > 1 or not (isinstance(names[0], str) and names[0].isidentifier()):
-        raise ValueError(f"a test case names the function {names!r:.80}; write one name")
-    return str(names[0])
+    return names[0] if names else None
 
 
 def _pairs(inputs: Any, outputs: Any) -> Iterator[tuple[Any, Any]]:
@@ -137,18 +121,9 @@ def _case(table: Mapping[str, Any], function: str | None, question: Any, answer:
         return StdinCase(stdin=_text(question), stdout=_text(answer))
     if table.get("testtype") == "functional" and isinstance(question, str):
         # LiveCodeBench: a line of JSON for each argument, and the value as JSON
-        question = [_json(line) for line in question.splitlines() if line.strip()]
-        answer = _json(answer) if isinstance(answer, str) else answer
+        question = [_literal(line) for line in question.splitlines() if line.strip()]
+        answer = _literal(answer) if isinstance(answer, str) else answer
     return _call(function, question, {}, answer)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(
-            f"a test case of the type 'functional' holds {text!r:.80}, which is no JSON"
-        ) from None
 
 
 def _call(function: str, args: Any, kwargs: Any, expected: Any) -> CallCase:
@@ -165,9 +140,9 @@ def _text(value: Any) -> str:
     return "\n".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _cases_in_program(text: str, entry_point: Any) -> Iterator[AssertCase]:
-    """Return a test case for each assertion, where they stand apart from each other; else one for
-    all.
+def _cases_in_program(text: str, entry_point: Any) -> list[Case]:
+    """Return a test case for each assertion, where each can stand alone behind what is shared; else
+    one for the whole text, and none for an empty one.
 
     A text that defines `check` without calling it gets a call with `entry_point`. Raises
     `ValueError` for what is no Python, and for a text that would test nothing.
@@ -177,47 +152,37 @@ def _cases_in_program(text: str, entry_point: Any) -> Iterator[AssertCase]:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError(f"{text!r:.40} is no Python: {error}") from None
     if not body:
-        return
-    if _leaves_check_uncalled(body):
-        yield AssertCase(statements=f"{text}\n{CHECK}({_entry(text, entry_point)})")
-        return
-    if not any(isinstance(node, ast.Assert | ast.Call | ast.Raise) for node in _run(body)):
+        return []
+    run = list(_run(body))
+    defines = any(isinstance(node, ast.FunctionDef) and node.name == CHECK for node in body)
+    if defines and not any(isinstance(node, ast.Name) and node.id == CHECK for node in run):
+        return [AssertCase(statements=f"{text}\n{CHECK}({_entry(text, entry_point)})")]
+    if not any(isinstance(node, ast.Assert | ast.Call | ast.Raise) for node in run):
         raise ValueError(
             f"{text!r:.40} tests nothing: it runs no assertion and no call; add one outside of its "
             "functions and classes"
         )
     shared = [node for node in body if not isinstance(node, ast.Assert)]
     asserts = body[len(shared) :]
-    if not _apart(shared, asserts):
-        yield AssertCase(statements=text)
-        return
+    apart = all(map(_is_definition, shared)) and all(map(_stands_alone, asserts))
+    if not (asserts and apart):
+        return [AssertCase(statements=text)]
     before = [ast.unparse(node) for node in shared]
-    for node in asserts:
-        yield AssertCase(statements="\n".join([*before, ast.unparse(node)]))
-
-
-def _apart(shared: Sequence[ast.stmt], asserts: Sequence[ast.stmt]) -> bool:
-    """Whether each assertion can stand alone behind what is shared: none of them comes before a
-    statement, and nothing is made that one could leave altered to the next."""
-    return (
-        bool(asserts)
-        and all(isinstance(node, ast.Assert) for node in asserts)
-        and all(map(_is_definition, shared))
-        and not any(isinstance(node, ast.NamedExpr) for node in _run(asserts))
-    )
+    return [AssertCase(statements="\n".join([*before, ast.unparse(node)])) for node in asserts]
 
 
 def _is_definition(node: ast.stmt) -> bool:
+    """Return whether a statement makes nothing that one assertion could leave altered to the
+    next."""
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr):
         return isinstance(node.value, ast.Constant | ast.Name)
     kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     return isinstance(node, kinds)
 
 
-def _leaves_check_uncalled(body: Sequence[ast.stmt]) -> bool:
-    defined = any(isinstance(node, ast.FunctionDef) and node.name == CHECK for node in body)
-    used = any(isinstance(node, ast.Name) and node.id == CHECK for node in _run(body))
-    return defined and not used
+def _stands_alone(node: ast.stmt) -> bool:
+    named = any(isinstance(below, ast.NamedExpr) for below in _run([node]))
+    return isinstance(node, ast.Assert) and not named
 
 
 def _entry(text: str, entry_point: Any) -> str:

@@ -3,6 +3,5 @@
 question        what is asked, the digest by which its answer is known, and the grade in an answer
 endpoint        one request, and what each way to fail means
 ledger          answers and what they cost, in the run directory
-judge           many questions: each asked once, retried, recorded
-environment     the reward environment
+environment     the reward environment: each question asked once, retried, recorded
 """

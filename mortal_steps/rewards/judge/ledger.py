@@ -5,7 +5,7 @@
          "prompt_tokens": 412, "completion_tokens": 31, "dollars": 8e-05, "check": "1a2b..."}
 
 A line is one paid answer: written when it has come, before anything is made of it. An answer
-without a usable score has the score null. Each process that pays has a file of its own. `check` is
+without a usable score has the score null. Each judge of a process has a file of its own. `check` is
 the beginning of the sha256 of the rest: a line that a kill has cut short, or that was altered,
 does not count.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -122,15 +121,14 @@ class Spending:
 
 
 class Ledger:
-    """The answers that a process knows and pays for; it can be used by several threads. Without a
-    run directory it keeps them in memory."""
+    """The answers that a judge knows and pays for. Without a run directory it keeps them in
+    memory."""
 
     def __init__(self, run_dir: Path | None) -> None:
         self._folder = None if run_dir is None else run_dir / FOLDER
         self._files = None if self._folder is None else PaymentFiles(self._folder)
         self._grades: dict[str, Grade] = {}
         self._descriptor: int | None = None
-        self._writing = threading.Lock()
 
     def refresh(self) -> None:
         """Read the answers that others have paid for meanwhile."""
@@ -144,10 +142,9 @@ class Ledger:
 
     def pay(self, payment: Payment) -> None:
         """Store an answer; raises `StoreError` if it cannot be written."""
-        with self._writing:
-            if self._folder is not None:
-                self._write(self._folder, payment)
-            self._learn(payment)
+        if self._folder is not None:
+            self._write(self._folder, payment)
+        self._learn(payment)
 
     def _learn(self, payment: Payment) -> None:
         if payment.score is not None:
@@ -169,15 +166,15 @@ class Ledger:
 
 
 def _line(payment: Payment) -> bytes:
-    said = asdict(payment)
-    return json.dumps({**said, "check": _check(payment)}).encode() + b"\n"
+    fields = asdict(payment)
+    return json.dumps({**fields, "check": _check(payment)}).encode() + b"\n"
 
 
 def _payment(line: bytes) -> Payment | None:
     try:
-        said = json.loads(line)
-        check = said.pop("check")
-        payment = adapter(Payment).validate_python(said)
+        fields = json.loads(line)
+        check = fields.pop("check")
+        payment = adapter(Payment).validate_python(fields)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return payment if check == _check(payment) else None
@@ -197,31 +194,23 @@ class JudgedRun:
     call_timeout_s: float = 60.0
     """Time limit of one call of a reward function."""
 
+    def ledger(self) -> Ledger:
+        """Return a ledger of the run; one in memory for a dry run, which scores before there is a
+        run directory and must not begin one."""
+        run_dir = None if self.run_dir is None else Path(self.run_dir)
+        begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()
+        return Ledger(run_dir if begun else None)
+
 
 _run = JudgedRun()
-_ledger: Ledger | None = None
-_making = threading.Lock()
 
 
 def use_run(run: JudgedRun) -> None:
     """Set the run of this process."""
-    global _run, _ledger
-    with _making:
-        _run, _ledger = run, None
+    global _run
+    _run = run
 
 
 def current_run() -> JudgedRun:
     """Return the run of this process."""
     return _run
-
-
-def shared_ledger() -> Ledger:
-    """Return the ledger of all judges of this process."""
-    global _ledger
-    with _making:
-        if _ledger is None:
-            # A dry run scores before there is a run directory, and must not begin one.
-            run_dir = None if _run.run_dir is None else Path(_run.run_dir)
-            begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()
-            _ledger = Ledger(run_dir if begun else None)
-        return _ledger

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -46,27 +46,39 @@ LONGEST_REASON = 500
 """Characters of an answer in a message, and of a reason that is kept."""
 
 
+class UnavailableError(Exception):
+    """No answer this time; `retry_after_s` is how long the endpoint asks to wait."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RefusedError(Exception):
+    """The endpoint will never answer this request."""
+
+
+class UnusableAnswerError(Exception):
+    """A judge's answer is no score; the message says why."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
     """One completion to be scored."""
 
-    base_url: str
-    model: str
+    term: JudgeTerm
+    """Whom to ask, and how."""
     messages: Sequence[Mapping[str, str]]
-    low: float
-    high: float
-    """Scores go from `low` to this one."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the request, such as `temperature`."""
 
     def digest(self) -> str:
-        """Return the sha256 of all of it, hexadecimal: equal questions have one answer."""
+        """Return the sha256 of all that decides the answer, hexadecimal: equal questions have one
+        answer."""
         content = {
-            "base_url": self.base_url,
-            "model": self.model,
-            "messages": [dict(message) for message in self.messages],
-            "range": [self.low, self.high],
-            "parameters": dict(self.parameters),
+            "base_url": self.term.base_url.rstrip("/"),
+            "model": self.term.model,
+            "messages": self.messages,
+            "range": self.term.score_range,
+            "parameters": self.term.parameters,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -88,21 +100,14 @@ def question_about(
         return str(values[named[1]])
 
     system = INSTRUCTION.format(rubric=term.rubric, low=low, high=high)
+    user = COLUMN.sub(value_of, term.prompt)
     return Question(
-        base_url=term.base_url.rstrip("/"),
-        model=term.model,
+        term=term,
         messages=[
             {"role": "system", "content": storable(system)},
-            {"role": "user", "content": storable(COLUMN.sub(value_of, term.prompt))},
+            {"role": "user", "content": storable(user)},
         ],
-        low=low,
-        high=high,
-        parameters=term.parameters,
     )
-
-
-class UnusableAnswerError(Exception):
-    """A judge's answer is no score; the message says why."""
 
 
 class Grade(BaseModel):
@@ -114,7 +119,7 @@ class Grade(BaseModel):
     reason: str = ""
 
 
-def read_grade(text: object, *, low: float, high: float) -> Grade:
+def read_grade(text: object, score_range: tuple[float, float]) -> Grade:
     """Return the grade in an answer: one JSON object, bare or as one fenced block, with a `score`.
 
     Raises `UnusableAnswerError` for anything else.
@@ -127,6 +132,7 @@ def read_grade(text: object, *, low: float, high: float) -> Grade:
     except ValidationError as error:
         wrong = error.errors()[0]["msg"]
         raise UnusableAnswerError(f"the answer is no grade ({wrong}): {_shown(text)}") from None
+    low, high = score_range
     if not low <= grade.score <= high:
         raise UnusableAnswerError(f"the score is not from {low:g} to {high:g}: {_shown(text)}")
     return Grade(score=grade.score, reason=printable(grade.reason[:LONGEST_REASON]))

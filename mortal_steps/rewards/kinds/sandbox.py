@@ -40,7 +40,7 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         """
         total = total_limits(self.timeout, self.total_timeout)
         # The last test case may begin just before the end.
-        longest_s = total.deadline_s + Limits(cpu_s=self.timeout).deadline_s
+        longest_s = total.deadline_s + Limits(timeout=self.timeout).deadline_s
         return max(timeout_s, 3 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:

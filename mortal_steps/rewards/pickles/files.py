@@ -17,7 +17,7 @@ from typing import Any
 
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.pickles.digest import Pickler
-from mortal_steps.rewards.users_code.project import folders_of, users_modules
+from mortal_steps.rewards.users_code.project import folders_of, make_importable
 from mortal_steps.store.files import write_atomically
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -81,9 +81,7 @@ def read_pickle(path: Path, digest: str, places: Sequence[str]) -> Any:
     `module:name`. Raises what `check_pickle` does, and `RewardError` where it cannot be made."""
     content = check_pickle(path, digest)
     for place in places:
-        folders = folders_of(place, Path.cwd())
-        users_modules().add(folders, "" if place.endswith(".py") else place)
-        sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+        make_importable(folders_of(place, Path.cwd()))
     try:
         return pickle.loads(content)
     except Exception as error:

@@ -1,6 +1,6 @@
 """Completions in a file, to be scored without a run.
 
-JSON lines, each an object with
+A file of rows as a dataset may be, such as JSON lines, each an object with
 
     completion        text, or chat messages where the prompt is a chat
     prompt            text or chat messages (or `data.prompt_column`)
@@ -8,25 +8,32 @@ JSON lines, each an object with
     anything else     columns of the dataset
 
 or a `generations-<shard>.parquet` of a run. Completions of one problem are a group, wherever they
-stand in the file.
+stand in the file. `answers` and `sample_programs` make groups without a file.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
 from mortal_steps.data.problem_files import encode_json
-from mortal_steps.data.problems import TAKEN_BY_TRL
-from mortal_steps.data.values import check_prompt
+from mortal_steps.data.problems import problems_of
+from mortal_steps.data.sources.files import read_file
 from mortal_steps.errors import DataError
 from mortal_steps.store import RunStore
 from mortal_steps.types import Completion, GeneratedGroup, GeneratedShard, PolicyVersion, Problem
+
+SAMPLE_TASK = "Write a function add(a, b) that returns the sum of two numbers."
+SAMPLE_TESTS = ("assert add(1, 2) == 3", "assert add(-1, 1) == 0")
+SAMPLE_PROGRAMS = (
+    "```python\ndef add(a, b):\n    return a + b\n```",
+    "```python\ndef add(a, b):\n    return a - b\n```",
+)
+"""One right and one wrong program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +42,7 @@ class GivenGroup:
 
     group: GeneratedGroup
     places: Sequence[str]
-    """Of each completion, such as `line 3`."""
+    """Of each completion, such as `row 3`."""
 
 
 class _Message(BaseModel, extra="allow", strict=True):
@@ -43,8 +50,8 @@ class _Message(BaseModel, extra="allow", strict=True):
     content: str
 
 
-class _Row(BaseModel, extra="allow", strict=True):
-    """A line; what it has besides are the prompt and the columns."""
+class _Answer(BaseModel, strict=True):
+    """What a row holds besides the problem."""
 
     completion: str | Annotated[list[_Message], Field(min_length=1)]
     completion_ids: list[Annotated[int, Field(ge=0)]] = []
@@ -53,24 +60,41 @@ class _Row(BaseModel, extra="allow", strict=True):
 def read_completions(path: Path, prompt_column: str) -> list[GivenGroup]:
     """Return the groups in the order of their first completions.
 
-    Raises `DataError` that names the line and the field, and `CorruptFileError` for a shard that is
+    Raises `DataError` that names the row and the field, and `CorruptFileError` for a shard that is
     damaged.
     """
     if path.suffix == ".parquet":
         return _of_a_run(path)
-    rows = list(_rows(path, prompt_column))
-    if not rows:
-        raise DataError(
-            f"{path} holds no completions; write one JSON object a line, such as "
-            '{"prompt": "2+2=", "completion": "4", "answer": "4"}'
+    rows = [dict(row) for row in read_file(path, str(path))]
+    answers = [
+        {name: row.pop(name) for name in _Answer.model_fields if name in row} for row in rows
+    ]
+    if not any(prompt_column in row for row in rows):
+        prompt_column = "prompt"
+    problems = list(problems_of(iter(rows), prompt_column, "row", str(path)))
+    completions = [
+        _completion(answer, problem, f"{path}, row {number}")
+        for number, (problem, answer) in enumerate(zip(problems, answers, strict=True))
+    ]
+    names = dict.fromkeys(name for problem in problems for name in problem.columns)
+    of_one_problem: dict[str, list[int]] = {}
+    for number, problem in enumerate(problems):
+        key = encode_json([problem.prompt, problem.columns])
+        of_one_problem.setdefault(key, []).append(number)
+    return [
+        GivenGroup(
+            group=GeneratedGroup(
+                problem=replace(
+                    problems[numbers[0]],
+                    columns={name: problems[numbers[0]].columns.get(name) for name in names},
+                ),
+                prompt_ids=[],
+                completions=[completions[number] for number in numbers],
+            ),
+            places=[f"row {number}" for number in numbers],
         )
-    if len({isinstance(problem.prompt, str) for _, problem, _ in rows}) > 1:
-        raise DataError(f"{path}: prompts are both text and chat messages; use one kind")
-    names = dict.fromkeys(name for _, problem, _ in rows for name in problem.columns)
-    groups: dict[str, list[tuple[int, Problem, Completion]]] = {}
-    for row in rows:
-        groups.setdefault(encode_json([row[1].prompt, row[1].columns]), []).append(row)
-    return [_group(members, list(names)) for members in groups.values()]
+        for numbers in of_one_problem.values()
+    ]
 
 
 def _of_a_run(path: Path) -> list[GivenGroup]:
@@ -86,52 +110,14 @@ def _of_a_run(path: Path) -> list[GivenGroup]:
     ]
 
 
-def _rows(path: Path, prompt_column: str) -> Iterator[tuple[int, Problem, Completion]]:
-    """Yield the number, the problem and the completion of each line that is not empty."""
+def _completion(given: Mapping[str, Any], problem: Problem, where: str) -> Completion:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise DataError(f"no such file: {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as text: {error}") from None
-    for number, text in enumerate(lines, start=1):
-        if not text.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = _Row.model_validate(json.loads(text, parse_constant=_refuse_constant))
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            raise DataError(f"{where}, field {field!r}: {first['msg']}") from None
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where} is no JSON ({error}); write one object a line") from None
-        problem = _problem(row, number, where, prompt_column)
-        yield number, problem, _completion(row, problem, where)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _problem(row: _Row, number: int, where: str, prompt_column: str) -> Problem:
-    columns: dict[str, Any] = dict(row.model_extra or {})
-    field = prompt_column if prompt_column in columns else "prompt"
-    if field not in columns:
-        raise DataError(f"{where} has no prompt; add a field {prompt_column!r}")
-    prompt = columns.pop(field)
-    check_prompt(prompt, f"{where}, field {field!r}")
-    for name in columns:
-        if name in TAKEN_BY_TRL:
-            raise DataError(
-                f"{where}, field {name!r}: every reward function is given an argument of that "
-                "name; rename or remove it"
-            )
-    return Problem(id=f"line-{number}", prompt=prompt, columns=columns)
-
-
-def _completion(row: _Row, problem: Problem, where: str) -> Completion:
-    messages = () if isinstance(row.completion, str) else tuple(row.completion)
+        answer = _Answer.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise DataError(f"{where}, field {field!r}: {first['msg']}") from None
+    messages = () if isinstance(answer.completion, str) else tuple(answer.completion)
     if messages and isinstance(problem.prompt, str):
         raise DataError(
             f"{where}, field 'completion': chat messages answer a prompt that is text; write the "
@@ -139,9 +125,9 @@ def _completion(row: _Row, problem: Problem, where: str) -> Completion:
         )
     replies = (each.content for each in messages if each.role == "assistant")
     return Completion(
-        token_ids=row.completion_ids,
-        logprobs=[0.0] * len(row.completion_ids),
-        text=row.completion if isinstance(row.completion, str) else "".join(replies),
+        token_ids=answer.completion_ids,
+        logprobs=[0.0] * len(answer.completion_ids),
+        text=answer.completion if isinstance(answer.completion, str) else "".join(replies),
         finish_reason="stop",
         seed=0,
         policy_version=PolicyVersion(0),
@@ -149,13 +135,25 @@ def _completion(row: _Row, problem: Problem, where: str) -> Completion:
     )
 
 
-def _group(rows: Sequence[tuple[int, Problem, Completion]], names: Sequence[str]) -> GivenGroup:
-    """Return the group; a column that other rows have and these lack is None, as in a dataset."""
-    problem = rows[0][1]
-    columns = {name: problem.columns.get(name) for name in names}
-    group = GeneratedGroup(
-        problem=Problem(id=problem.id, prompt=problem.prompt, columns=columns),
-        prompt_ids=[],
-        completions=[completion for _, _, completion in rows],
-    )
-    return GivenGroup(group=group, places=[f"line {number}" for number, _, _ in rows])
+def sample_programs() -> list[GivenGroup]:
+    """One right and one wrong program, for the sandbox."""
+    problem = Problem(id="sample", prompt=SAMPLE_TASK, columns={"testcase": list(SAMPLE_TESTS)})
+    return [answers(problem, SAMPLE_PROGRAMS, "program")]
+
+
+def answers(problem: Problem, texts: Sequence[str], called: str) -> GivenGroup:
+    """Return texts as completions of a problem; messages call each `called` and its number."""
+    completions = [
+        Completion(
+            token_ids=(),
+            logprobs=(),
+            text=text,
+            finish_reason="stop",
+            seed=0,
+            policy_version=PolicyVersion(0),
+        )
+        for text in texts
+    ]
+    places = [f"{called} {number}" for number, _ in enumerate(texts, 1)]
+    group = GeneratedGroup(problem=problem, prompt_ids=[], completions=completions)
+    return GivenGroup(group=group, places=places)

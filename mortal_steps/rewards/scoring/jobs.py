@@ -7,12 +7,11 @@ which problem. The results are put into the order of the problems.
 
 from __future__ import annotations
 
-import functools
 import logging
 import queue
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mortal_steps.config import RewardsConfig
@@ -26,7 +25,6 @@ from mortal_steps.rewards.calling.calls import (
     arguments_of,
 )
 from mortal_steps.rewards.host import RewardHost
-from mortal_steps.rewards.scoring.assignments import Assignment
 from mortal_steps.system.retry import backoff
 from mortal_steps.types import GeneratedGroup, GeneratedShard
 
@@ -73,154 +71,141 @@ class Work:
     stopped: threading.Event = field(default_factory=threading.Event)
     """Set when a job has failed."""
 
-    def arguments(self, groups: Sequence[GeneratedGroup]) -> CallArguments:
-        """Return the arguments for a call with these groups."""
-        return arguments_of(groups, self.trainer_state)
 
-    def error(
-        self, name: str, failure: CallFailure, groups: Sequence[GeneratedGroup], attempts: int
-    ) -> RewardError:
-        """Return what to raise for a function that keeps failing."""
-        ids = [group.problem.id for group in groups]
-        problems = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids)} problems)"
-        tries = f", {attempts} times in a row" if attempts > 1 else ""
-        place = f" ({failure.place})" if failure.place else ""
-        return RewardError(
-            f"reward function {name!r} {failure.message}{place} on step {self.shard.step}, problem "
-            f"{problems} ({failure.kind}{tries}). {failure.remedy}\n{failure.trace}".rstrip()
-        )
+class Job:
+    """Calls functions of one host for a shard, and keeps what came of it."""
 
-
-class Attempts:
-    """Calls functions of one host for a shard, and counts the calls."""
-
-    def __init__(self, host: RewardHost, work: Work) -> None:
+    def __init__(self, host: RewardHost, names: Sequence[str], work: Work) -> None:
         self._host = host
+        self._names = names
         self._work = work
+        self.parts: dict[str, dict[int, Part]] = {name: {} for name in names}
+        """Function -> index of the part's first problem in the shard -> part."""
         self.failed: Counter[str] = Counter()
         """Calls that failed, by function."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """How long calls took, by function."""
 
-    def with_retries(self, name: str, arguments: CallArguments) -> Outcome:
-        """Return the last outcome of a function; the last attempt is in a new process."""
-        outcome = self.once(name, arguments)
+    def score_whole(self) -> None:
+        """Call each function on the whole shard: the async ones beside each other first.
+
+        Raises `RewardError` for a function that keeps failing, unless failures are masked, and the
+        `MortalError` that a function raised.
+        """
+        groups = self._work.shard.groups
+        whole = arguments_of(groups, self._work.trainer_state)
+        first = self._call(self._host.async_of(self._names), whole)
+        for name in self._names:
+            outcome = self._with_retries(name, whole, first.get(name))
+            self._keep(name, 0, groups, outcome, self.failed[name])
+            if isinstance(outcome, CallFailure) and len(groups) > 1:
+                self.parts[name] = {}
+                self._isolate(name)
+
+    def score_problems(self, waiting: queue.SimpleQueue[int]) -> None:
+        """Call the one function on one problem after another until none is left; raises as
+        `score_whole` does.
+
+        Whether a function fails on a problem must not depend on the problems before it. So the last
+        attempt is made in a new process, even if no retries are configured.
+        """
+        (name,) = self._names
+        while True:
+            try:
+                index = waiting.get_nowait()
+            except queue.Empty:
+                return
+            groups = [self._work.shard.groups[index]]
+            arguments = arguments_of(groups, self._work.trainer_state)
+            before = self.failed[name]
+            outcome = self._with_retries(name, arguments)
+            if self._work.config.retries == 0 and _may_be_the_process(outcome):
+                outcome = self._in_new_process(name, arguments)
+            self._keep(name, index, groups, outcome, self.failed[name] - before)
+
+    def _isolate(self, name: str) -> None:
+        """Call a function that failed on the shard once more for each problem alone, to find out on
+        which problems it fails.
+
+        A call may spoil the process for all calls after it. So if the last calls failed, each of
+        them is repeated in a new process.
+        """
+        failed = self.failed[name]
+        alone = [
+            ([group], arguments_of([group], self._work.trainer_state))
+            for group in self._work.shard.groups
+        ]
+        for index, (groups, arguments) in enumerate(alone):
+            self._keep(name, index, groups, self._once(name, arguments), failed + 1)
+        for index, (groups, arguments) in reversed(list(enumerate(alone))):
+            if not _may_be_the_process(self.parts[name][index].outcome):
+                break
+            self._keep(name, index, groups, self._in_new_process(name, arguments), failed + 2)
+
+    def _keep(
+        self,
+        name: str,
+        index: int,
+        groups: Sequence[GeneratedGroup],
+        outcome: Outcome,
+        attempts: int,
+    ) -> None:
+        self.parts[name][index] = Part(groups=groups, outcome=outcome, attempts=attempts)
+        if isinstance(outcome, CallFailure) and self._work.config.on_error == "raise":
+            raise _error(name, self._work.shard.step, self.parts[name][index], outcome)
+
+    def _with_retries(
+        self, name: str, arguments: CallArguments, first: Outcome | None = None
+    ) -> Outcome:
+        """Return the last outcome of a function, whose first one may be known; the last attempt is
+        in a new process."""
+        outcome = first or self._once(name, arguments)
         delays_s = backoff(FIRST_DELAY_S, LONGEST_DELAY_S)
         for left in reversed(range(self._work.config.retries)):
             if isinstance(outcome, CallScores):
                 break
             self._work.stopped.wait(next(delays_s))
-            if left == 0 and may_be_the_process(outcome):
+            if left == 0 and _may_be_the_process(outcome):
                 self._host.close()
-            outcome = self.once(name, arguments)
+            outcome = self._once(name, arguments)
         return outcome
 
-    def in_new_process(self, name: str, arguments: CallArguments) -> Outcome:
+    def _in_new_process(self, name: str, arguments: CallArguments) -> Outcome:
         """Make one more call in a new process, which earlier calls cannot have affected."""
         self._host.close()
-        return self.once(name, arguments)
+        return self._once(name, arguments)
 
-    def once(self, name: str, arguments: CallArguments) -> Outcome:
-        """Call a function once. Raises the `MortalError` that it raised, and `StoppedError` after a
+    def _once(self, name: str, arguments: CallArguments) -> Outcome:
+        return self._call([name], arguments)[name]
+
+    def _call(self, names: Sequence[str], arguments: CallArguments) -> dict[str, Outcome]:
+        """Call functions once. Raises the `MortalError` that one raised, and `StoppedError` after a
         failure in another thread."""
         if self._work.stopped.is_set():
             raise StoppedError
-        outcome = self._host.call(name, arguments, timeout_s=self._work.config.timeout_s)
-        self.seconds[name] += outcome.seconds
-        if isinstance(outcome, CallFailure):
-            self.failed[name] += 1
-            logger.warning("reward function %r %s\n%s", name, outcome.message, outcome.trace)
-        return outcome
+        if not names:
+            return {}
+        outcomes = self._host.call(names, arguments, timeout_s=self._work.config.timeout_s)
+        for name, outcome in outcomes.items():
+            self.seconds[name] += outcome.seconds
+            if isinstance(outcome, CallFailure):
+                self.failed[name] += 1
+                logger.warning("reward function %r %s\n%s", name, outcome.message, outcome.trace)
+        return outcomes
 
 
-def may_be_the_process(outcome: Outcome) -> bool:
+def _may_be_the_process(outcome: Outcome) -> bool:
     """Return whether a new process might do better."""
     return isinstance(outcome, CallFailure) and outcome.kind in OF_ONE_PROCESS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """The results of a job."""
-
-    parts: Mapping[str, Mapping[int, Part]]
-    """Function -> index of the part's first problem in the shard -> part."""
-    attempts: Attempts
-
-
-def jobs_of(assignment: Assignment, work: Work) -> list[Callable[[], Found]]:
-    """One job for each host that has something to do.
-
-    A job raises `RewardError` for a function that keeps failing, unless failures are masked, and
-    the `MortalError` that a function raised.
-    """
-    if not assignment.by_problem:
-        (host,) = assignment.hosts
-        return [functools.partial(_whole_shard, host, assignment.names, work)]
-    (name,) = assignment.names
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for index in range(len(work.shard.groups)):
-        waiting.put(index)
-    hosts = assignment.hosts[: len(work.shard.groups)]
-    return [functools.partial(_problems, name, host, waiting, work) for host in hosts]
-
-
-def _whole_shard(host: RewardHost, names: Sequence[str], work: Work) -> Found:
-    groups, whole = work.shard.groups, work.arguments(work.shard.groups)
-    attempts = Attempts(host, work)
-    parts: dict[str, dict[int, Part]] = {}
-    host.begin(names, whole, timeout_s=work.config.timeout_s)
-    for name in names:
-        outcome = attempts.with_retries(name, whole)
-        part = Part(groups=groups, outcome=outcome, attempts=attempts.failed[name])
-        parts[name] = {0: part}
-        if isinstance(outcome, CallScores):
-            continue
-        if work.config.on_error == "raise":
-            raise work.error(name, outcome, groups, part.attempts)
-        if len(groups) > 1:
-            parts[name] = _isolated(name, part.attempts, attempts, work)
-    return Found(parts=parts, attempts=attempts)
-
-
-def _isolated(name: str, failed: int, attempts: Attempts, work: Work) -> dict[int, Part]:
-    """Call a function that failed on the shard once more for each problem alone, to find out on
-    which problems it fails.
-
-    A call may spoil the process for all calls after it. So if the last calls failed, each of them
-    is repeated in a new process.
-    """
-    parts: dict[int, Part] = {}
-    for index, group in enumerate(work.shard.groups):
-        outcome = attempts.once(name, work.arguments([group]))
-        parts[index] = Part(groups=[group], outcome=outcome, attempts=failed + 1)
-    for index, group in reversed(list(enumerate(work.shard.groups))):
-        if not may_be_the_process(parts[index].outcome):
-            break
-        outcome = attempts.in_new_process(name, work.arguments([group]))
-        parts[index] = Part(groups=[group], outcome=outcome, attempts=failed + 2)
-    return parts
-
-
-def _problems(name: str, host: RewardHost, waiting: queue.SimpleQueue[int], work: Work) -> Found:
-    """Score one problem after another until none is left.
-
-    Whether a function fails on a problem must not depend on the problems before it. So the last
-    attempt is made in a new process, even if no retries are configured.
-    """
-    attempts = Attempts(host, work)
-    parts: dict[int, Part] = {}
-    while True:
-        try:
-            index = waiting.get_nowait()
-        except queue.Empty:
-            return Found(parts={name: parts}, attempts=attempts)
-        groups = [work.shard.groups[index]]
-        arguments = work.arguments(groups)
-        before = attempts.failed[name]
-        outcome = attempts.with_retries(name, arguments)
-        if work.config.retries == 0 and may_be_the_process(outcome):
-            outcome = attempts.in_new_process(name, arguments)
-        tries = attempts.failed[name] - before
-        parts[index] = Part(groups=groups, outcome=outcome, attempts=tries)
-        if isinstance(outcome, CallFailure) and work.config.on_error == "raise":
-            raise work.error(name, outcome, groups, tries)
+def _error(name: str, step: int, part: Part, failure: CallFailure) -> RewardError:
+    """Return what to raise for a function that keeps failing."""
+    ids = [group.problem.id for group in part.groups]
+    problems = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids)} problems)"
+    tries = f", {part.attempts} times in a row" if part.attempts > 1 else ""
+    where = f" ({failure.place})" if failure.place else ""
+    return RewardError(
+        f"reward function {name!r} {failure.message}{where} on step {step}, problem {problems} "
+        f"({failure.kind}{tries}). {failure.remedy}\n{failure.trace}".rstrip()
+    )

@@ -8,13 +8,14 @@ would stand, and miss that part as if it were 0.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
@@ -22,27 +23,8 @@ from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure
 from mortal_steps.rewards.scoring.assignments import Assignment
-from mortal_steps.rewards.scoring.jobs import Found, Part, StoppedError, Work, jobs_of
-from mortal_steps.types import GeneratedShard, RewardFailure
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scores:
-    """The results of all functions for a shard."""
-
-    rewards: Sequence[Sequence[Mapping[str, float | None]]]
-    """Per group, per completion: score of each function; None where it abstained or is masked."""
-    metrics: Mapping[str, float]
-    """Mean of each metric logged."""
-    extra: Mapping[str, Sequence[Any]]
-    """Columns logged beside the completions."""
-    failures: tuple[RewardFailure, ...]
-    """The masked problems, and why they are masked."""
-    failed_calls: Mapping[str, int]
-    """Calls that failed, by function."""
-    seconds: Mapping[str, float]
-    """How long the calls took, those that failed included, by function; where several processes
-    called one beside each other, the longest."""
+from mortal_steps.rewards.scoring.jobs import Job, Part, StoppedError, Work
+from mortal_steps.types import GeneratedShard, RewardedShard, RewardFailure
 
 
 class Scorer:
@@ -67,22 +49,28 @@ class Scorer:
         for assignment in self._assignments:
             assignment.hosts[0].start()  # further ones start at the first need
 
-    def score(self, shard: GeneratedShard, trainer_state: TrainerState) -> Scores:
+    def score(
+        self, shard: GeneratedShard, trainer_state: TrainerState, *, sha256: str
+    ) -> tuple[RewardedShard, Mapping[str, float]]:
         """Call each function once on all completions of the shard, or on those of each problem, and
-        what fails again.
+        what fails again. Return the scores of the generations with the digest `sha256`, and how
+        long the calls of each function took, those that failed included; where several processes
+        called one beside each other, the longest.
 
         Raises `RewardError` for a function that keeps failing, unless failures are masked; and the
         `MortalError` that a function raised.
         """
         work = Work(shard=shard, trainer_state=trainer_state, config=self._config)
-        jobs = [job for each in self._assignments for job in jobs_of(each, work)]
-        found = [jobs[0]()] if len(jobs) == 1 else _beside_each_other(jobs, work.stopped)
-        return _put_together(shard, self._names, found)
+        jobs = [job for each in self._assignments for job in _jobs_of(each, work)]
+        _run_beside_each_other([run for _, run in jobs], work.stopped)
+        done = [job for job, _ in jobs]
+        seconds = {name: max(job.seconds.get(name, 0.0) for job in done) for name in self._names}
+        return _put_together(shard, sha256, self._names, done), seconds
 
     def dry_run(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
         """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says."""
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
-        Scorer(self._assignments, self._names, once).score(shard, trainer_state)
+        Scorer(self._assignments, self._names, once).score(shard, trainer_state, sha256="")
 
     def close(self) -> None:
         """End the hosts, which otherwise end with this process."""
@@ -91,20 +79,32 @@ class Scorer:
             host.close()
 
 
-def _beside_each_other(
-    jobs: Sequence[Callable[[], Found]], stopped: threading.Event
-) -> list[Found]:
-    """Return the result of each call. After an error, running calls end and no other begins."""
+def _jobs_of(assignment: Assignment, work: Work) -> list[tuple[Job, Callable[[], None]]]:
+    """Return a job for each host that has something to do, and what carries it out."""
+    jobs = [Job(host, assignment.names, work) for host in assignment.hosts]
+    if not assignment.by_problem:
+        return [(job, job.score_whole) for job in jobs]
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for index in range(len(work.shard.groups)):
+        waiting.put(index)
+    used = jobs[: len(work.shard.groups)]
+    return [(job, functools.partial(job.score_problems, waiting)) for job in used]
 
-    def run(job: Callable[[], Found]) -> Found:
+
+def _run_beside_each_other(runs: Sequence[Callable[[], None]], stopped: threading.Event) -> None:
+    """Carry out jobs. After an error, running calls end and no other begins."""
+    if len(runs) == 1:
+        return runs[0]()
+
+    def run(job: Callable[[], None]) -> None:
         try:
-            return job()
+            job()
         except BaseException:
             stopped.set()
             raise
 
-    with ThreadPoolExecutor(len(jobs), thread_name_prefix="scoring") as threads:
-        running = [threads.submit(run, job) for job in jobs]
+    with ThreadPoolExecutor(len(runs), thread_name_prefix="scoring") as threads:
+        running = [threads.submit(run, job) for job in runs]
         try:
             errors = [each.exception() for each in running]
         except BaseException:  # this process is to end
@@ -113,19 +113,23 @@ def _beside_each_other(
     for error in errors:
         if error is not None and not isinstance(error, StoppedError):
             raise error
-    return [each.result() for each in running]
 
 
-def _put_together(shard: GeneratedShard, names: Sequence[str], found: Sequence[Found]) -> Scores:
-    parts = {name: _in_order(name, found) for name in names}
+def _put_together(
+    shard: GeneratedShard, sha256: str, names: Sequence[str], jobs: Sequence[Job]
+) -> RewardedShard:
+    parts = {name: _in_order(name, jobs) for name in names}
     failures = tuple(_failures(parts))
     masked = {failure.problem_id for failure in failures}
     columns = [[score for part in parts[name] for score in part.answer.scores] for name in parts]
     rows = (dict(zip(parts, row, strict=True)) for row in zip(*columns, strict=True))
     scored = [[next(rows) for _ in group.completions] for group in shard.groups]
     nothing = dict.fromkeys(parts)
-    failed: Counter[str] = sum((each.attempts.failed for each in found), Counter())
-    return Scores(
+    failed: Counter[str] = sum((job.failed for job in jobs), Counter())
+    return RewardedShard(
+        step=shard.step,
+        shard=shard.shard,
+        generation_sha256=sha256,
         rewards=[
             [nothing] * len(scores) if group.problem.id in masked else scores
             for group, scores in zip(shard.groups, scored, strict=True)
@@ -134,15 +138,12 @@ def _put_together(shard: GeneratedShard, names: Sequence[str], found: Sequence[F
         extra=_extra_columns(parts),
         failures=failures,
         failed_calls=dict(sorted(failed.items())),
-        seconds={
-            name: max(each.attempts.seconds.get(name, 0.0) for each in found) for name in parts
-        },
     )
 
 
-def _in_order(name: str, found: Sequence[Found]) -> list[Part]:
+def _in_order(name: str, jobs: Sequence[Job]) -> list[Part]:
     """Return the results of a function, in the order of its problems."""
-    parts = [item for each in found for item in each.parts.get(name, {}).items()]
+    parts = [item for job in jobs for item in job.parts.get(name, {}).items()]
     return [part for _, part in sorted(parts, key=lambda item: item[0])]
 
 

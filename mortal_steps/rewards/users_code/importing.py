@@ -9,13 +9,13 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.users_code.project import folders_of, users_modules
+from mortal_steps.rewards.users_code.project import folders_of, make_importable
 
 
 def import_spec(spec: str, named: str, noun: str, is_one: Callable[[Any], bool]) -> Any:
@@ -44,8 +44,7 @@ def _is_dotted_name(place: str) -> bool:
 
 
 def _module_of_name(name: str, named: str) -> ModuleType:
-    _make_importable([Path.cwd()], name)
-    importlib.invalidate_caches()
+    make_importable([Path.cwd()])
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
@@ -74,7 +73,7 @@ def _module_of_file(path: Path, named: str) -> ModuleType:
     name = f"mortal_reward_{path.stem}_{digest[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    _make_importable(folders_of(str(path), Path.cwd()))
+    make_importable(folders_of(str(path), Path.cwd()))
     module_spec = importlib.util.spec_from_file_location(name, path)
     assert module_spec is not None and module_spec.loader is not None  # it ends in .py
     module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
@@ -84,15 +83,6 @@ def _module_of_file(path: Path, named: str) -> ModuleType:
         del sys.modules[name]
         raise _import_failed(named, error) from error
     return module
-
-
-def _make_importable(folders: Sequence[Path], name: str = "") -> None:
-    """Modules of the folders can be imported, `name` among them; see project.py for what they hide.
-
-    Folders of modules without `__init__.py` are found through `sys.path`, last in line.
-    """
-    users_modules().add(folders, name)
-    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
 def _import_failed(named: str, error: BaseException) -> RewardError:

@@ -66,12 +66,12 @@ def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
     scored = [(each["place"], each["reward"]) for each in found["completions"]]
     assert (code, found["stops"], found["num_shards"]) == (1, True, 2)
     assert scored == [
-        ("line 1", 1.0),
-        ("line 2", 0.5),
-        ("line 3", 1.0),
-        ("line 4", None),
-        ("line 5", None),
-        ("line 6", None),
+        ("row 0", 1.0),
+        ("row 1", 0.5),
+        ("row 2", 1.0),
+        ("row 3", None),
+        ("row 4", None),
+        ("row 5", None),
     ]
     assert found["completions"][4]["masked"] == [
         "correct raised ValueError: odd (exception, 3 calls)"

@@ -17,7 +17,7 @@ from tests.modal_plane.plane import ModalPlane
 from tests.support.sandbox.hostile import BEFORE, SCAN
 
 NEEDS = Needs(who="a test")
-TIGHT = Limits(cpu_s=0.5, wall_s=2.0, memory_mb=256, processes=16, output_kb=16)
+TIGHT = Limits(timeout=0.5, wall_timeout=2.0, memory_mb=256, processes=16, output_kb=16)
 
 
 BOTH = [Program(code="import time; time.sleep(0.5)")] * 2
@@ -62,7 +62,7 @@ AFTER = "import os; print([n for n in os.listdir('/tmp') if os.stat(n).st_uid ==
 
 
 def test_what_means_harm_harms_nobody(place: ModalExecutor) -> None:
-    patient = replace(TIGHT, wall_s=30.0)  # on a busy machine the other limits come late
+    patient = replace(TIGHT, wall_timeout=30.0)  # on a busy machine the other limits come late
     rows = [
         Row(programs=[Program(code=code, limits=limits), Program(code=AFTER)])
         for limit, code in HOSTILE.items()

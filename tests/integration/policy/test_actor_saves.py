@@ -45,13 +45,13 @@ def test_a_resume_hashes_each_file_of_a_checkpoint_once(run, actor, monkeypatch)
     for name in files:  # as after a while: what was changed a moment ago is hashed every time
         os.utime(folder / name, (1, 1))
     hashed = []
-    digest = run_store.digest_like
+    digest = run_store.digest_of_file
 
-    def noted(path, like):
+    def noted(path):
         hashed.append(path)
-        return digest(path, like)
+        return digest(path)
 
-    monkeypatch.setattr(run_store, "digest_like", noted)
+    monkeypatch.setattr(run_store, "digest_of_file", noted)
     resumed = run.actor()
     assert resumed.prepare(step=2).step == 2
     assert {resumed._states.state.state_id} == {saved.state_id}

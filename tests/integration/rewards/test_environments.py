@@ -54,7 +54,7 @@ def test_the_documented_environments_score_beside_each_other(
     host = RewardHost(dict(zip(("Runs", "Prints"), config.all_terms, strict=True)))
     shard = make_shard(("print(' ba')", "print('ab')", "1/0", "print('ba'"))
     outcomes = {
-        name: host.call(name, arguments_of(shard.groups, STATE), timeout_s=60.0)
+        name: host.call([name], arguments_of(shard.groups, STATE), timeout_s=60.0)[name]
         for name in ("Runs", "Prints")
     }
     host.close()

@@ -54,7 +54,7 @@ def call(
     timeout_s: float = PATIENCE_S,
 ) -> dict[str, Any]:
     arguments = arguments_of(make_shard(texts).groups, STATE)
-    return {name: host.call(name, arguments, timeout_s=timeout_s) for name in names}
+    return {name: host.call([name], arguments, timeout_s=timeout_s)[name] for name in names}
 
 
 def host_pid(host: RewardHost) -> int:

@@ -43,7 +43,7 @@ ENDLESS = [
 
 
 def verdicts(gold: str, said: list[str | None], *, cpu_s: float = 10.0) -> list[str]:
-    asked = [Comparison(gold=gold, said=one) for one in said]
+    asked = [Comparison(gold=gold, answer=one) for one in said]
     found = compare_all(asked, cpu_s=cpu_s)
     return [found[one].name for one in asked]
 
@@ -114,7 +114,7 @@ def test_the_lanes_end_with_their_owner() -> None:
     code = (
         "import os\n"
         "from mortal_steps.rewards.mathematics.verdicts import Comparison, compare_all, lanes\n"
-        "compare_all([Comparison(gold='1', said='1')], cpu_s=10)\n"
+        "compare_all([Comparison(gold='1', answer='1')], cpu_s=10)\n"
         "print(*[lane.pid for lane in lanes().lanes()])\n"
         "os._exit(1)\n"
     )
@@ -124,7 +124,9 @@ def test_the_lanes_end_with_their_owner() -> None:
 
 
 def test_each_comparison_is_made_once_and_with_others_of_its_right_answer() -> None:
-    a, b = ([Comparison(gold=gold, said=f"{n}") for n in range(LONGEST_SHEET + 1)] for gold in "ab")
+    a, b = (
+        [Comparison(gold=gold, answer=f"{n}") for n in range(LONGEST_SHEET + 1)] for gold in "ab"
+    )
     assert sheets_of([*a, *b[:2], *a]) == [a[:-1], a[-1:], b[:2]]
 
 
@@ -142,7 +144,7 @@ def test_a_right_answer_that_cannot_be_compared_is_the_datasets_fault(
     with pytest.raises(
         DatasetRowError, match=rf"column 'gold' = .* in row 1 of the call .*{wrong}"
     ):
-        Math(column="gold", cpu_s=CPU_S).scores(["2", "1"], {"gold": ["2", gold]})
+        Math(column="gold", cpu_s=CPU_S).math_equal(["2", "1"], gold=["2", gold])
 
 
 def test_completions_are_scored_and_what_they_bring_about_is_counted() -> None:
@@ -165,9 +167,9 @@ def test_in_a_run_an_endless_answer_scores_0_and_a_bad_row_is_masked(
     good = replace(good, problem=replace(good.problem, columns={"answer": "1"}))
     shard = replace(shard, groups=[good, bad])
     try:
-        scores = Scorer([Assignment(names=["math"], hosts=[host])], ["math"], config).score(
-            shard, TrainerState(global_step=0, max_steps=1)
-        )
+        scorer = Scorer([Assignment(names=["math"], hosts=[host])], ["math"], config)
+        state = TrainerState(global_step=0, max_steps=1)
+        scores, _ = scorer.score(shard, state, sha256="")
     finally:
         host.close()
     assert scores.rewards == [[{"math": 1.0}, {"math": 0.0}], [{"math": None}, {"math": None}]]
@@ -183,7 +185,7 @@ def test_without_math_verify_the_remedy_is_told_before_anything_is_scored(
     with pytest.raises(RewardError, match=r"pip install 'math-verify=="):
         Math().load()
     with pytest.raises(RewardError, match=r"pip install 'math-verify=="):
-        compare_all([Comparison(gold="1", said="1")], cpu_s=1.0)
+        compare_all([Comparison(gold="1", answer="1")], cpu_s=1.0)
 
 
 def test_a_term_has_the_time_for_a_shard_whose_answers_are_all_stopped():

@@ -13,8 +13,8 @@ from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.host import RewardHost
 from mortal_steps.rewards.scoring import jobs
 from mortal_steps.rewards.scoring.assignments import Assignment
-from mortal_steps.rewards.scoring.scorer import Scorer, Scores
-from mortal_steps.types import RewardFailure
+from mortal_steps.rewards.scoring.scorer import Scorer
+from mortal_steps.types import RewardedShard, RewardFailure
 from tests.support.rewards import failing
 from tests.support.rewards.calling import term
 from tests.support.rewards.shards import make_shard
@@ -30,14 +30,15 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def score() -> Iterator[Callable[..., Scores]]:
+def score() -> Iterator[Callable[..., RewardedShard]]:
     hosts: list[RewardHost] = []
 
-    def run(*names: str, groups: tuple[tuple[str, ...], ...], **options: Any) -> Scores:
+    def run(*names: str, groups: tuple[tuple[str, ...], ...], **options: Any) -> RewardedShard:
         hosts.append(RewardHost({name: term(f"{failing.__file__}:{name}") for name in names}))
         config = RewardsConfig(**{"timeout_s": 0.3, "retries": 1, **options})
         assignment = Assignment(names=names, hosts=hosts[-1:])
-        return Scorer([assignment], names, config).score(make_shard(*groups), STATE)
+        scorer = Scorer([assignment], names, config)
+        return scorer.score(make_shard(*groups), STATE, sha256="")[0]
 
     yield run
     for host in hosts:

@@ -11,7 +11,7 @@ from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.report.log_repair import restore_logs
-from mortal_steps.report.samples import last_samples, samples_of
+from mortal_steps.report.samples import samples_of
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import Killed, go_on, project_config
@@ -75,7 +75,7 @@ def test_verify_knows_that_they_went_on_purpose(pruned, tmp_path):
 
 
 def test_samples_metrics_and_forks_are_still_to_be_had(pruned, tmp_path, patch):
-    assert last_samples(pruned, 1)
+    assert samples_of(pruned, 1)
     shutil.copytree(pruned.store.root, tmp_path / "run")
     run = find_run(tmp_path, "run")
     log = run.store.path("metrics.jsonl")
@@ -90,7 +90,7 @@ def test_samples_metrics_and_forks_are_still_to_be_had(pruned, tmp_path, patch):
 
 
 def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned):
-    assert samples_of(whole, 2) == last_samples(whole, 2)
+    assert samples_of(whole, 2) == samples_of(whole, 2, step=9)
     some = samples_of(whole, 1, step=3)
     assert [sample.kind for sample in some] == ["best", "worst"]
     assert {sample.step for sample in some} == {3}

@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import DIRECT, WEIGHT_SYNC
 from mortal_steps.errors import MortalError
@@ -202,11 +203,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         versions = TypeAdapter(list[WeightsRef]).validate_python(given["versions"])
         found[kind] = {}
         for method in job.get("methods", METHODS):
-            worker = RolloutWorker(
-                run_dir=given["run_dir"],
-                config=config_of(job["engine"], kind, method, job.get("dtype"), job.get("options")),
-                model_path=given["base"],
-            )
+            config = config_of(job["engine"], kind, method, job.get("dtype"), job.get("options"))
+            settings = sampler_settings(config, given["base"])
+            worker = RolloutWorker(run_dir=given["run_dir"], **settings)
             worker._engine = engine
             worker.start()
             engine = worker._engine

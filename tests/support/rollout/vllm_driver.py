@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
@@ -218,8 +219,7 @@ def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
     """A whole worker: two versions, each shard sampled twice."""
     ready = RolloutWorker(
         run_dir=worker["run_dir"],
-        config=RunConfig(rollout=RolloutConfig(engine="vllm")),
-        model_path=worker["model_path"],
+        **sampler_settings(RunConfig(rollout=RolloutConfig(engine="vllm")), worker["model_path"]),
     )
     ready.start()
     requests = TypeAdapter(list[GenerateRequest]).validate_python(worker["requests"])

@@ -16,7 +16,13 @@ from mortal_steps.sandbox.executors import local_pool
 from mortal_steps.sandbox.pool import Row
 
 LIMITS = Limits(
-    cpu_s=0.5, wall_s=2.0, memory_mb=256, processes=16, tmp_mb=8, open_files=32, output_kb=64
+    timeout=0.5,
+    wall_timeout=2.0,
+    memory_mb=256,
+    processes=16,
+    tmp_mb=8,
+    open_files=32,
+    output_kb=64,
 )
 AFTERWARDS = """
 import os

@@ -19,7 +19,6 @@ from mortal.migrating import OF_TRL, of_strings
 from mortal.remote.modal_run import settings_of
 from mortal.trainer.settings import KEYS
 from mortal_steps.config import RunConfig
-from mortal_steps.config.flagged import flagged_config
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
@@ -100,7 +99,7 @@ def test_a_command_is_parsed(before, now):
 def test_a_flag_writes_its_key(old, new, key, value):
     [old], [new], [key], [value] = map(spans, (old, new, key, value))
     given = parsed(MORTAL.get_command(None, "train"), *shlex.split(new))
-    here = flagged_config(None, {flag.name: given[flag.name] for flag in FLAGS})
+    here = load_config(None, (), {flag.name: given[flag.name] for flag in FLAGS})
     wanted = json.loads(value)
     assert value_at(here, key) == value_at(on_modal(old), key) == wanted
     assert wanted != value_at(RunConfig(), key) or key == "data.max_samples"
@@ -136,7 +135,7 @@ def test_an_import_works(before, now):
 
 @pytest.mark.parametrize(("key", "before", "now", "why"), rows("Defaults that differ"))
 def test_a_default_is_as_it_says(key, before, now, why):
-    config = flagged_config(None, {})
+    config = load_config(None, (), {})
     assert value_at(config, *spans(key)) == json.loads(*spans(now))
 
 
@@ -223,7 +222,7 @@ def test_the_defaults_are_those_of_modal_grpo():
     rollout = GIVEN["OrchestratorConfig"]().run_config().rollout
     assert (rollout.max_tokens, rollout.temperature, rollout.top_p) == (512, 0.7, 0.9)
     config = GIVEN["OrchestratorConfig"]().run_config()
-    assert config.data == flagged_config(None, {}).data
+    assert config.data == load_config(None, (), {}).data
     assert (config.compute.backend, config.compute.modal.actor) == ("modal", "H100")
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.config.loader import parse_config
-from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.resolve_defaults import resolved, resolved_like
 from mortal_steps.scores import reward_names
@@ -54,13 +53,17 @@ def test_a_reward_model_is_called_as_its_folder_is() -> None:
     assert reward_names(two.rewards) == ("org/judge", "other/judge", "rewards.py:judge")
 
 
+def pinned(config: RunConfig, commits: dict[str, str]) -> RunConfig:
+    return config.with_reward_commits(lambda model: commits.get(model.name_or_path))
+
+
 def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
     written = RunConfig(
         rewards={"functions": ["a:b", "org/judge@main"], "weights": [1.0, 0.5]},
         evaluation={"functions": ["org/critic"]},
     )
-    commits = {"training": (None, COMMIT), "evaluation": ("f" * 40,)}
-    begun = resolved(written, cores=1, reward_commits=RewardCommits(**commits))
+    commits = {"org/judge": COMMIT, "org/critic": "f" * 40}
+    begun = resolved(pinned(written, commits), cores=1)
     assert begun.rewards.functions == ("a:b", f"org/judge@{COMMIT}")
     assert begun.evaluation.functions == (f"org/critic@{'f' * 40}",)
     assert resolved_like(written, begun).fingerprint() == begun.fingerprint()
@@ -72,7 +75,7 @@ def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
             ]
         }
     )
-    begun = resolved(long, cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
+    begun = resolved(pinned(long, commits), cores=1)
     assert begun.rewards.terms[1].source.revision == COMMIT
     assert resolved_like(long, begun).identity() == begun.identity()
     other = RunConfig(rewards={"functions": ["a:b", "org/other"]})

@@ -88,7 +88,7 @@ def test_the_same_task_as_evaluation_source_draws_other_rows() -> None:
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_fingerprint_tells_any_change(texts: list[str], data: st.DataObject) -> None:
     rows = [Problem(id=f"train-{i}", prompt=text) for i, text in enumerate(texts)]
     index = data.draw(st.integers(0, len(rows) - 1))

@@ -63,7 +63,7 @@ def written(problems: list[Problem]) -> ProblemFile:
         st.tuples(PROMPTS, VALUES, st.floats(allow_nan=False, allow_infinity=False)), min_size=1
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_whatever_json_carries_comes_back_as_it_was(rows) -> None:
     path = Path("drawn.arrow")
     path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from prefect.events import Event
 
 from mortal_steps.config import RunConfig
 from mortal_steps.runs import notices
-from mortal_steps.runs.notices import new_notice, note, untold
+from mortal_steps.runs.notices import new_notice, note, unsent
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_tasks import notices as events
@@ -58,7 +58,7 @@ def test_what_is_new_is_told_once(run, sent):
     assert [str(event.id) for event in sent] == [first.id, second.id]
     resource = {"prefect.resource.id": "mortal.run.r", "mortal.level": "warning"}
     assert sent[0].resource.root.items() >= resource.items()
-    assert untold(run.store) == []
+    assert unsent(run.store) == []
 
 
 def test_while_the_server_is_away_notices_stay_to_be_told(run, sent):
@@ -68,7 +68,7 @@ def test_while_the_server_is_away_notices_stay_to_be_told(run, sent):
     reporter.tell()
     asyncio.run(reporter.ready())
     assert sent == []
-    assert len(untold(run.store)) == 1
+    assert len(unsent(run.store)) == 1
     server.away = False
     asyncio.run(reporter.ready())
     assert len(sent) == 1
@@ -78,7 +78,7 @@ def test_a_server_that_does_not_know_the_flow_run_is_told_nothing(run, monkeypat
     note(run, some_notice(run))
     monkeypatch.setattr(events, "emit_event", lambda **_: None)
     tell(run)
-    assert len(untold(run.store)) == 1
+    assert len(unsent(run.store)) == 1
 
 
 def test_what_is_old_is_no_news(run, sent, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -85,7 +85,6 @@ def loaded_tokenizer() -> PreTrainedTokenizerFast:
 
 
 @given(st.text(alphabet=SMALL.alphabet))
-@settings(deadline=None)
 def test_decoding_gives_the_text_back(text: str) -> None:
     tokenizer = loaded_tokenizer()
     ids = tokenizer(text)["input_ids"]

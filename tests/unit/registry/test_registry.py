@@ -10,7 +10,7 @@ import pytest
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.registry.registry import Registry, list_names, runs_in_use
 from mortal_steps.store.files import digest_file
-from tests.support.registry import model_files
+from tests.support.registry import decide, model_files
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def promoted(registry, run_id, folder, **options):
     """A version of that run, in production."""
     version = registry.add(**model_files(folder / run_id, run_id, content=run_id, **options))
     before = registry.production()
-    registry.decide("promoted", version, before=before and before.id, by="a test", why="because")
+    decide(registry, "promoted", version, before=before and before.id)
     return version
 
 
@@ -36,7 +36,7 @@ def test_production_is_a_link_to_a_folder_that_outlives_its_run(registry, tmp_pa
 def test_a_refused_model_changes_the_history_alone(registry, tmp_path):
     first = promoted(registry, "run-1", tmp_path)
     second = registry.add(**model_files(tmp_path / "run-2", "run-2", content="2"))
-    registry.decide("refused", second, before=first.id, by="Ada", why="worse")
+    decide(registry, "refused", second, before=first.id)
     assert registry.production() == first
     assert [made.action for made in registry.history()] == ["promoted", "refused"]
     assert not registry.store.path(second.path).exists()  # its run has it
@@ -46,15 +46,15 @@ def test_a_model_that_was_in_use_stays_for_a_rollback_when_it_is_refused(registr
     first = promoted(registry, "run-1", tmp_path)
     second = promoted(registry, "run-2", tmp_path)
     registry.roll_back(by="Ada", why="slow")
-    registry.decide("refused", second, before=first.id, by="Ada", why="slow")
+    decide(registry, "refused", second, before=first.id, by="Ada", why="slow")
     assert registry.roll_back(by="Ada", why="fixed", to="run-2").version == second
 
 
 def test_a_request_is_decided_once(registry, tmp_path):
     version = registry.add(**model_files(tmp_path / "run-1"))
     asked = {"before": None, "by": "Ada", "request": "flow run 1"}
-    first = registry.decide("promoted", version, why="good", **asked)
-    again = registry.decide("refused", version, why="bad", **asked)
+    first = decide(registry, "promoted", version, why="good", **asked)
+    again = decide(registry, "refused", version, why="bad", **asked)
     assert again == first == registry.answered("flow run 1")
     assert len(registry.history()) == 1
 
@@ -63,7 +63,7 @@ def test_a_decision_against_another_model_than_the_one_in_use_is_refused(registr
     promoted(registry, "run-1", tmp_path)
     late = registry.add(**model_files(tmp_path / "run-2", "run-2", content="2"))
     with pytest.raises(StoreError, match=r"run-1-\w+ is in production by now.*compare again"):
-        registry.decide("promoted", late, before=None, by="Ada", why="good")
+        decide(registry, "promoted", late)
     assert registry.production().run_id == "run-1"
 
 
@@ -163,7 +163,7 @@ def test_the_runs_in_use_are_those_of_each_production_and_what_they_are_forks_of
     promoted(one, "run-3", tmp_path, runs=("run-3", "run-2", "run-0"))
     promoted(two, "run-9", tmp_path)
     refused = two.add(**model_files(tmp_path / "run-8", "run-8", content="8"))
-    two.decide("refused", refused, before=two.production().id, by="Ada", why="worse")
+    decide(two, "refused", refused, before=two.production().id)
     assert runs_in_use(models) == {"run-0", "run-2", "run-3", "run-9"}
     assert [registry.name for registry in list_names(models)] == ["one", "two"]
     assert runs_in_use(tmp_path / "nowhere") == set()
@@ -186,6 +186,6 @@ def test_of_two_that_decide_at_once_one_is_told_to_compare_again(registry, tmp_p
 
 def _decide(registry, version):
     try:
-        return registry.decide("promoted", version, before=None, by="Ada", why="good").action
+        return decide(registry, "promoted", version).action
     except StoreError as error:
         return str(error).rpartition("; ")[2]

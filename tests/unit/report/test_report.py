@@ -287,11 +287,9 @@ def test_below_the_rewards_are_lengths_entropy_and_functions(figures):
 
 def test_the_report_is_due_some_minutes_after_the_last_one(make_run, monkeypatch):
     recorder = Recorder(make_run("raise"))
-    assert not recorder.report_due(news=True)
+    assert not recorder.report_due()
     monkeypatch.setattr("mortal_steps.report.recorder.REPORT_EVERY_S", 0.0)
-    assert recorder.report_due(news=True) and not recorder.report_due(news=False)
-    monkeypatch.setattr("mortal_steps.report.recorder.REPORT_AT_LEAST_EVERY_S", 0.0)
-    assert recorder.report_due(news=False)
+    assert recorder.report_due()
 
 
 def test_a_report_that_cannot_be_written_ends_nothing(make_run, caplog):

@@ -11,7 +11,7 @@ from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.report_files import report_html, write_report
-from mortal_steps.report.run_report import RunFacts, report_markdown
+from mortal_steps.report.run_report import report_markdown
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
@@ -55,22 +55,6 @@ def run(tmp_path):
         run.append("evaluations.jsonl", {"step": step, "a": reward, "reward": reward})
     run.update(step=4, status="stopped", error="stopped by SIGINT", attempts=3)
     return run
-
-
-def facts_of(run, **changes):
-    known = {
-        "summary": summarize(run),
-        "evaluations": [],
-        "num_tokens": 0,
-        "failed_calls": 0,
-        "num_masked": 0,
-        "notices": [],
-        "samples": [],
-        "picture": None,
-        "eta_s": None,
-        "written_at": 0.0,
-    }
-    return RunFacts(**{**known, **changes})
 
 
 def sample(text, kind="best"):
@@ -139,29 +123,29 @@ def test_a_run_that_has_done_nothing_has_a_report(tmp_path):
 def test_the_fork_that_is_proposed_has_steps_ahead(run, checkpoints, best, proposed):
     """A fork at the last of a run's nine steps would have none."""
     summary = dataclasses.replace(summarize(run), checkpoints=checkpoints, best_step=best)
-    report = report_markdown(facts_of(run, summary=summary))
+    report = report_markdown(summary)
     steps = re.findall(r"mortal fork .* --at-step (\d+)", report)
     assert steps == ([] if proposed is None else [str(proposed)])
 
 
 def test_a_run_that_goes_on_says_for_how_long(run):
-    run.update(status="running", error=None)
+    run.update(status="running", error=None, pace_s=120.0)
     run.acquire()
-    report = report_markdown(facts_of(run, eta_s=600.0))
+    report = report_markdown(summarize(run))
     run.release()
     assert "· 10 min to go" in report and "mortal stop r" in report
 
 
 def test_a_run_that_nobody_drives_says_how_it_goes_on(run):
-    assert "Continue with" not in report_markdown(facts_of(run))
-    write_report(run)
-    assert "Continue with: `mortal resume r`" in run.store.path("report.md").read_text()
+    assert "Continue with: `mortal resume r`" in report_markdown(summarize(run))
+    run.update(status="completed", error=None)
+    assert "Continue with" not in report_markdown(summarize(run))
 
 
 def test_a_price_stands_beside_each_stage(run):
     row = {"step": 1, "stage": "generate", "kind": "useful", "dollars": 1.5}
     run.store.path("costs.jsonl").write_text(f"{row}\n".replace("'", '"'))
-    report = report_markdown(facts_of(run))
+    report = report_markdown(summarize(run))
     assert "$1.50, estimated" in report
     assert "60.0 % | 0.40 s | $1.50 | ████████████ |" in report
     assert "| `reward: a` | 4 | 0.01 s | 2.0 ms | 0.2 % | 0.00 s |  | ▏ |" in report
@@ -170,7 +154,7 @@ def test_a_price_stands_beside_each_stage(run):
 @pytest.mark.parametrize("text", NASTY)
 def test_what_the_model_wrote_stays_text(run, text):
     samples = [sample(text), sample(text, "masked")]
-    page = report_html("r", report_markdown(facts_of(run, samples=samples)))
+    page = report_html("r", report_markdown(summarize(run), samples=samples))
     body = page.partition("<body>")[2]
     tags = set(re.findall(r"<(\w+)", body))
     assert tags <= {"h1", "h2", "h3", "p", "code", "pre", "table", "thead", "tbody", "tr", "th"} | {
@@ -179,7 +163,7 @@ def test_what_the_model_wrote_stays_text(run, text):
         "li",
         "strong",
     }
-    plain = report_html("r", report_markdown(facts_of(run, samples=[sample("x")] * 2)))
+    plain = report_html("r", report_markdown(summarize(run), samples=[sample("x")] * 2))
     for tag in ("<h1>", "<h2>", "<h3>", "<pre>", "<table>", "<p>"):
         assert page.count(tag) == plain.count(tag), f"{tag} came from the completion"
 

@@ -37,7 +37,7 @@ def test_completions_of_one_problem_are_a_group_wherever_they_stand(read):
         "",
         {"prompt": "2+2=", "completion": "5", "answer": "4", "completion_ids": [5, 1]},
     )
-    assert (first.places, second.places) == (["line 1", "line 4"], ["line 2"])
+    assert (first.places, second.places) == (["row 0", "row 2"], ["row 1"])
     assert [each.text for each in first.group.completions] == ["4", "5"]
     assert [each.token_ids for each in first.group.completions] == [[], [5, 1]]
     assert first.group.problem.columns == {"answer": "4", "level": None}
@@ -68,19 +68,18 @@ def test_a_shard_of_a_run_is_read_as_it_is(tmp_path):
 
 GOOD = {"prompt": "2+2=", "completion": "4"}
 WRONG = {
-    "line 2 is no JSON": [GOOD, '{"prompt": '],
-    "NaN": ['{"prompt": "a", "completion": "b", "x": NaN}'],
+    "line 2 is not JSON": [GOOD, '{"prompt": '],
     "line 1": [[1]],
-    "holds no completions": [],
+    "no rows": [],
     "'completion'": [{"prompt": "a"}],
-    "line 1 has no prompt; add a field 'prompt'": [{"completion": "a"}],
-    "line 1, field 'prompt': the prompt is empty": [{"prompt": " ", "completion": "a"}],
-    "line 1, field 'completion": [{"prompt": "a", "completion": 4}],
+    "no such column": [{"completion": "a"}],
+    "row 0, column 'prompt': the prompt is empty": [{"prompt": " ", "completion": "a"}],
+    "row 0, field 'completion": [{"prompt": "a", "completion": 4}],
     "chat messages answer a prompt that is text": [
         {"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]}
     ],
     "field 'completion_ids.0'": [{**GOOD, "completion_ids": [-1]}],
-    "field 'trainer_state'": [{**GOOD, "trainer_state": 1}],
+    "column 'trainer_state'": [{**GOOD, "trainer_state": 1}],
     "prompts are both text and chat": [GOOD, {"prompt": CHAT, "completion": "4"}],
 }
 
@@ -117,5 +116,5 @@ def test_without_token_ids_a_reward_that_counts_them_fails(tmp_path):
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     for name in ("some.jsonl", "generations-0.parquet"):
-        with pytest.raises(DataError, match=f"no such file: .*{name}"):
+        with pytest.raises(DataError, match=rf"(?s)(?=.*no such file).*{name}"):
             read_completions(tmp_path / name, "prompt")

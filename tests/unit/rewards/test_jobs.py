@@ -1,5 +1,6 @@
 """mortal_steps.rewards.scoring.scorer: what runs beside what, and that it changes no score."""
 
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +15,9 @@ from mortal_steps.rewards.calling.dispatch import call_function
 from mortal_steps.rewards.host import RewardHost
 from mortal_steps.rewards.scoring import jobs
 from mortal_steps.rewards.scoring.assignments import Assignment
-from mortal_steps.rewards.scoring.jobs import StoppedError, Work, jobs_of
-from mortal_steps.rewards.scoring.scorer import Scorer, Scores
+from mortal_steps.rewards.scoring.jobs import Job, StoppedError, Work
+from mortal_steps.rewards.scoring.scorer import Scorer
+from mortal_steps.types import RewardedShard
 from tests.support.rewards.shards import make_shard
 
 STATE = TrainerState(global_step=8, max_steps=20)
@@ -32,11 +34,16 @@ class InThisProcess(RewardHost):
         self.functions = functions
         self.times_closed = 0
 
-    def begin(self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float) -> None:
-        """Calls run one after the other here."""
+    def async_of(self, names: Sequence[str]) -> list[str]:
+        return []
 
-    def call(self, name: str, arguments: CallArguments, *, timeout_s: float) -> Outcome:
-        return call_function(self.functions[name], arguments, timeout_s=timeout_s)
+    def call(
+        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+    ) -> dict[str, Outcome]:
+        return {
+            name: call_function(self.functions[name], arguments, timeout_s=timeout_s)
+            for name in names
+        }
 
     def close(self) -> None:
         self.times_closed += 1
@@ -57,10 +64,13 @@ def lengths(completions: list[str], log_metric: Any, log_extra: Any, **kwargs: A
 
 def score(
     assignments: Sequence[Assignment], groups: Sequence[tuple[str, ...]] = GROUPS, **options: Any
-) -> Scores:
+) -> RewardedShard:
     names = [name for each in assignments for name in each.names]
     config = RewardsConfig(**{"retries": 1, **options})
-    return Scorer(assignments, names, config).score(make_shard(*groups), STATE)
+    scorer = Scorer(assignments, names, config)
+    scores, seconds = scorer.score(make_shard(*groups), STATE, sha256="")
+    assert set(seconds) == set(names)
+    return scores
 
 
 def by_problem(function: Callable[..., Any], num_hosts: int) -> Assignment:
@@ -74,7 +84,6 @@ def test_each_problem_alone_in_any_number_of_hosts_scores_the_same(num_hosts: in
     assert scores.rewards == [[{"f": float(len(text))} for text in texts] for texts in GROUPS]
     assert scores.extra == {"text": [text for texts in GROUPS for text in texts]}
     assert scores.metrics == {"longest": (2 + 3 + 5 + 2 + 3) / 5}, "of a call for each problem"
-    assert set(scores.seconds) == {"f"}
 
 
 @pytest.mark.parametrize("num_hosts", [1, 3])
@@ -149,11 +158,12 @@ def test_once_a_job_has_failed_no_call_of_another_begins() -> None:
         return [1.0] * len(completions)
 
     work = Work(shard=make_shard(*GROUPS), trainer_state=STATE, config=RewardsConfig())
-    assignments = [Assignment(names=["f"], hosts=[InThisProcess(f=notes)]), by_problem(notes, 2)]
-    jobs = [job for each in assignments for job in jobs_of(each, work)]
-    assert len(jobs) == 3
     work.stopped.set()
-    for job in jobs:
-        with pytest.raises(StoppedError):
-            job()
+    job = Job(InThisProcess(f=notes), ["f"], work)
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    waiting.put(0)
+    with pytest.raises(StoppedError):
+        job.score_whole()
+    with pytest.raises(StoppedError):
+        job.score_problems(waiting)
     assert not calls

@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.config import DataConfig
 from mortal_steps.errors import DataError
-from mortal_steps.rollout.prompt_lengths import PromptLengths, check_fitting, keep_fitting
+from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, keep_fitting
 from mortal_steps.types import Problem
 
 
@@ -47,7 +47,7 @@ def test_leaving_rows_out_must_leave_some():
 def test_many_long_prompts_are_counted_and_some_named():
     many = problems("train", *"abcdefgh")
     with pytest.raises(DataError, match=r"8 of 8 .*train-4: 7 tokens, \.\.\.\)"):
-        check_fitting(many, [], lengths(*[7] * 8))
+        keep_fitting(config(), many, [], lengths(*[7] * 8))
 
 
 def test_unusable_prompts_are_never_left_out():

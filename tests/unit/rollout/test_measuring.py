@@ -6,7 +6,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
-from mortal_steps.rollout.prompt_lengths import measure_prompts
+from mortal_steps.policy.starting_model.prompt_lengths import measure_prompts
 from mortal_steps.rollout.prompts import tokenize_prompts
 from mortal_steps.types import Problem
 

@@ -107,7 +107,7 @@ def test_neither_threads_nor_chunks_change_a_digest(dtype, shape, monkeypatch):
     assert by_torch(tensor) == modulo(sums_of(tensor))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     cuts=st.lists(st.integers(0, CUT[0]), max_size=6),
     dtype=st.sampled_from(TYPES),
@@ -137,7 +137,7 @@ def test_rows_far_apart_have_keys_of_their_own():
     assert len(found) == 3
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(data=st.data(), dtype=st.sampled_from(TYPES), shape=st.sampled_from(SHAPES))
 def test_a_flipped_bit_is_another_digest(data, dtype, shape):
     tensor = made(shape, dtype)
@@ -149,7 +149,7 @@ def test_a_flipped_bit_is_another_digest(data, dtype, shape):
     assert digest(content.view(dtype).reshape(shape)) != before
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     values=st.lists(st.floats(width=32, allow_nan=False), min_size=12, max_size=12),
     pair=st.lists(st.integers(0, 11), min_size=2, max_size=2, unique=True),
@@ -163,7 +163,7 @@ def test_two_swapped_elements_are_another_digest(values, pair, shape):
     assert digest(swapped.view(shape)) != digest(tensor.view(shape))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     columns=st.integers(2, 9),
     signs=st.lists(st.integers(0, 8), min_size=1, max_size=8, unique=True),

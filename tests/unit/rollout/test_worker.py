@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import (
     ConfigError,
@@ -62,7 +63,7 @@ def config(**rollout) -> RunConfig:
 
 
 def worker_for(store, model, **rollout) -> RolloutWorker:
-    return RolloutWorker(run_dir=str(store.root), config=config(**rollout), model_path=str(model))
+    return RolloutWorker(run_dir=str(store.root), **sampler_settings(config(**rollout), str(model)))
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_names_in_run_json_that_find_other_files_are_refused(store, field, value
     """Prefect keeps results by the uid, and unpickles them."""
     info = written(store)
     store.write_record(IDENTITY_FILE, dataclasses.replace(info, **{field: value}), RunInfo)
-    with pytest.raises(CorruptFileError, match=rf"run\.json: {field} = .* is not what MORTAL"):
+    with pytest.raises(CorruptFileError, match=rf"run\.json .*{field}"):
         find_run(store.root.parent, "run")
 
 

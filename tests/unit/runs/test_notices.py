@@ -14,11 +14,11 @@ from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.report_files import write_report
 from mortal_steps.runs.notices import (
     NOTICES,
-    mark_told,
+    mark_sent,
     new_notice,
     note,
     read_notices,
-    untold,
+    unsent,
 )
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -55,9 +55,9 @@ def test_another_run_of_the_same_id_has_notices_of_its_own(run, tmp_path):
 def test_what_was_told_is_not_told_again(run):
     first, second = some_notice(run), some_notice(run, which=4)
     note(run, first)
-    mark_told(run.store, [first])
+    mark_sent(run.store, [first])
     note(run, second)
-    assert untold(run.store) == [second]
+    assert unsent(run.store) == [second]
     assert read_notices(run.store) == [first, second]
 
 
@@ -152,5 +152,5 @@ def test_a_failure_says_what_failed_and_how_to_go_on(run, ended):
     [failed] = ended(DataError("bad row" + "!" * 5000))
     assert failed.level == "failure"
     assert failed.text.startswith("bad row!!!")
-    assert len(failed.text) < 1100
+    assert len(failed.text) < 1300
     assert f"`mortal resume {run.store.root}`" in failed.advice

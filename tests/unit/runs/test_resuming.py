@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config.loader import parse_config
-from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.orchestration.resuming import resume_config
+from mortal_steps.errors import ConfigError, RunNotFoundError, StoreError
+from mortal_steps.orchestration.open_run import open_run, resume_config
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -54,12 +54,17 @@ def test_how_weights_travel_and_are_judged_decides_no_bits(runs):
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("training.learning_rate=1", r"training.learning_rate was .*, now 1.0.*`mortal fork mine"),
         ("run_id=yours", "name another run than mine"),
         ("runs_dir=there", "leave run_id and runs_dir out"),
         ("training.max_step=2", "did you mean training.max_steps"),
     ],
 )
-def test_what_would_make_another_run_of_it_is_refused(runs, override, told):
+def test_what_names_another_run_or_no_setting_is_refused(runs, override, told):
     with pytest.raises(ConfigError, match=told):
         resume_config(runs, "mine", [override])
+
+
+def test_a_setting_that_decides_numbers_may_not_be_changed(runs):
+    config = resume_config(runs, "mine", ["training.learning_rate=1"])
+    with pytest.raises(StoreError, match=r"learning_rate was .*, now 1.0.*`mortal fork mine"):
+        open_run(config)

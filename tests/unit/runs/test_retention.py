@@ -21,7 +21,7 @@ from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
 from mortal_steps.types.identity import Parent, RunInfo
-from tests.support.registry import model_files
+from tests.support.registry import decide, model_files
 
 STEPS = 8
 TIMING = StageTiming(stage="checkpoint", step=0)
@@ -198,7 +198,7 @@ def test_the_run_of_a_model_in_production_stays_and_so_do_those_it_comes_from(ru
     begun(tmp_path, "old", 99)
     registry = Registry(tmp_path / "models", "letters")
     version = registry.add(**model_files(tmp_path / "model", "champion"))
-    registry.decide("promoted", version, before=None, by="a test", why="because")
+    decide(registry, "promoted", version)
     done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
     assert done.exit_code == 0, done.output
     assert "stays: champion: it is protected" in done.output
@@ -214,7 +214,7 @@ def test_a_model_that_was_in_production_is_there_for_a_rollback_when_its_run_is_
         run = begun(tmp_path, run_id, 99)
         files = model_files(run.store.path("final"), run_id, content=run_id)
         version = registry.add(**files)
-        registry.decide("promoted", version, before=before, by="a test", why="because")
+        decide(registry, "promoted", version, before=before)
         before = version.id
     done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
     assert (done.exit_code, left(runs)) == (0, ["third"]), done.output

@@ -52,13 +52,13 @@ def check_round_trip(store, shard):
     assert store.path("r.parquet").read_bytes() == first
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(shard=GENERATED)
 def test_completions_of_any_content_come_back_to_the_bit(store, shard):
     check_round_trip(store, shard)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(shard=rewarded())
 def test_scores_of_any_content_come_back_to_the_bit(store, shard):
     check_round_trip(store, shard)

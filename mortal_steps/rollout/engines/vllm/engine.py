@@ -97,6 +97,7 @@ class VllmEngine(Engine):
         self, model_path: str, model: ModelConfig, rollout: RolloutConfig
     ) -> dict[str, Any]:
         """Of the `LLM`. Raises `EngineError` for what cannot be had on a CPU."""
+        settings = self._model_config.get_text_config().to_dict()
         options = {
             "tokenizer": model_path,
             "dtype": model.dtype,
@@ -105,9 +106,7 @@ class VllmEngine(Engine):
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
-            **(
-                platforms.cpu_options(self._model_config, self.max_model_len) if self.on_cpu else {}
-            ),
+            **(platforms.cpu_options(settings, self.max_model_len) if self.on_cpu else {}),
             "enable_sleep_mode": (self._sleeps or rollout.sleep_while_training) and not self.on_cpu,
             "worker_extension_cls": WITNESS,
             **rollout.engine_options,

@@ -27,9 +27,8 @@ keeps the compiler from measuring anything else that decides bits."""
 KERNELS = {"enable_flashinfer_autotune": False}
 
 
-def cpu_options(model_config: Any, max_model_len: int) -> dict[str, Any]:
-    """Options of an `LLM` for a model, by its transformers configuration."""
-    settings = model_config.get_text_config().to_dict()
+def cpu_options(settings: Mapping[str, Any], max_model_len: int) -> dict[str, Any]:
+    """Return options of an `LLM` for a model with these `settings`, those of its config.json."""
     per_token = cache_bytes_per_token(settings)
     return {
         # Of recurrent layers vLLM caches prefixes only in chunks.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.rewards.judge import judge
+from mortal_steps.rewards.judge import environment
 from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from mortal_steps.store.identity import IDENTITY_FILE
 from tests.support.judge_asked import in_run
@@ -30,5 +30,5 @@ def run_dir(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Judges come back a hundred times as soon as they do for others."""
-    monkeypatch.setattr(judge, "FIRST_DELAY_S", 0.005)
-    monkeypatch.setattr(judge, "LONGEST_DELAY_S", 0.2)
+    monkeypatch.setattr(environment, "FIRST_DELAY_S", 0.005)
+    monkeypatch.setattr(environment, "LONGEST_DELAY_S", 0.2)

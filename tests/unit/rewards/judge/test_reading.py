@@ -16,7 +16,7 @@ from mortal_steps.rewards.judge.question import Grade, UnusableAnswerError, read
     ],
 )
 def test_a_grade_is_read(text: str, score: float) -> None:
-    assert read_grade(text, low=0, high=10) == Grade(score=score, reason="fine")
+    assert read_grade(text, (0, 10)) == Grade(score=score, reason="fine")
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_a_grade_is_read(text: str, score: float) -> None:
 )
 def test_anything_else_is_no_score(text: object) -> None:
     with pytest.raises(UnusableAnswerError):
-        read_grade(text, low=0, high=10)
+        read_grade(text, (0, 10))

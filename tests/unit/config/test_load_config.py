@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import keys_of
-from mortal_steps.config.flagged import flagged_config
+from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.flags import FLAGS
 
@@ -29,7 +29,7 @@ def test_every_flag_writes_keys_that_there_are():
 
 
 def test_a_flag_is_stronger_than_the_file_and_leaves_the_rest(file):
-    config = flagged_config(file, {"max_steps": 7, "epochs": None, "reward": []})
+    config = load_config(file, (), {"max_steps": 7, "epochs": None, "reward": []})
     assert (config.training.max_steps, config.training.batch_size) == (7, 2)
     assert config.data.source == "train.jsonl"
 
@@ -37,32 +37,32 @@ def test_a_flag_is_stronger_than_the_file_and_leaves_the_rest(file):
 @pytest.mark.parametrize("override", ["training.max_steps=6", "training={max_steps=6}"])
 def test_a_flag_and_an_override_that_differ_are_refused(file, override):
     with pytest.raises(ConfigError, match=r"--max-steps 5 and --set training.max_steps=6"):
-        flagged_config(file, {"max_steps": 5}, [override])
+        load_config(file, [override], {"max_steps": 5})
 
 
 def test_a_flag_and_an_override_that_agree_are_taken(file):
-    config = flagged_config(file, {"max_steps": 5}, ["training.max_steps=5"])
+    config = load_config(file, ["training.max_steps=5"], {"max_steps": 5})
     assert config.training.max_steps == 5
 
 
 def test_a_switch_and_an_override_that_differ_are_refused():
     with pytest.raises(ConfigError, match=r"--simple-mode and --set rollout\.engine=vllm"):
-        flagged_config(None, {"simple_mode": True}, ["rollout.engine=vllm"])
+        load_config(None, ["rollout.engine=vllm"], {"simple_mode": True})
 
 
 def test_a_value_is_what_was_typed_and_no_toml():
-    config = flagged_config(None, {**DATASET, "model": "true", "reward": ["1.py:f"]})
+    config = load_config(None, (), {**DATASET, "model": "true", "reward": ["1.py:f"]})
     assert (config.model.name_or_path, config.rewards.functions) == ("true", ("1.py:f",))
 
 
 def test_the_actor_has_the_gpu_of_the_mode(file):
-    apart = flagged_config(None, {"actor_gpu": "H100"}).compute.modal
+    apart = load_config(None, (), {"actor_gpu": "H100"}).compute.modal
     assert (apart.actor, apart.gpu) == ("H100", "A100-80GB")
     for flags, overrides in (
         ({"simple_mode": True}, []),
         ({}, ["compute.mode=single_node"]),
     ):
-        together = flagged_config(None, {"actor_gpu": "H100", **flags}, overrides).compute.modal
+        together = load_config(None, overrides, {"actor_gpu": "H100", **flags}).compute.modal
         assert (together.actor, together.gpu) == ("A100-80GB", "H100")
 
 
@@ -72,21 +72,21 @@ def test_a_model_beside_one_that_would_be_built_is_refused(file):
         ({}, ["model.name_or_path=some/model"]),
     ):
         with pytest.raises(ConfigError, match=r"name_or_path = 'some/model' .*--set model=\{\}"):
-            flagged_config(file, flags, overrides)
-    config = flagged_config(file, {"model": "some/model"}, ["model={}"])
+            load_config(file, overrides, flags)
+    config = load_config(file, ["model={}"], {"model": "some/model"})
     assert (config.model.new, config.model.name_or_path) == (None, "some/model")
 
 
 def test_without_a_file_programs_are_written_and_scored():
-    data = flagged_config(None, {"max_samples": 4}, ["data.shuffle=false"]).data
+    data = load_config(None, ["data.shuffle=false"], {"max_samples": 4}).data
     assert (data.source, data.config) == ("OpenCoder-LLM/opc-sft-stage2", "educational_instruct")
     assert (data.prompt_column, data.max_samples, data.shuffle) == ("instruction", 4, False)
-    assert flagged_config(None, {"reward": ["sandbox"]}).data.source == data.source
+    assert load_config(None, (), {"reward": ["sandbox"]}).data.source == data.source
 
 
 @pytest.mark.parametrize(("flags", "overrides"), [(DATASET, []), ({}, ["data.source=train.jsonl"])])
 def test_a_dataset_that_is_named_has_none_of_the_defaults(flags, overrides):
-    data = flagged_config(None, flags, overrides).data
+    data = load_config(None, overrides, flags).data
     assert (data.source, data.config) == ("train.jsonl", None)
     assert (data.prompt_column, data.max_samples) == ("prompt", None)
 
@@ -97,13 +97,13 @@ def test_a_dataset_that_is_named_has_none_of_the_defaults(flags, overrides):
 )
 def test_a_reward_without_a_dataset_is_refused(flags, overrides):
     with pytest.raises(ConfigError, match="name one with --dataset"):
-        flagged_config(None, flags, overrides)
+        load_config(None, overrides, flags)
 
 
 def test_what_is_wrong_without_a_file_is_said_of_the_command_line():
     with pytest.raises(ConfigError, match=r"the command line:\n  training.batch_size = 0"):
-        flagged_config(None, {"batch_size": 0})
+        load_config(None, (), {"batch_size": 0})
     with pytest.raises(ConfigError, match="'data' is a value, not a section"):
-        flagged_config(None, DATASET, ["data=3"])
+        load_config(None, ["data=3"], DATASET)
     with pytest.raises(ConfigError, match="data = 3"):
-        flagged_config(None, {}, ["data=3"])
+        load_config(None, ["data=3"], {})
