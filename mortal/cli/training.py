@@ -14,7 +14,6 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
-    check_new_id,
     split_run,
     with_flags,
 )
@@ -80,7 +79,6 @@ def train(
     from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
-    check_new_id(run_id)
     settings = load_config(config, overrides or (), flags)
     run_id = run_id or settings.run_id or new_run_id(settings.id_prefix)
     changes: dict[str, Any] = {"run_id": run_id}
@@ -191,7 +189,6 @@ def fork(
     from mortal_steps.runs.trust import check_trusted
 
     runs_dir, run_id = split_run(run_id, runs_dir)
-    check_new_id(new_id)
     if volume is not None:
         from mortal.remote.runs import fetch_run
 

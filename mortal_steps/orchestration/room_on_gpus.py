@@ -20,7 +20,7 @@ FULL = 0.9
 
 
 def warnings_of(found: Forecast) -> tuple[str, ...]:
-    """A sentence for each card that is nearly full, with the nearest settings that fit.
+    """Return a sentence for each card that is nearly full, with the nearest settings that fit.
 
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
     room for its weights; where the size of the model is a guess, that is a warning as well.
@@ -68,8 +68,8 @@ def _static_in_words(card: Card) -> str:
 
 
 def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
-    """That an engine has no room for the keys and values of one sequence. Raises `ConfigError` if
-    it has none for its weights."""
+    """Warn of an engine without room for the keys and values of one sequence. Raises `ConfigError`
+    for one without room for its weights."""
     config = found.placed
     options, named = config.rollout.engine_options, config.rollout.engine
     if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
@@ -97,12 +97,12 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
 
 
 def _number(value: object, usual: int) -> int:
-    """An engine's option, unless it is given in a way that the engine alone knows."""
+    """Return an engine's option, unless it is given in a way that the engine alone knows."""
     return value if type(value) is int and value > 0 else usual
 
 
 def _preempting(found: Forecast, card: Card) -> Iterator[str]:
-    """That an engine cannot hold all sequences that it samples at once."""
+    """Warn of an engine that cannot hold all sequences that it samples at once."""
     config = found.config
     if config.rollout.engine_kind.memory_option is None:
         return
@@ -121,7 +121,7 @@ def _preempting(found: Forecast, card: Card) -> Iterator[str]:
 
 
 def _what_fits(found: Forecast, card: Card) -> str:
-    """The nearest setting of each key with which the cards have room."""
+    """Name the nearest setting of each key with which the cards have room."""
     fitting: dict[str, str] = {}
     for overrides in (*_of_sampling(found), *_of_training(found)):
         key = overrides[0].partition(" = ")[0]
@@ -136,7 +136,7 @@ def _what_fits(found: Forecast, card: Card) -> str:
 
 
 def _of_sampling(found: Forecast) -> Iterator[tuple[str, ...]]:
-    """Settings of rollout workers that need less memory, those of each key from the nearest on."""
+    """Yield settings of rollout workers that need less memory, each key's from the nearest on."""
     config, rollout = found.config, found.config.rollout
     kind = rollout.engine_kind
     if not found.placement.engines:
@@ -153,7 +153,7 @@ def _of_sampling(found: Forecast) -> Iterator[tuple[str, ...]]:
 
 
 def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
-    """Settings of the actor that need less memory, those of each key from the nearest on."""
+    """Yield settings of the actor that need less memory, each key's from the nearest on."""
     model, training = found.config.model, found.config.training
     if not training.gradient_checkpointing:
         yield ("training.gradient_checkpointing = true",)
@@ -173,6 +173,6 @@ def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
 
 
 def _different(cards: Sequence[Card]) -> list[Card]:
-    """One of each kind."""
+    """Return one of each kind."""
     found = {(card.gpu.name, card.static, card.most): card for card in reversed(cards)}
     return list(reversed(found.values()))

@@ -107,7 +107,7 @@ def build_options(
     except (ValueError, TypeError, NotImplementedError) as error:
         keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in given.items())
         raise ConfigError(f"{keys or 'training'}: {kind.__name__} refuses this: {error}") from error
-    algorithm.check_built(config, built)
+    algorithm.check_built(config.training, config.rollout, built)
     return built
 
 
