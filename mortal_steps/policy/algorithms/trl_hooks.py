@@ -30,5 +30,5 @@ class TrlHooks(Algorithm):
         return {}
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for what does not fit the algorithm in a configuration, or in the one
-        of TRL's that was built from it."""
+        """Raise `ConfigError` for what does not fit the algorithm in these sections, or in TRL's
+        configuration, which was `built` from them."""
