@@ -13,7 +13,6 @@ from typing import Any
 
 import typer
 
-from mortal.cli.arguments import check_new_id
 from mortal.terminal.output import complain, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError
@@ -29,7 +28,6 @@ def begin_run(
     from mortal_steps.runs.run import new_run_id
 
     with _explained():
-        check_new_id(run_id)
         settings = settings_of(config, given)
         named = run_id or settings.run_id or new_run_id(settings.id_prefix)
         settings = settings.model_copy(update={"run_id": named})

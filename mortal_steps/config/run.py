@@ -185,7 +185,8 @@ class RunConfig(Section):
     @property
     def reward_files(self) -> tuple[str, ...]:
         """Files that rewards are loaded from as they are, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.files, *self.eval_rewards.files)))
+        terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
+        return tuple(dict.fromkeys(file for term in terms for file in term.files))
 
     @property
     def reward_folders(self) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from mortal_steps.orchestration.checks import (
 )
 from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.session import step_file
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.samples import failure_in_words
 from mortal_steps.rewards.scoring.completions_file import GivenGroup, answers
@@ -39,7 +40,6 @@ from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.rollout.trial import SampledProblems
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
-from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     GeneratedShard,
     GenerationRef,
@@ -53,7 +53,6 @@ from mortal_steps.types import (
 )
 
 WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
-FOLDER = "steps/000000"
 
 
 def chosen_problems(
@@ -229,7 +228,7 @@ def _request(store: RunStore, number: int, groups: Sequence[GivenGroup]) -> Rewa
     shard = GeneratedShard(
         step=0, shard=number, policy_version=version, groups=[each.group for each in groups]
     )
-    file = store.write_record(shard_file(FOLDER, "generations", number), shard, GeneratedShard)
+    file = store.write_record(step_file("generate", 0, number), shard, GeneratedShard)
     generation = GenerationRef(
         step=0,
         shard=number,
@@ -239,7 +238,7 @@ def _request(store: RunStore, number: int, groups: Sequence[GivenGroup]) -> Rewa
         policy_version=version,
         timing=StageTiming(stage="generate", step=0),
     )
-    output = shard_file(FOLDER, "rewards", number)
+    output = step_file("reward", 0, number)
     return RewardRequest(stage="reward", generation=generation, output=output)
 
 

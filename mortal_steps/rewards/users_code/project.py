@@ -26,16 +26,16 @@ def make_importable(folders: Sequence[Path]) -> None:
     importlib.invalidate_caches()
 
 
-def folders_of(place: str, working_dir: Path) -> list[Path]:
-    """The folders in which the imports of a function begin that is in `place`, a file or a dotted
-    name.
+def folders_of(module: str, working_dir: Path) -> list[Path]:
+    """Return the folders in which the imports of a function begin that is in `module`, a file or a
+    dotted name.
 
     For a file in a package this includes the folder of the package; never a folder above
     `working_dir`.
     """
-    if not place.endswith(".py"):
+    if not module.endswith(".py"):
         return [working_dir]
-    folder = (working_dir / place).absolute().parent
+    folder = (working_dir / module).absolute().parent
     outside = folder
     while outside != working_dir.absolute() and (outside / "__init__.py").is_file():
         outside = outside.parent
@@ -43,8 +43,8 @@ def folders_of(place: str, working_dir: Path) -> list[Path]:
 
 
 def find_in(folders: Sequence[Path], name: str, *, relative: bool = False) -> list[Path]:
-    """The files that importing a dotted name executes, if it is a module of the user's, those of
-    its packages first.
+    """Return the files that importing a dotted name executes, if it is a module of the user's,
+    those of its packages first.
 
     Empty for installed modules. If the last part of the name is no module, the files of the other
     parts. A `relative` name starts in a package.

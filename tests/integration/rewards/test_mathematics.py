@@ -100,7 +100,7 @@ def test_comparisons_that_somebody_ends_are_no_verdict() -> None:
     """What is to be ended takes long."""
     with (
         ended_by(signal.SIGKILL, 2),
-        pytest.raises(WorkerLostError, match="were ended from outside"),
+        pytest.raises(WorkerLostError),
     ):
         verdicts("1", [ENDLESS[0]], cpu_s=60.0)
 
@@ -141,9 +141,7 @@ def test_each_comparison_is_made_once_and_with_others_of_its_right_answer() -> N
 def test_a_right_answer_that_cannot_be_compared_is_the_datasets_fault(
     gold: str, wrong: str
 ) -> None:
-    with pytest.raises(
-        DatasetRowError, match=rf"column 'gold' = .* in row 1 of the call .*{wrong}"
-    ):
+    with pytest.raises(DatasetRowError, match=rf"'gold' = .* in row 1 .*{wrong}"):
         Math(column="gold", cpu_s=CPU_S).math_equal(["2", "1"], gold=["2", gold])
 
 

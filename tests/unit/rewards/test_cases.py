@@ -130,7 +130,7 @@ def test_a_check_that_nobody_calls_is_called_with_the_function_of_the_row(passes
     assert not passes(case, "def add(a, b): return 'wrong'")
     assert statements(CHECK, "Solution().add")[0].endswith("check(Solution().add)")
     assert statements(f"{CHECK}check(add)", "other") == [f"{CHECK}check(add)"]
-    with pytest.raises(ValueError, match="entry_point = 'a b' names no function"):
+    with pytest.raises(ValueError, match="entry_point = 'a b'"):
         cases_of(CHECK, "a b")
 
 
@@ -233,5 +233,5 @@ def test_the_time_of_a_call_is_enough_for_completions_that_are_all_too_slow() ->
 
 def test_a_dataset_without_test_cases_is_told_its_own_columns():
     given = {"answer": ["2"], "completion_ids": [[1]], "trainer_state": None, "log_metric": print}
-    with pytest.raises(ValueError, match=r"its columns are prompt, answer\. Without a reward"):
+    with pytest.raises(ValueError, match="prompt, answer"):
         CodeExecutionEnvironment().score_batch(["2"], ["1 + 1 ="], **given)
