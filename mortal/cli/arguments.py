@@ -61,7 +61,7 @@ Trust = Annotated[
 ]
 
 
-def find_place(run: str, runs_dir: Path) -> tuple[Path, str]:
+def split_run(run: str, runs_dir: Path) -> tuple[Path, str]:
     """Return the folder of all runs and the run's id in it. A shell may complete an id to
     `runs/RUN`, which means RUN."""
     if os.sep not in run:

@@ -14,7 +14,7 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
-    find_place,
+    split_run,
     with_flags,
 )
 from mortal.terminal.output import RUNS_DIR, checking, say
@@ -116,7 +116,7 @@ def resume(
     checking(f"looking at run {run_id}")
     from mortal_steps.orchestration.open_run import resume_config
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
     if accept_changed_rewards:
         settings = _accepted(settings)
@@ -137,7 +137,7 @@ def stop(
     """
     from mortal.stopping import stop_local, stop_remote
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         ended = stop_remote(volume, run_id, timeout_s)
     else:
@@ -188,7 +188,7 @@ def fork(
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         from mortal.remote.runs import fetch_run
 

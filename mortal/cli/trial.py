@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mortal.cli.arguments import AsJson, Overrides, with_flags
-from mortal.terminal.output import waiting
+from mortal.terminal.output import print_json, waiting
 
 if TYPE_CHECKING:  # help needs no configuration
     from mortal_steps.orchestration.trial import Trial
@@ -155,7 +154,7 @@ def _show(trial: Trial, *, logs: bool, as_json: bool) -> int:
     if as_json:
         values = dataclasses.asdict(trial)
         del values["log"]
-        typer.echo(json.dumps({**values, "conclusions": conclusions(trial)}, indent=1))
+        print_json({**values, "conclusions": conclusions(trial)})
     else:
         show_trial(trial)
         if trial.num_masked and not logs:

@@ -8,9 +8,9 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
+from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
@@ -124,9 +124,8 @@ async def _workers(
         if rewards is not None:
             # Imported where used: a local run needs no client of Modal's.
             from mortal_steps.compute.modal.compute import modal_compute
-            from mortal_steps.compute.modal.detached import settings_of
 
-            async with modal_compute(settings_of(run), run.store, rewards, on_stop) as compute:
+            async with modal_compute(run, rewards, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:

@@ -84,8 +84,10 @@ class Forecast:
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
         placed = placed_config(self.config)
-        apart = self.config.compute.backend == "modal" and not self.placement.shares
-        return placed if apart else sharing_gpus(placed)  # apart: each on a machine of its own
+        if self.config.compute.backend == "modal" and not self.placement.shares:
+            return placed  # each on a machine of its own
+        local, workers = placed.compute.local, placed.num_rollout_workers
+        return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
 
     def cards(self) -> list[Card]:
         """Return the GPUs that the run uses; empty if the model's sizes are not known."""
@@ -131,7 +133,7 @@ def engine_memory(
 ) -> EngineMemory | None:
     """Return what a rollout worker takes of a GPU; None for an engine of the user's own."""
     kind, options = config.rollout.engine_kind, config.rollout.engine_options
-    size = gpus_per_engine(config)
+    size = gpus_per_engine(config.rollout)
     dtype = config.sampled_model.dtype
     value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
     weights = value * shape.parameters // size

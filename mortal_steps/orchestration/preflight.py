@@ -156,13 +156,13 @@ def check_modal(config: RunConfig) -> None:
     if config.compute.backend == "modal":
         # Imported where used: a local run needs no client of Modal's.
         from mortal_steps.compute.modal.deployed import check_deployed
+        from mortal_steps.compute.modal.detached import code_of
         from mortal_steps.compute.modal.meter import check_prices
-        from mortal_steps.compute.modal.project import project_files
         from mortal_steps.compute.modal.retry import run_in_thread
 
         check_prices(config.compute)
-        project_files(config)
-        run_in_thread(check_deployed(config))
+        code_of(config)
+        run_in_thread(check_deployed(config.compute, config.rollout, config.rewards))
 
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:

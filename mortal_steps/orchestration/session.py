@@ -15,7 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
+from mortal_steps.compute.base import ROLES, Role
+from mortal_steps.compute.pool import Compute
 from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
@@ -264,8 +265,8 @@ class Session:
             self.budget.learn(answer.judges)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
 
-    def _key(self, stage: str, step: int, index: int = 0) -> CallKey:
-        return CallKey(run_id=self.run.info.run_id, stage=stage, step=step, index=index)
+    def _key(self, stage: str, step: int, index: int = 0) -> str:
+        return f"{stage}/{step}/{index}"
 
 
 def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mortal.cli.on_demand import TARGETS
+from mortal.driver import is_news
 from mortal.terminal.output import MOST_LINES, shortened
-from mortal.terminal.prefect_logs import is_news
 from mortal_steps.report.printable import printable
 from mortal_steps.runs.lease import LeaseRecord, acquire
 from tests.support.begun_runs import make_run

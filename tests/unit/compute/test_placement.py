@@ -139,10 +139,10 @@ def test_a_single_node_leaves_gpus_idle_whatever_the_number_of_workers(monkeypat
 def test_an_engine_on_several_gpus_needs_as_many(monkeypatch):
     let_there_be(monkeypatch, several(4))
     two = {"tensor_parallel_size": 2}
-    with pytest.raises(ConfigError, match=r"names '1' for an engine on 2 GPUs"):
+    with pytest.raises(ConfigError, match=r"on 2 GPUs .*, and one has 1"):
         check_devices(config(devices=["1"], engine_options=two))
     let_there_be(monkeypatch, several(1))
-    with pytest.raises(ConfigError, match=r"compute on 2 GPUs .*, and there are 1"):
+    with pytest.raises(ConfigError, match=r"on 2 GPUs .*, and one has 1"):
         check_devices(config(engine_options=two))
 
 
@@ -200,6 +200,10 @@ def test_an_engine_on_eight_gpus_rents_eight():
         check_devices(RunConfig(compute=modal, rollout=parallel))
 
 
+def shared(run):
+    return sharing_gpus(run.compute.local, run.rollout, run.num_rollout_workers)
+
+
 @pytest.mark.parametrize(
     ("gpus", "settings", "share"),
     [
@@ -213,15 +217,15 @@ def test_an_engine_on_eight_gpus_rents_eight():
 )
 def test_workers_on_one_gpu_share_its_memory(monkeypatch, gpus, settings, share):
     let_there_be(monkeypatch, several(gpus))
-    options = sharing_gpus(placed_config(config(**settings))).rollout.engine_options
+    options = shared(placed_config(config(**settings))).engine_options
     assert options == ({} if share is None else {"gpu_memory_utilization": share})
 
 
 def test_what_the_configuration_says_of_memory_stands():
     chosen = {"gpu_memory_utilization": 0.5}
-    assert sharing_gpus(config(engine_options=chosen)).rollout.engine_options == chosen
+    assert shared(config(engine_options=chosen)).engine_options == chosen
     plain = config(engine="transformers")
-    assert sharing_gpus(plain) == plain
+    assert shared(plain) == plain.rollout
 
 
 @pytest.mark.parametrize(

@@ -209,10 +209,10 @@ async def test_a_run_goes_on_where_the_volume_stood_when_its_lease_was_taken(
     """Another machine drove it until then, though it was opened before."""
 
     @contextlib.asynccontextmanager
-    async def workers(settings, store, beside, on_stop):
+    async def workers(run, local, on_stop):
         further = RunManifest(status="running", step=3)
-        store.write_record(MANIFEST_FILE, further, RunManifest)
-        yield beside
+        run.store.write_record(MANIFEST_FILE, further, RunManifest)
+        yield local
 
     monkeypatch.setattr("mortal_steps.compute.modal.compute.modal_compute", workers)
     run = find_run(tmp_path / "volume", "run")
