@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.compute.base import CallKey, Role, WorkerSpec
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     ActorReady,
@@ -46,7 +46,7 @@ class IdleCompute:
         """See `Compute`; so for all."""
 
     async def call(
-        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
+        self, role: Role, method: str, *, key: str, worker: int | None = None, **payload: Any
     ) -> Any:
         await asyncio.sleep(self._wait_s.get(method, 0.0))
         return getattr(self, f"_{method}")(**payload)

@@ -172,7 +172,6 @@ def clear_cache(model: str | None = None, yes: bool = False) -> None:
 class Worker:
     """One worker of one run; its class says where, its parameters which."""
 
-    node = False
     run_id: str
 
     @modal.enter()
@@ -184,7 +183,6 @@ class Worker:
             volume=runs,
             volume_name=VOLUME,
             hub=hub,
-            node=self.node,
         )
 
     @modal.method()
@@ -232,8 +230,7 @@ class RewardWorker(Worker):
 
 @app.cls(image=node_image, **reserved("actor", TOGETHER), **WORKER)
 class SingleNodeWorker(Worker):
-    """The actor and a rollout worker that samples with either engine, taking turns."""
+    """The actor and a rollout worker that samples with either engine, alternating."""
 
-    node = True
     run_id: str = modal.parameter()
     number: int = modal.parameter()

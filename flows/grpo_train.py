@@ -39,7 +39,7 @@ from mortal_flows.deployed import (
     wait_for_driver,
 )
 from mortal_flows.project_folder import enter_project_folder
-from mortal_flows.settings import has_begun, is_named_after, run_name, settings
+from mortal_flows.settings import run_name, settings
 from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stop import Stop
 from mortal_flows.terminal import stand_alone
@@ -102,12 +102,9 @@ async def grpo_train(
     """
     stand_alone()
     enter_project_folder()
-    own_id = UUID(flow_run.id)
-    if (skipped := too_late(skip_after_min)) is not None and not has_begun(
-        own_id, config, config_file, overrides or ()
-    ):
+    if (skipped := too_late(skip_after_min)) is not None:
         return skipped
-    chosen = settings(own_id, config, config_file, overrides or (), backend)
+    chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend)
     context = FlowRunContext.get()
     if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
         if chosen.compute.backend == "local":
@@ -208,11 +205,10 @@ async def tell_the_end(run: Run) -> None:
 
 def _nothing_to_train(run: Run) -> State[Any]:
     """Return the last state of a flow run whose run was complete. A night that has trained nothing
-    is skipped, not a success, if its configuration names the run of an earlier night. If the run is
-    its own, the server has forgotten that it was trained: its database was restored from a copy."""
+    is skipped, not a success: its configuration names the run of an earlier night."""
     run_id, context = run.info.run_id, FlowRunContext.get()
     begun = context.flow_run if context is not None else None
-    if begun is not None and is_first_try(begun) and not is_named_after(begun.id, run_id):
+    if isinstance(begun, FlowRun) and is_first_try(begun):
         skipped = (
             f"skipped: run_id = {run_id} is set, and that run was complete before; without a "
             "run_id, each night trains a run of its own"

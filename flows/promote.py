@@ -152,19 +152,19 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
     asking = Approval.with_initial_data(
         description=f"Put this model in production as {name}?\n\n{comparison_table(comparison)}"
     )
-    for turn in itertools.count(1):
-        key = f"{comparison.candidate.id}-against-{before}-{turn}"
+    for attempt in itertools.count(1):
+        key = f"{comparison.candidate.id}-against-{before}-{attempt}"
         try:
             said = await asuspend_flow_run(wait_for_input=asking, key=key)
         except ValidationError:
             get_run_logger().warning("resumed without an answer; asking again")
             continue
         return Verdict(promote=said.decision == "promote", why=said.why), said.by
-    raise AssertionError("there is always another turn")
+    raise AssertionError("there is always another attempt")
 
 
 def _ended(made: Decision, registry: Registry) -> State[Any]:
     """Return the flow run's last state, whose message says what was decided."""
     said = f"{made.action} {made.version.id} by {made.by}" + (f": {made.why}" if made.why else "")
-    place = f"; in production: {registry.link}" if made.action == "promoted" else ""
-    return Completed(message=f"{said}{place}", data=made)
+    link = f"; in production: {registry.link}" if made.action == "promoted" else ""
+    return Completed(message=f"{said}{link}", data=made)

@@ -73,38 +73,11 @@ def settings(
 
 def _begun(flow_run_id: UUID, runs_dir: str) -> RunConfig | None:
     """Return the configuration of the run that this flow run began, if it has begun one."""
-    for run_id in _runs_begun(flow_run_id, runs_dir):
+    for identity in Path(runs_dir).glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}"):
+        run_id = identity.parent.name
         begun = find_run(Path(runs_dir), run_id).config
         return begun.model_copy(update={"run_id": run_id, "runs_dir": runs_dir})
     return None
-
-
-def has_begun(
-    flow_run_id: UUID,
-    config: RunConfig | None,
-    config_file: str | None,
-    overrides: Sequence[str],
-) -> bool:
-    """Return whether a flow run with these parameters has begun a run before, whatever the server
-    says. A server whose database was restored from a copy may have forgotten it."""
-    try:
-        if config_file is not None:
-            runs_dir = _runs_dir(Path(config_file), overrides)
-        else:
-            runs_dir = override_config(config or RunConfig(), overrides).runs_dir
-    except ConfigError:
-        return False
-    return bool(_runs_begun(flow_run_id, runs_dir))
-
-
-def is_named_after(flow_run_id: UUID, run_id: str) -> bool:
-    """Return whether this flow run gave the run its id."""
-    return run_id.endswith(f"-{_end(flow_run_id)}")
-
-
-def _runs_begun(flow_run_id: UUID, runs_dir: str) -> list[str]:
-    found = Path(runs_dir).glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}")
-    return [identity.parent.name for identity in found]
 
 
 def _runs_dir(file: Path, overrides: Iterable[str]) -> str:

@@ -97,12 +97,12 @@ class Training:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await self._session.warm_start(info.train_problems))
         samplers = config.num_rollout_workers if "rollout" in self._session.roles else 0
-        beside = f" and {counted(samplers, 'rollout worker')}" if samplers else ""
-        progress.note(f"starting the actor{beside}")
+        workers = f" and {counted(samplers, 'rollout worker')}" if samplers else ""
+        progress.note(f"starting the actor{workers}")
         ready = await self._session.start_workers(self._run.manifest.step)
         if ready.step < self._run.manifest.step:
             progress.note(f"going back to step {ready.step}: a record of it is damaged or missing")
-            self._recorder.go_back_to(ready.step)
+            self._run.go_back_to(ready.step)
             self._trained = ready.step
         self._recorder.timing(ready.timing)
         progress.note(

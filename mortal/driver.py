@@ -6,17 +6,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 import os
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
 
-from mortal.server.files import Server, living_server, out_of_room, state_dir
-from mortal.server.local_server import BegunServer, begun_server
+from mortal.server.files import (
+    Server,
+    ServerRecord,
+    client_environment,
+    living_server,
+    out_of_room,
+    state_dir,
+)
+from mortal.server.local_server import answering, begun_server
 from mortal.server.select_server import check_configured_server
 from mortal.terminal.display import show_outcome
 from mortal.terminal.output import (
@@ -33,6 +40,7 @@ from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.report.log_repair import restore_logs_of_complete
+from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
@@ -50,6 +58,12 @@ EVENTS_TIMEOUT_S = 20.0
 FLOW = "mortal_flows.grpo_train"
 OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
 """Modules that Prefect and the command import when the flow begins."""
+PRINTED_ANYWAY = (
+    # The error that ends the run, with its traceback; twice.
+    "Encountered exception during execution",
+    "Finished in state Failed('Flow run encountered",
+)
+"""How the lines of Prefect begin that the terminal does not show; the Prefect UI has them."""
 
 
 def drive(config: RunConfig) -> None:
@@ -71,8 +85,8 @@ def drive(config: RunConfig) -> None:
             run = open_run(config, checking, prefect)
             if run.is_complete():
                 restore_logs_of_complete(run)
-                place = run_argument(run.store.root)
-                say(f"run {run.info.run_id} is complete; see `mortal show {place}`")
+                named = run_argument(run.store.root)
+                say(f"run {run.info.run_id} is complete; see `mortal show {named}`")
                 return
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
@@ -103,14 +117,13 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
-    from mortal.terminal.prefect_logs import calm_console
     from mortal_flows import grpo_train as flows
     from mortal_tasks.prefect_patches import drop_events
 
     async def run_to_its_state() -> State[Any]:
         return await flows.grpo_train(config=config, return_state=True)
 
-    calm_console()
+    _calm_console()
     flows.opened[:] = [opened]
     began = time.time()
     try:
@@ -136,6 +149,29 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
         state.result()
     except httpx.HTTPError as error:  # it was away when the run needed it, at its beginning
         raise _lost(server, config, began, error) from error
+
+
+def _calm_console() -> None:
+    """Leave out of Prefect's lines what `mortal` prints anyway, and better; keep the others above
+    the progress bar."""
+    from prefect.logging.handlers import PrefectConsoleHandler
+
+    from mortal_flows.terminal import outlive_its_reader
+
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):
+            handler.addFilter(is_news)
+            if sys.stderr.isatty():
+                handler.console = terminal()
+            outlive_its_reader(handler.console)
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Return whether `mortal` does not print the same anyway."""
+    message = record.getMessage()
+    if record.name == "prefect.engine" and message.startswith("View at "):
+        return False  # the flow run's own logger gives the same address
+    return not message.startswith(PRINTED_ANYWAY)
 
 
 def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
@@ -172,7 +208,7 @@ def _report(run: Run, seconds: float) -> None:
         show_outcome(summary, seconds)
 
 
-class PrefectStart(ParallelStartup):
+class PrefectStart(ParallelStartup, contextlib.ExitStack):
     """Starts Prefect, its server and its client, while a run is being checked; the server stays for
     the time of the block.
 
@@ -180,31 +216,20 @@ class PrefectStart(ParallelStartup):
     """
 
     def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
+        super().__init__()
         self._configured = check_configured_server()
-        self._begun: BegunServer | None = None
-
-    def __enter__(self) -> PrefectStart:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self._own: ServerRecord | None = None
 
     def begin(self) -> None:
         """Start MORTAL's own server, if it is used and is not running."""
-        if self._configured is None and self._begun is None:
-            self._begun = self._stack.enter_context(begun_server((0,), say))
+        if self._configured is None and self._own is None:
+            self._own = self.enter_context(begun_server((0,), say))
 
     def go_on(self) -> None:
         """Import the flow, and Prefect with it, which takes about as long as the server takes to
         start. Prefect reads its settings then, so the server's address is set before."""
-        if self._begun is not None:
-            self._begun.name()
+        if self._own is not None:
+            os.environ.update(client_environment(self._own))
         try:
             with imports_without_gc():
                 for module in (FLOW, *OF_ITS_START):
@@ -218,7 +243,8 @@ class PrefectStart(ParallelStartup):
         """Return the server once it answers, with the flow imported."""
         self.begin()
         self.go_on()
-        if self._begun is not None:
-            return self._begun.answering()
-        assert self._configured is not None  # else `begin` has begun one
-        return self._configured
+        if self._own is not None:
+            self.enter_context(answering(self._own, say))
+        server = self._configured or self._own
+        assert server is not None  # `begin` has seen to it
+        return server

@@ -75,7 +75,7 @@ def _wait_for_end(
     typer.echo(
         f"asked {who} to stop; it is saving the state of run {run_id} and ending its workers"
     )
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     while True:
         now, holder = time.monotonic(), look()
         if holder is None or holder.token != driver.token or not holder.holds():
@@ -85,7 +85,7 @@ def _wait_for_end(
                 f"{who} still drives run {run_id} after {patience_s:.0f} s; it has been asked to "
                 f"stop and will do so after its current step (see `mortal show {run_id}`)"
             )
-        if now - told > TELL_EVERY_S:
+        if now - reported > TELL_EVERY_S:
             typer.echo(f"still waiting after {now - began:.0f} s")
-            told = now
+            reported = now
         time.sleep(LOOK_EVERY_S)

@@ -33,7 +33,7 @@ class RunSchedule:
     """Whether the steps are sampled with the run's weights (`BatchSource.samples`)."""
 
     def sampling_version(self, step: int) -> PolicyVersion:
-        """The policy version that samples the batch of `step`."""
+        """Return the policy version that samples the batch of `step`."""
         return sampling_version(self.rollout, step)
 
     def publishes(self, step: int) -> bool:
@@ -98,7 +98,7 @@ def shard_bounds(num_problems: int, num_shards: int) -> list[tuple[int, int]]:
 
 
 def policy_version(step: int, *, staleness: int = 0, sync_weights_every: int = 1) -> PolicyVersion:
-    """The version that samples the batch of `step`.
+    """Return the version that samples the batch of `step`.
 
     With `staleness` k, weights of step t - k are the newest there can be; of those, the last
     published one counts. `sync_weights_every=3`: steps 0..7 sample with 0 0 0 3 3 3 6 6.
@@ -128,6 +128,6 @@ def train_seed(run_seed: int, step: int) -> int:
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A seed in [0, 2**63) from the parts, the same on every machine."""
+    """Return a seed in [0, 2**63) from the parts, the same on every machine."""
     text = "\x1f".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -28,29 +28,15 @@ class ResultFolder(LocalFileSystem):
         try:
             return str(await super().awrite_path(path, content))
         except OSError as error:
-            self._warn(error)
+            if not self._warned:
+                self._warned = True
+                get_run_logger().warning(
+                    "cannot write to %s: %s. Training goes on, but the server may not show it: "
+                    "free some space, or set MORTAL_STATE_DIR to a folder on another disk",
+                    self.basepath,
+                    error.strerror,
+                )
         return str(Path(str(self.basepath)) / path)
-
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            get_run_logger().warning(
-                "cannot write to %s: %s; %s bytes are free there. Training goes on, but the server "
-                "may not show it: free some space, or set MORTAL_STATE_DIR to a folder on another "
-                "disk",
-                self.basepath,
-                error.strerror,
-                _free_bytes(Path(str(self.basepath))),
-            )
-
-
-def _free_bytes(folder: Path) -> str:
-    """How many are free there, or where it would be made; a disk that fails does not say."""
-    try:
-        there = next(each for each in (folder, *folder.parents) if each.exists())
-        return f"{shutil.disk_usage(there).free:,}"
-    except OSError:
-        return "?"
 
 
 def use_result_folder() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 
 from prefect import task
 
-from mortal_steps.compute.base import Compute, Role
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.pool import Compute
 from mortal_steps.orchestration.session import Session
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (

@@ -30,7 +30,7 @@ def first_batch(config: Path) -> None:
 
 def probe(config: Path) -> None:
     """Read the first prompt, as the actor does for the canary."""
-    from mortal_steps.policy.on_disk.weights import probe_tokens
+    from mortal_steps.policy.publishing import probe_tokens
     from mortal_steps.policy.starting_model.new_model import build_tokenizer  # imports torch
 
     run = open_run(load_config(config))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from mortal.terminal.output import RUNS_DIR
-from mortal_steps.errors import ConfigError
 from mortal_steps.flags import PANELS, Flag, in_place_of_flags
 
 
@@ -61,24 +59,14 @@ Trust = Annotated[
         "made it.",
     ),
 ]
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def find_place(run: str, runs_dir: Path) -> tuple[Path, str]:
+def split_run(run: str, runs_dir: Path) -> tuple[Path, str]:
     """Return the folder of all runs and the run's id in it. A shell may complete an id to
     `runs/RUN`, which means RUN."""
     if os.sep not in run:
         return runs_dir, run
     return Path(run).parent, Path(run).name
-
-
-def check_new_id(run_id: str | None) -> None:
-    """Raise `ConfigError` unless this can be the id of a new run, and so the name of its folder."""
-    if run_id is not None and not RUN_ID.fullmatch(run_id):
-        raise ConfigError(
-            f"--run-id {run_id!r}: a run id consists of letters, digits, '.', '_' and '-' and "
-            "starts with a letter or a digit"
-        )
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:

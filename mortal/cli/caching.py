@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -34,35 +33,23 @@ def clear_cache(model: HubModel = None, modal: OnModal = False, yes: WithoutAski
     from mortal_steps.config import ModelConfig
 
     name = model or ModelConfig().name_or_path
-    found = _find_on_modal(name) if modal else _find_here(name)
-    if found is None:
+    where, num_files, remove = _find_on_modal(name) if modal else _find_here(name)
+    if not num_files:
         say(f"the cache has nothing of {name}")
         return
     if not yes and not sys.stdin.isatty():
-        raise ConfigError(f"there is no terminal to ask in; use --yes to remove {found.where}")
-    if yes or typer.confirm(f"remove {found.where} ({found.num_files} files)?"):
-        found.remove()
-        say(f"removed {found.where}")
+        raise ConfigError(f"there is no terminal to ask in; use --yes to remove {where}")
+    if yes or typer.confirm(f"remove {where} ({num_files} files)?"):
+        remove()
+        say(f"removed {where}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _CachedModel:
-    """What the cache has of a model."""
-
-    where: str
-    """Its folder, in words."""
-    num_files: int
-    remove: Callable[[], None]
-    """Removes all of it, damaged or not; raises `StoreError`."""
-
-
-def _find_here(model: str) -> _CachedModel | None:
-    """Return what this machine's cache has of `org/name`; None: nothing."""
+def _find_here(model: str) -> tuple[str, int, Callable[[], None]]:
+    """Return the folder of a model in this machine's cache, the number of its files, and what
+    removes all of it, damaged or not."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     folder = Path(HF_HUB_CACHE) / _folder_name(model)
-    if not folder.is_dir():
-        return None
 
     def remove() -> None:
         try:
@@ -70,24 +57,18 @@ def _find_here(model: str) -> _CachedModel | None:
         except OSError as error:
             raise StoreError(f"{folder} cannot be removed: {error.strerror}") from error
 
-    files = sum(path.is_file() and not path.is_symlink() for path in folder.rglob("*"))
-    return _CachedModel(where=str(folder), num_files=files, remove=remove)
+    num_files = sum(path.is_file() and not path.is_symlink() for path in folder.rglob("*"))
+    return str(folder), num_files, remove
 
 
-def _find_on_modal(model: str) -> _CachedModel | None:
+def _find_on_modal(model: str) -> tuple[str, int, Callable[[], None]]:
     """Return the same of the Volume that all runs on Modal share."""
     from mortal_steps.compute.modal.release import HUB_VOLUME
     from mortal_steps.compute.modal.volume import RunsVolume
 
     volume, folder = RunsVolume(HUB_VOLUME), f"hub/{_folder_name(model)}"
     files = asyncio.run(volume.files(folder))
-    if not files:
-        return None
-    return _CachedModel(
-        where=f"{HUB_VOLUME}:/{folder}",
-        num_files=len(files),
-        remove=lambda: asyncio.run(volume.remove(folder)),
-    )
+    return f"{HUB_VOLUME}:/{folder}", len(files), lambda: asyncio.run(volume.remove(folder))
 
 
 def _folder_name(model: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import subprocess
 import sys
 import threading
@@ -14,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
-from mortal.terminal.output import say
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, split_run
+from mortal.cli.show import statuses_of
+from mortal.terminal.output import print_json, say
 
 if TYPE_CHECKING:  # help needs no run
+    from mortal_steps.report.status import RunStatus
     from mortal_steps.runs.run import Run
 
 LOOK_EVERY_S = 1.0
@@ -47,20 +47,13 @@ def status(
     machine where the flow runs.
     """
     from mortal.terminal import listing
-    from mortal_steps.report.status import RunStatus, statuses
-    from mortal_steps.runs.run import list_runs
 
     def look() -> list[RunStatus]:
-        if volume is None:
-            found = statuses(list_runs(runs_dir))
-        else:
-            from mortal.remote.runs import remote_statuses
-
-            found = remote_statuses(volume)
+        found = statuses_of(None, runs_dir, volume)
         return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
+        print_json(look())
     elif once or not sys.stdout.isatty():
         listing.print_statuses(look())
     else:
@@ -89,12 +82,12 @@ def samples(
     from mortal_steps.report.samples import KINDS, samples_of
     from mortal_steps.runs.run import find_run
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     asked = zip(KINDS, (best, worst, masked), strict=True)
     wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)
     chosen = samples_of(find_run(runs_dir, run_id), count, step=step, kinds=wanted)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(sample) for sample in chosen], indent=1))
+        print_json(chosen)
     elif chosen:
         show_samples(chosen)
     else:
@@ -130,7 +123,7 @@ def logs(
     from mortal_steps.runs.lease import is_driven
     from mortal_steps.runs.run import find_run
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     _check_role(role, worker)
     run = find_run(runs_dir, run_id)
     follows = follow and is_driven(run.store)
@@ -213,7 +206,7 @@ def track(
     from mortal_steps.orchestration.tracking import catch_up, check_trackers, with_logging
     from mortal_steps.runs.run import find_run
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     run = find_run(runs_dir, run_id)
     names = tuple(to or run.config.logging.report_to)
     if not names:

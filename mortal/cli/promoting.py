@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import getpass
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, find_place
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, split_run
 from mortal.terminal.console import print_columns
-from mortal.terminal.output import say
+from mortal.terminal.output import print_json, say
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.report.units import moment
 
@@ -86,7 +84,7 @@ def promote(
 
     if yes and min_gain is not None:
         raise ConfigError("--yes promotes whatever the gain is; leave out --min-gain")
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     run = find_run(runs_dir.absolute(), run_id)
     if not yes and min_gain is None and not sys.stdin.isatty():
         raise ConfigError("there is no terminal to ask in; use --yes, or --min-gain GAIN")
@@ -175,7 +173,7 @@ def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
             run, since = last.version.run_id, moment(last.at)
             rows.append((registry.name, run, since, last.by, str(registry.link)))
     if as_json:
-        typer.echo(json.dumps([dict(zip(NAMES, row, strict=True)) for row in rows], indent=1))
+        print_json([dict(zip(NAMES, row, strict=True)) for row in rows])
     elif rows:
         print_columns([NAMES, *rows])
     else:
@@ -189,7 +187,7 @@ def _show_history(registry: Registry, *, as_json: bool) -> None:
     if not history:
         raise StoreError(f"nothing was decided about {registry.name} in {registry.store.root}")
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(made) for made in history], indent=1))
+        print_json(history)
         return
     rows = [(moment(m.at), m.action, m.version.run_id, m.by, m.why) for m in history]
     print_columns([DECISIONS, *rows])

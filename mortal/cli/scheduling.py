@@ -71,12 +71,12 @@ def server(
 
     PREFECT_API_URL is ignored. If another command has already started the server, that one is used.
     """
-    from mortal.server.local_server import begun_server
+    from mortal.server.local_server import answering, begun_server
     from mortal.server.select_server import prepare_client
 
     prepare_client()
-    with begun_server((port,) if port else PORTS, typer.echo) as begun:
-        running = begun.answering()
+    ports = (port,) if port else PORTS
+    with begun_server(ports, typer.echo) as running, answering(running, typer.echo):
         typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
         while True:
             time.sleep(3600)
@@ -134,7 +134,9 @@ def schedule(
             say(f"{config} was read now; after an edit, start this command again")
             if settings.run_id is not None:
                 say(f"run_id = {settings.run_id} is fixed: each start continues that same run")
-            scheduled.serve(settings, name=deployed, schedule=times, say=say)
+            values = settings.model_dump(mode="json", exclude_unset=True)
+            values["runs_dir"] = settings.runs_dir
+            scheduled.serve(values, name=deployed, schedule=times, say=say)
 
 
 def _refuse_contradictions(run_id: str | None, cron: str | None, timezone: str | None) -> None:
@@ -179,7 +181,6 @@ def automate(
         def lines() -> Iterator[str]:
             if remove:
                 yield from automations.remove()
-                yield from notifications.remove()
                 return
             if notify:
                 levels = notifications.WITHOUT_NEWS if no_news else notifications.ALL

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mortal.cli.arguments import RunId, RunsDir, Trust, Volume, find_place, port_number
+from mortal.cli.arguments import RunId, RunsDir, Trust, Volume, port_number, split_run
 from mortal.terminal.output import say
 
 Step = Annotated[
@@ -47,7 +47,7 @@ def serve(
     from mortal_steps.runs.trust import check_trusted
     from mortal_steps.serving.server import prepare
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         from mortal.remote.runs import fetch_run
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, split_run
+from mortal.terminal.output import print_json
 from mortal_steps.report.printable import printable
 
 if TYPE_CHECKING:  # help needs no runs
@@ -24,9 +23,9 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     """
     from mortal.terminal.listing import print_runs
 
-    found = _statuses(None, runs_dir, volume)
+    found = statuses_of(None, runs_dir, volume)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(run) for run in found], indent=1))
+        print_json(found)
     elif found:
         print_runs(found)
     else:
@@ -44,7 +43,7 @@ def show(
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         from mortal.remote.runs import remote_summary
 
@@ -52,7 +51,7 @@ def show(
     else:
         summary = summarize(find_run(runs_dir, run_id))
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
+        print_json(summary)
     else:
         show_run(summary)
 
@@ -72,16 +71,16 @@ def list_checkpoints(
     """
     from mortal.terminal.listing import print_checkpoints
 
-    print_checkpoints(_statuses(run_id, runs_dir, volume), as_json=as_json)
+    print_checkpoints(statuses_of(run_id, runs_dir, volume), as_json=as_json)
 
 
-def _statuses(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunStatus]:
+def statuses_of(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunStatus]:
     """Return the status of one run, or of all."""
     from mortal_steps.report.status import status_of, statuses
     from mortal_steps.runs.run import find_run, list_runs
 
     if run_id is not None:
-        runs_dir, run_id = find_place(run_id, runs_dir)
+        runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         from mortal.remote.runs import remote_status, remote_statuses
 
@@ -98,7 +97,7 @@ def verify(
     from mortal.terminal.display import CheckProgress, show_check
     from mortal_steps.runs.verify import check_here
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     with CheckProgress(quiet=as_json) as progress:
         if volume is None:
             check = check_here(runs_dir, run_id, progress.note)
@@ -124,5 +123,5 @@ def fetch(
     """Download the final model of a run on Modal."""
     from mortal.remote.runs import fetch_run
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     typer.echo(fetch_run(volume, run_id, runs_dir, everything=everything))

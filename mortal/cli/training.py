@@ -14,8 +14,7 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
-    check_new_id,
-    find_place,
+    split_run,
     with_flags,
 )
 from mortal.terminal.output import RUNS_DIR, checking, say
@@ -80,7 +79,6 @@ def train(
     from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
-    check_new_id(run_id)
     settings = load_config(config, overrides or (), flags)
     run_id = run_id or settings.run_id or new_run_id(settings.id_prefix)
     changes: dict[str, Any] = {"run_id": run_id}
@@ -118,7 +116,7 @@ def resume(
     checking(f"looking at run {run_id}")
     from mortal_steps.orchestration.open_run import resume_config
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
     if accept_changed_rewards:
         settings = _accepted(settings)
@@ -139,7 +137,7 @@ def stop(
     """
     from mortal.stopping import stop_local, stop_remote
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         ended = stop_remote(volume, run_id, timeout_s)
     else:
@@ -190,8 +188,7 @@ def fork(
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
-    runs_dir, run_id = find_place(run_id, runs_dir)
-    check_new_id(new_id)
+    runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         from mortal.remote.runs import fetch_run
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mortal.cli.arguments import AsJson, Overrides, with_flags
-from mortal.terminal.output import waiting
+from mortal.terminal.output import print_json, waiting
 
 if TYPE_CHECKING:  # help needs no configuration
     from mortal_steps.orchestration.trial import Trial
@@ -64,7 +63,7 @@ def test_rollout(
     """
     from mortal.terminal.samples import show_sampled
     from mortal_steps.config.loader import load_config
-    from mortal_steps.orchestration.rollout_trial import chosen_problems, try_rollout
+    from mortal_steps.orchestration.trial import chosen_problems, try_rollout
 
     settings = load_config(config, overrides or (), flags)
     waiting("reading the prompts")
@@ -126,10 +125,9 @@ def test_reward(
     from mortal_steps.config.loader import CODE_DATASET, load_config
     from mortal_steps.orchestration.trial import (
         given_texts,
-        sample_programs,
         try_rewards,
     )
-    from mortal_steps.rewards.scoring.completions_file import read_completions
+    from mortal_steps.rewards.scoring.completions_file import read_completions, sample_programs
 
     settings = load_config(config, overrides or (), flags)
     if evaluation:
@@ -156,7 +154,7 @@ def _show(trial: Trial, *, logs: bool, as_json: bool) -> int:
     if as_json:
         values = dataclasses.asdict(trial)
         del values["log"]
-        typer.echo(json.dumps({**values, "conclusions": conclusions(trial)}, indent=1))
+        print_json({**values, "conclusions": conclusions(trial)})
     else:
         show_trial(trial)
         if trial.num_masked and not logs:

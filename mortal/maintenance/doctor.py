@@ -110,8 +110,8 @@ def torch_and_gpus(cuda: str | None, gpus: list[str], why_unused: str | None = N
 def sandbox(level: Level) -> Finding:
     """Check whether programs that a model wrote can be isolated."""
     if level.way == "bare":
-        return warning("sandbox", f"{level.told}; rewards that run them are refused. {REMEDY}")
-    return ok("sandbox", level.told)
+        return warning("sandbox", f"{level.summary}; rewards that run them are refused. {REMEDY}")
+    return ok("sandbox", level.summary)
 
 
 def _torch_cuda() -> str | None:

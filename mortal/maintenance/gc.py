@@ -50,15 +50,24 @@ def plan(
 ) -> Plan:
     """Apply the runs' `[retention]`, or `keep_days` in its place; changes nothing. `protected` are
     ids of runs that are kept."""
-    now = time.time()
-    runs = list_runs(runs_dir)
+    now, runs = time.time(), list_runs(runs_dir)
     going, kept = what_may_go(runs, now=now, keep_days=keep_days, protected=protected)
-    items = [_leftover(trash) for trash in trash_in(runs_dir)]
+    items = [
+        _item(f"{trash.name}, left by a removal that was killed", trash, remove_trash)
+        for trash in trash_in(runs_dir)
+    ]
     items += _left_in_memory(runs_dir)
     items += [_whole(run, now) for run in going]
     names = [run.store.root.name for run in going]
-    items += map(_object, unused_objects(runs_dir, without=names))
+    items += [
+        _item(f"object {path.name}, given to a trainer: no run names it", path, remove_object)
+        for path in unused_objects(runs_dir, without=names)
+    ]
     return Plan(items=tuple(items), kept=tuple(f"{run_id}: {why}" for run_id, why in kept.items()))
+
+
+def _item(what: str, path: Path, remove: Callable[[Path], None]) -> Item:
+    return Item(what=what, num_bytes=freed_bytes(path), remove=functools.partial(remove, path))
 
 
 def carry_out(planned: Plan, runs_dir: Path, report: Callable[[str], None]) -> bool:
@@ -80,14 +89,6 @@ def carry_out(planned: Plan, runs_dir: Path, report: Callable[[str], None]) -> b
             else:
                 report(f"removed {item.what} ({byte_size(item.num_bytes)})")
     return done
-
-
-def _leftover(trash: Path) -> Item:
-    return Item(
-        what=f"{trash.name}, left by a removal that was killed",
-        num_bytes=freed_bytes(trash),
-        remove=lambda: remove_trash(trash),
-    )
 
 
 def _left_in_memory(runs_dir: Path) -> Iterator[Item]:
@@ -120,14 +121,6 @@ def _whole(run: Run, now: float) -> Item:
         what=f"run {root.name}: {run.status()}, step {manifest.step}, {age} old",
         num_bytes=freed_bytes(root),
         remove=lambda: remove_run(run),
-    )
-
-
-def _object(path: Path) -> Item:
-    return Item(
-        what=f"object {path.name}, given to a trainer: no run names it",
-        num_bytes=freed_bytes(path),
-        remove=lambda: remove_object(path),
     )
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import typer
 
-from mortal.cli.arguments import check_new_id
 from mortal.terminal.output import complain, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError
@@ -29,7 +28,6 @@ def begin_run(
     from mortal_steps.runs.run import new_run_id
 
     with _explained():
-        check_new_id(run_id)
         settings = settings_of(config, given)
         named = run_id or settings.run_id or new_run_id(settings.id_prefix)
         settings = settings.model_copy(update={"run_id": named})
@@ -51,7 +49,7 @@ def try_rollout(
     from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-    from mortal_steps.orchestration.rollout_trial import NUM_PROBLEMS, chosen_problems
+    from mortal_steps.orchestration.trial import chosen_problems
 
     with _explained():
         settings = resolve_defaults(settings_of(config, given))
@@ -60,7 +58,7 @@ def try_rollout(
                 f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "
                 "of the hub as it is; `mortal test-rollout` takes any other, on this machine"
             )
-        problems = chosen_problems(settings, [prompt] if prompt else [], NUM_PROBLEMS)
+        problems = chosen_problems(settings, [prompt] if prompt else [])
         sample = functions[str(settings.rollout.engine)].with_options(
             gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))
         )

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.events.schemas.automations import AutomationCore
+from prefect.events.schemas.automations import Automation, AutomationCore
 
 from mortal.server.recovery import (
-    ALL,
     FLOWS,
     HEARTBEAT_DEFAULT_S,
     HEARTBEAT_SETTING,
@@ -25,6 +24,10 @@ from mortal.server.recovery import (
     names,
 )
 from mortal_steps.errors import ServerError
+
+OURS = "mortal: "
+"""How the names of all automations of `mortal automate` begin."""
+PAGE = 200
 
 
 def automate(recovery: Recovery) -> Iterator[str]:
@@ -41,7 +44,7 @@ def automate(recovery: Recovery) -> Iterator[str]:
         wanted = definitions(watched, recovery)
         made = [each.name for each in wanted if _make(client, each)]
         if not watched:
-            _remove(client, (SILENT,))
+            delete_automations(client, (SILENT,))
     yield from _facts(deployments, watched, recovery, made)
 
 
@@ -69,9 +72,10 @@ def has_deployments() -> bool:
 
 
 def remove() -> Iterator[str]:
-    """Remove the automations. Yields a line for each one that existed."""
+    """Remove all automations of `mortal automate`, those for notices, too. Yields a line for each
+    one that existed."""
     with get_client(sync_client=True) as client:
-        for name in _remove(client, ALL):
+        for name in delete_automations(client, (OURS,)):
             yield f"removed {name!r}"
 
 
@@ -118,8 +122,12 @@ def _make(client: SyncPrefectClient, wanted: AutomationCore) -> bool:
     return not same
 
 
-def _remove(client: SyncPrefectClient, which: tuple[str, ...]) -> list[str]:
-    found = [automation for name in which for automation in client.read_automations_by_name(name)]
+def delete_automations(client: SyncPrefectClient, prefixes: tuple[str, ...]) -> list[str]:
+    """Delete the automations whose names begin with one of these texts. Returns their names."""
+    there: list[Automation] = []
+    while page := client.read_automations(limit=PAGE, offset=len(there)):
+        there += page
+    found = [each for each in there if each.name.startswith(prefixes)]
     for automation in found:
         client.delete_automation(automation.id)
     return [automation.name for automation in found]

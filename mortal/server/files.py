@@ -17,13 +17,11 @@ shrink.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -61,10 +59,9 @@ class Server:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ServerRecord:
+class ServerRecord(Server):
     """The record that a server of ours writes about itself when it starts."""
 
-    api_url: str
     process: ProcessId
     database: str
     """URL of the database with its history, without a password."""
@@ -72,7 +69,7 @@ class ServerRecord:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self.api_url.removesuffix("/api").rpartition(":")[2])
+        return int(self.ui_url.rpartition(":")[2])
 
 
 def state_dir() -> Path:
@@ -120,12 +117,7 @@ def read_record(home: Path) -> ServerRecord | None:
     damaged record, or one that does not name the server's process, counts as missing."""
     try:
         found = json.loads((home / "server.json").read_text(encoding="utf-8"))
-        process = ProcessId(**found["process"])
-        return ServerRecord(
-            api_url=found["api_url"],
-            process=process,
-            database=found["database"],
-        )
+        return ServerRecord(**{**found, "process": ProcessId(**found["process"])})
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -169,14 +161,6 @@ def remove_record(home: Path, process: ProcessId) -> None:
         (home / "server.json").unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
-    """Wait for the lock, and hold it exclusively during the block. Raises `StoreError`."""
-    with opened(path) as lock:
-        lock_file(lock, fcntl.LOCK_EX, path)
-        yield lock
-
-
 def opened(path: Path) -> IO[str]:
     """Open a file to lock. Raises `StoreError` if it cannot be made."""
     with writing(path):
@@ -200,7 +184,7 @@ def database_url(home: Path) -> str:
     """
     named = os.environ.get(VARIABLE) or os.environ.get(EARLIER_VARIABLE)
     if not named:
-        return own_sqlite(home)
+        return f"{SQLITE}:///{home / DATABASE}"
     if named.partition("://")[0] not in (SQLITE, POSTGRESQL):
         raise ServerError(
             f"{VARIABLE} = {without_password(named)}: for PostgreSQL, write "
@@ -210,17 +194,6 @@ def database_url(home: Path) -> str:
     return named
 
 
-def own_sqlite(home: Path) -> str:
-    """Return the URL of the database that a server uses by default."""
-    return f"{SQLITE}:///{home / DATABASE}"
-
-
 def without_password(url: str) -> str:
     """Return the URL without its password and its query, so that it may be shown and stored."""
     return re.sub(r"(://[^:@/]*):.*@", r"\1@", url).partition("?")[0]
-
-
-def sqlite_file(url: str) -> Path | None:
-    """Return the file of an SQLite database; None for PostgreSQL."""
-    scheme, _, place = url.partition(":///")
-    return Path(place.partition("?")[0]) if scheme == SQLITE else None

@@ -26,13 +26,11 @@ from mortal.server.files import (
     LOG,
     PORT_IN_USE,
     VARIABLE,
-    Server,
     ServerRecord,
     client_environment,
     database_url,
     in_use_elsewhere,
     living_server,
-    locked,
     opened,
     out_of_room,
     read_record,
@@ -42,6 +40,7 @@ from mortal.server.files import (
     without_password,
 )
 from mortal_steps.errors import ServerError
+from mortal_steps.store.files import locked
 
 START_TIMEOUT_S = 600.0
 """Seconds that a living server may take until it answers. On a slow machine, the first start takes
@@ -55,9 +54,9 @@ LONGEST_PAUSE_S = 60.0
 
 
 @contextlib.contextmanager
-def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[BegunServer]:
+def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[ServerRecord]:
     """Join the server that another command has started, or start one on the first of the `ports`
-    that is free (0: any port). It may still be starting.
+    that is free (0: any port). It may still be starting; see `answering`.
 
     Raises `ServerError` if the server does not start, or if one already runs on another port and
     any port will not do.
@@ -75,40 +74,23 @@ def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[B
                     "leave out --port to use that one, or end the commands that use it"
                 )
         try:
-            with contextlib.ExitStack() as watched:
-                yield BegunServer(home, record, watched, say)
+            yield record
         finally:
             _leave(home, users)
 
 
-class BegunServer:
-    """Our own server, whose address is known but which may still be starting."""
+@contextlib.contextmanager
+def answering(server: ServerRecord, say: Callable[[str], None]) -> Iterator[None]:
+    """Wait until the server answers, and name it to Prefect's client in this process and in its
+    children. During the block, the server is restarted if it dies.
 
-    def __init__(
-        self,
-        home: Path,
-        record: ServerRecord,
-        watched: contextlib.ExitStack,
-        say: Callable[[str], None],
-    ) -> None:
-        self._home = home
-        self._record = record
-        self._watched = watched
-        self._say = say
-        self.server = Server(api_url=record.api_url)
-
-    def name(self) -> None:
-        """Set the environment that tells Prefect's client, in this process and in its children,
-        which server to use. Prefect must not have been imported yet."""
-        os.environ.update(client_environment(self.server))
-
-    def answering(self) -> Server:
-        """Wait until the server answers. From then on, it is restarted if it dies. Raises
-        `ServerError` if it does not start."""
-        self.name()
-        _wait_until_it_answers(self._home, self._record)
-        self._watched.enter_context(_kept_running(self._home, self._record, self._say))
-        return self.server
+    Raises `ServerError` if it does not start.
+    """
+    os.environ.update(client_environment(server))
+    home = server_home()
+    _wait_until_it_answers(home, server)
+    with _kept_running(home, server, say):
+        yield
 
 
 def join_server(say: Callable[[str], None]) -> None:
@@ -172,7 +154,7 @@ def _start(home: Path, port: int, say: Callable[[str], None]) -> ServerRecord:
             process.kill()
             raise _did_not_start(home)
         time.sleep(0.02)
-    say(f"starting a Prefect server at {Server(api_url=record.api_url).ui_url} ...")
+    say(f"starting a Prefect server at {record.ui_url} ...")
     return record
 
 

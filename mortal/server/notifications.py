@@ -14,7 +14,6 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.actions import SendNotification
 from prefect.events.schemas.automations import (
-    Automation,
     AutomationCore,
     CompoundTrigger,
     EventTrigger,
@@ -22,6 +21,7 @@ from prefect.events.schemas.automations import (
 )
 from prefect.exceptions import ObjectNotFound
 
+from mortal.server.automations import delete_automations
 from mortal.server.recovery import (
     ANY_DEPLOYED_RUN,
     FLOWS,
@@ -52,7 +52,6 @@ What to do: a run that is Crashed has no start left, or `mortal automate` does n
 its pool. A promotion that is Suspended waits for Resume, on its page.
 
 {{ flow_run|ui_url or '' }}"""
-PAGE = 200
 
 
 def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str]:
@@ -63,33 +62,12 @@ def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str
     """
     with get_client(sync_client=True) as client:
         ids = {block: _id_of(client, block) for block in blocks}
-        _remove(client)
+        delete_automations(client, (PREFIX, DOWN))
         for block, block_id in ids.items():
             client.create_automation(_sending(block, block_id, levels))
             yield f"made {PREFIX + block!r}: {', '.join(levels)}"
             client.create_automation(_telling_of_the_down(block, block_id))
             yield f"made {DOWN + block!r}: down for {DOWN_S:g} s, or a promotion that asks"
-
-
-def remove() -> Iterator[str]:
-    """Remove these automations. Yields a line for each one that existed."""
-    with get_client(sync_client=True) as client:
-        for automation in _remove(client):
-            yield f"removed {automation.name!r}"
-
-
-def _remove(client: SyncPrefectClient) -> list[Automation]:
-    found = [each for each in _automations(client) if each.name.startswith((PREFIX, DOWN))]
-    for automation in found:
-        client.delete_automation(automation.id)
-    return found
-
-
-def _automations(client: SyncPrefectClient) -> list[Automation]:
-    found: list[Automation] = []
-    while page := client.read_automations(limit=PAGE, offset=len(found)):
-        found += page
-    return found
 
 
 def _id_of(client: SyncPrefectClient, block: str) -> UUID:

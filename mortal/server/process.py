@@ -6,17 +6,12 @@ more (mortal/server/files.py), in whatever way those processes have ended.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import socket
-import sqlite3
 import sys
 import threading
 import time
-import zlib
-from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
@@ -27,12 +22,12 @@ from mortal.server.files import (
     END_S,
     FOLDER_IN_USE,
     PORT_IN_USE,
+    SQLITE,
     VARIABLE,
     ServerRecord,
     database_url,
     opened,
     remove_record,
-    sqlite_file,
     try_lock,
     without_password,
     write_record,
@@ -87,13 +82,6 @@ RETENTION = {
     "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(90 * 24 * 3600),
 }
 """Settings that the user may override."""
-
-NO_MIGRATIONS = {
-    "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false",
-    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-}
-"""Settings for SQLite, whose tables `make_tables` makes once for each version of Prefect. Without
-them, Prefect imports a hundred migrations at each start to find nothing to do."""
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 
@@ -167,9 +155,6 @@ def _serve(
 ) -> None:
     origins = _origins(address)
     os.environ.update(SERVER_SETTINGS)
-    path = sqlite_file(database)
-    if path is not None:
-        os.environ.update(NO_MIGRATIONS)
     os.environ.update(
         {
             "PREFECT_HOME": str(home),
@@ -186,10 +171,8 @@ def _serve(
         from prefect.settings import get_current_settings
 
         from mortal.server.sqlite import use_waiting_sqlite
-    if path is not None:
+    if database.startswith(SQLITE):
         use_waiting_sqlite(database)
-        if not has_tables(path):
-            asyncio.run(make_tables(path))
     with imports_without_gc():  # create_app collects garbage, which may skip all that was imported
         app = create_app(final=True)
     api = get_current_settings().server.api
@@ -204,32 +187,6 @@ def _serve(
     server = uvicorn.Server(config)
     wanted.serves(server)
     server.run(sockets=[listener])
-
-
-def has_tables(path: Path) -> bool:
-    """Return whether an SQLite database has all tables of the installed Prefect."""
-    with closing(sqlite3.connect(path)) as database:
-        return bool(database.execute("pragma user_version").fetchone()[0] == _made_by())
-
-
-async def make_tables(path: Path) -> None:
-    """Let Prefect, whose settings name the SQLite database at `path`, make its tables and types of
-    blocks, or bring them up to date."""
-    from prefect.server.database import provide_database_interface
-    from prefect.server.models.block_registration import run_block_auto_registration
-
-    interface = provide_database_interface()
-    await interface.create_db()
-    async with await interface.session() as session:
-        await run_block_auto_registration(session=session)
-    await (await interface.engine()).dispose()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"pragma user_version = {_made_by()}")
-
-
-def _made_by() -> int:
-    """Return the installed Prefect's version as SQLite's number of a database."""
-    return zlib.crc32(version("prefect").encode()) & 0x7FFFFFFF
 
 
 def _origins(address: str) -> list[str]:

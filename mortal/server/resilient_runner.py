@@ -116,5 +116,5 @@ class ResilientRunner(Runner):
         made = await self.aadd_deployment(deployment)
         self._served[made] = deployment
         # `mortal automate` looks for the heartbeat there.
-        told = DeploymentUpdate(job_variables={"env": {HEARTBEAT_SETTING: str(HEARTBEAT_S)}})
-        await client.update_deployment(made, told)
+        update = DeploymentUpdate(job_variables={"env": {HEARTBEAT_SETTING: str(HEARTBEAT_S)}})
+        await client.update_deployment(made, update)

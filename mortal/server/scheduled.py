@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import hashlib
 import inspect
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,9 +37,8 @@ from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
 from mortal_steps import __version__
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.store.files import lock_file, writing
+from mortal_steps.store.files import locked_at_once, writing
 from mortal_steps.system.streams import let_go_of_terminals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,14 +67,18 @@ REMEDY = (
 
 
 def serve(
-    config: RunConfig, *, name: str, schedule: Schedule | None, say: Callable[[str], None]
+    settings: Mapping[str, Any],
+    *,
+    name: str,
+    schedule: Schedule | None,
+    say: Callable[[str], None],
 ) -> None:
-    """Serve the deployments until this process receives a signal to end. `say` receives messages
-    for the user.
+    """Serve deployments with these settings until this process receives a signal to end. `say`
+    receives messages for the user.
 
     Raises `ConfigError` if the server has a deployment of that name that belongs to a work pool.
     """
-    deployments = scheduled_deployments(config, name, schedule)
+    deployments = scheduled_deployments(settings, name, schedule)
     for deployment in deployments:
         _refuse_pooled(deployment.name)
     runner = ResilientRunner(deployments, say)
@@ -92,7 +94,7 @@ def serve(
 async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
     """Run the runner until a signal stops it. The signal also cancels a run in progress, which
     saves its state."""
-    told = asyncio.Event()
+    stopping = asyncio.Event()
     serving = asyncio.create_task(runner.start())
     while not runner.started and not serving.done():  # it sets a handler for SIGTERM as it starts
         await asyncio.sleep(START_LOOK_S)
@@ -100,13 +102,13 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
     def hear(number: signal.Signals) -> None:
         if number == signal.SIGHUP:
             let_go_of_terminals()
-        told.set()
+        stopping.set()
 
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, hear, number)
-    waiting = asyncio.create_task(told.wait())
+    waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if told.is_set():
+    if stopping.is_set():
         say("stopping; a run in progress saves its state")
         await runner.pause()
         await runner.astop()
@@ -115,11 +117,11 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
 
 
 def scheduled_deployments(
-    config: RunConfig, name: str, schedule: Schedule | None
+    settings: Mapping[str, Any], name: str, schedule: Schedule | None
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
-    """Return the deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one
-    of its runs."""
-    parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
+    """Return the deployments `NAME`, which trains with these values of a configuration, and
+    `NAME-resume`, which continues one of its runs."""
+    parameters: dict[str, Any] = {"config": dict(settings)}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
     train = RunnerDeployment.from_flow(
@@ -136,7 +138,7 @@ def scheduled_deployments(
     resume = RunnerDeployment.from_flow(
         grpo_resume,
         name=f"{name}-resume",
-        parameters={"runs_dir": config.runs_dir},
+        parameters={"runs_dir": settings["runs_dir"]},
         description=RESUMES.format(name=name),
         tags=["resume"],
         version=__version__,
@@ -171,14 +173,12 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
     """
     of_server = hashlib.sha256(f"{api_url} {name}".encode()).hexdigest()[:16]
     path = server_home() / f"serves-{of_server}.lock"
-    with writing(path):
-        lock = path.open("a+", encoding="utf-8")
-    with lock:
-        if not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
-            lock.seek(0)
+    with locked_at_once(path) as lock:
+        if lock is None:
+            there = path.read_text(encoding="utf-8") or "another process"
             raise ConfigError(
-                f"another `mortal schedule` already serves {name} "
-                f"({lock.read() or 'another process'}); end it, or choose another --name"
+                f"another `mortal schedule` already serves {name} ({there}); end it, or choose "
+                "another --name"
             )
         with writing(path):
             lock.truncate(0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal.server.files import Server
-from mortal.server.local_server import begun_server
+from mortal.server.local_server import answering, begun_server
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -33,8 +33,8 @@ def prefect_server(say: Callable[[str], None], ports: Sequence[int] = (0,)) -> I
         return
     if "PREFECT_API_URL" not in os.environ and (unused := server_of_profile()) is not None:
         say(unused)
-    with begun_server(ports, say) as server:
-        yield server.answering()
+    with begun_server(ports, say) as server, answering(server, say):
+        yield server
 
 
 def check_configured_server() -> Server | None:

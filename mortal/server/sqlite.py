@@ -1,4 +1,4 @@
-"""Makes our own Prefect server take turns when it writes to SQLite.
+"""Makes the writers of our own Prefect server wait for each other in SQLite.
 
 Prefect begins most of its transactions as readers. If such a transaction wants to write while
 another one is writing, SQLite refuses at once with "database is locked", because the data that it
@@ -21,14 +21,14 @@ from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Writer:
     """A transaction that is to begin as a writer."""
 
     begun: bool = False
     over: bool = False
 
 
-_turn: ContextVar[_Turn | None] = ContextVar("_turn", default=None)
+_writer: ContextVar[_Writer | None] = ContextVar("_writer", default=None)
 """That of the transaction around the running code."""
 
 
@@ -45,26 +45,26 @@ class WaitingSqlite(AioSqliteConfiguration):
     async def begin_transaction(
         self, session: AsyncSession, with_for_update: bool = False
     ) -> AsyncGenerator[AsyncSessionTransaction, None]:
-        around = _turn.get()
+        around = _writer.get()
         if around is not None and not around.over:
             async with super().begin_transaction(session, with_for_update) as transaction:
                 yield transaction
             return
-        turn = _Turn()
-        token = _turn.set(turn)
+        writer = _Writer()
+        token = _writer.set(writer)
         try:
             async with super().begin_transaction(session, with_for_update=False) as transaction:
                 yield transaction
         finally:
-            turn.over = True  # for tasks that were started inside
-            _turn.reset(token)
+            writer.over = True  # for tasks that were started inside
+            _writer.reset(token)
 
     def begin_sqlite_stmt(self, conn: sa.Connection) -> None:
-        turn = _turn.get()
-        if turn is None or turn.begun or turn.over:
+        writer = _writer.get()
+        if writer is None or writer.begun or writer.over:
             super().begin_sqlite_stmt(conn)
             return
-        turn.begun = True
+        writer.begun = True
         conn.exec_driver_sql("BEGIN IMMEDIATE")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from mortal.terminal.console import console, in_columns, print_columns
+from mortal.terminal.output import print_json
 from mortal_steps.report.printable import printable
 from mortal_steps.report.status import RunStatus
 from mortal_steps.report.units import clock, duration, number
@@ -48,8 +48,7 @@ def print_checkpoints(statuses: Sequence[RunStatus], *, as_json: bool) -> None:
         (run.run_id, step, step == run.best_step) for run in statuses for step in run.checkpoints
     ]
     if as_json:
-        rows = [dict(zip(CHECKPOINT_HEADING, row, strict=True)) for row in found]
-        typer.echo(json.dumps(rows, indent=1))
+        print_json([dict(zip(CHECKPOINT_HEADING, row, strict=True)) for row in found])
     elif found:
         lines = [(run_id, str(step), "best" if best else "") for run_id, step, best in found]
         print_columns([CHECKPOINT_HEADING, *lines])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
+import json
 import logging
 import os
 import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -33,6 +36,11 @@ def say(text: str) -> None:
         typer.echo(printable(text))
     except BrokenPipeError:
         lead_nowhere(sys.stdout)
+
+
+def print_json(value: Any) -> None:
+    """Print a record, or a list of records, as JSON."""
+    typer.echo(json.dumps(value, indent=1, default=dataclasses.asdict))
 
 
 def complain(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import typer
@@ -10,6 +9,7 @@ from rich.text import Text
 
 from mortal.terminal.console import console
 from mortal.terminal.display import line
+from mortal.terminal.output import print_json
 from mortal_steps.report.printable import printable
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.units import number
@@ -42,7 +42,7 @@ def block(name: str, text: str) -> None:
 def show_sampled(sampled: SampledProblems, *, as_json: bool) -> None:
     """Print every completion, and the pace of all together."""
     if as_json:
-        typer.echo(json.dumps(_record(sampled), indent=1))
+        print_json(_record(sampled))
         return
     for group in sampled.groups:
         typer.echo()

@@ -70,7 +70,7 @@ def perform(action: str, **arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def _holding_back_interrupts() -> Iterator[None]:
-    """A process that is started meanwhile gets no Ctrl-C before it asks for one (process.py): one
+    """Keep Ctrl-C from a process that is started meanwhile until it asks for it (process.py): one
     that came while it imports would end it with a traceback, and without an answer."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

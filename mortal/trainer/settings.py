@@ -11,7 +11,7 @@ from mortal.trainer.objects.datasets import eval_keys, source_of
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
-from mortal_steps.config.loader import CODE_DATASET, every_key, parse_config
+from mortal_steps.config.loader import CODE_DATASET, every_key, parse_config, write_key
 from mortal_steps.config.rewards import SANDBOX, in_full
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
@@ -140,7 +140,10 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
     for key, value in flat(given["config"] or {}):
         _check_free(key, decided)
         keys[key] = value
-    config = parse_config(_nested(keys), origin=ORIGIN)
+    nested: dict[str, Any] = {}
+    for key, value in keys.items():
+        write_key(nested, key, dict(value) if isinstance(value, Mapping) else value)
+    config = parse_config(nested, origin=ORIGIN)
     config.compute.check_mode()
     if config.training.trl and config.algorithm.type in CONFIGS:
         check_names(config.training.trl, CONFIGS[config.algorithm.type])
@@ -196,16 +199,3 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from flat(value, f"{key}.")
         else:
             yield key, value
-
-
-def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in keys.items():
-        *tables, name = key.split(".")
-        table = nested
-        for part in tables:
-            table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                raise ConfigError(f"{ORIGIN}: {key!r}: {part!r} is a value, not a section")
-        table[name] = dict(value) if isinstance(value, Mapping) else value
-    return nested

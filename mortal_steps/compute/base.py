@@ -1,4 +1,4 @@
-"""The compute protocol: named roles of stateful workers, called by method with small payloads.
+"""The workers of a run: named roles of stateful objects, called by method with small payloads.
 
 A worker is a plain class constructed inside its container; its methods are synchronous, take
 keyword arguments and return the records of `mortal_steps.types`. The same classes serve in local
@@ -9,29 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 Role = Literal["actor", "rollout", "reward"]
 ROLES: tuple[Role, ...] = get_args(Role)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallKey:
-    """Identity of a call: two calls with the same key ask for the same piece of work."""
-
-    run_id: str
-    stage: str
-    step: int
-    index: int = 0
-    """Shard or worker, where the stage is fanned out."""
-
-    @property
-    def label(self) -> str:
-        """The call's name within its run, such as `generate/12/0`."""
-        return f"{self.stage}/{self.step}/{self.index}"
-
-    def __str__(self) -> str:
-        return f"{self.run_id}/{self.label}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,44 +56,3 @@ class WorkerSpec:
             "MKL_DYNAMIC": "FALSE",
             "TOKENIZERS_PARALLELISM": "false",
         }
-
-
-class Compute(Protocol):
-    """Where workers run."""
-
-    async def start(self, role: Role) -> None:
-        """Start the workers of `role`; returns when the first of them is ready.
-
-        The others join as they become ready. Raises the error of a
-        worker that could not get ready, and a `TransientError` if no worker could be started.
-        """
-        ...
-
-    async def call(
-        self,
-        role: Role,
-        method: str,
-        *,
-        key: CallKey,
-        worker: int | None = None,
-        **payload: Any,
-    ) -> Any:
-        """Call a method of one worker of `role`: the numbered one, or whichever is free first.
-
-        The numbered one should be among `ready_workers`.
-        Raises the worker's own `MortalError`; `WorkerError` for any other exception there;
-        `WorkerLostError` (transient) if the worker ended in mid-call. A lost worker is replaced.
-        """
-        ...
-
-    def ready_workers(self, role: Role) -> list[int]:
-        """Numbers of the role's workers that can take calls now."""
-        ...
-
-    def spent(self) -> float:
-        """Dollars that the workers of the run have cost so far, over all its attempts."""
-        ...
-
-    async def close(self) -> None:
-        """End every worker."""
-        ...

@@ -7,9 +7,7 @@ Killing one is survived like losing a Modal container: the call in flight raises
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,14 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.forkserver import fork_server
 from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
-from mortal_steps.compute.pool import Pool, PooledCompute
+from mortal_steps.compute.pool import Compute, Pool
+from mortal_steps.system.threads import event_loop_in_thread
 
 REHEARSAL = "rehearsal"
 """Name of a worker that is started for a few calls."""
 
 
-class LocalCompute(PooledCompute[LocalContainer]):
+class LocalCompute(Compute):
     """`Compute` on local processes.
 
     `working_dir` is the current directory of every worker, so that relative paths mean the same
@@ -40,13 +39,17 @@ class LocalCompute(PooledCompute[LocalContainer]):
         inherited: Sequence[int] = (),
     ) -> None:
         gpu = GpuLock()
+        self._containers = {
+            role: [
+                LocalContainer(f"{role}-{n}", spec, n, working_dir, log_dir, inherited)
+                for n in range(spec.count)
+            ]
+            for role, spec in specs.items()
+        }
         super().__init__(
             {
                 role: Pool(
-                    [
-                        LocalContainer(f"{role}-{n}", spec, n, working_dir, log_dir, inherited)
-                        for n in range(spec.count)
-                    ],
+                    self._containers[role],
                     spec.prepare,
                     gpu=gpu if spec.shared_gpu else None,
                     alone_in=spec.starts_engine_in,
@@ -56,8 +59,8 @@ class LocalCompute(PooledCompute[LocalContainer]):
         )
 
     def processes(self) -> dict[str, int]:
-        """Process id of each running container, by name such as `rollout-0`."""
-        everyone = [c for pool in self.pools.values() for c in pool.containers]
+        """Return the process id of each running container, by name such as `rollout-0`."""
+        everyone = [container for role in self._containers.values() for container in role]
         return {c.name: c.pid for c in everyone if c.process is not None and c.pid is not None}
 
 
@@ -87,36 +90,18 @@ def call_several(
     event loop is running. Raises what `Compute.call` raises; if it is interrupted, it ends the
     process first.
     """
-    running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
-
-    async def each(container: LocalContainer) -> list[Any]:
-        return [await container.call(method, payload, method) for payload in payloads]
+    loop = event_loop_in_thread(REHEARSAL)
+    container = LocalContainer(
+        REHEARSAL, spec, 0, Path.cwd(), log_dir, log_in_scratch=log_dir is None
+    )
 
     async def call() -> list[Any]:
-        loop = asyncio.get_running_loop()
-        container = LocalContainer(
-            REHEARSAL, spec, 0, Path.cwd(), log_dir, log_in_scratch=log_dir is None
-        )
-        answer = asyncio.ensure_future(each(container))
-        running.set_result(lambda: loop.call_soon_threadsafe(answer.cancel))
-        try:
-            return await answer
-        finally:
-            await container.close()
+        return [await container.call(method, payload, method) for payload in payloads]
 
-    def run() -> list[Any]:
-        try:
-            with asyncio.Runner() as runner:
-                return runner.run(call())
-        finally:
-            running.cancel()  # where it did not begin, such as without a descriptor left
-
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        calling = thread.submit(run)
-        try:
-            return calling.result()
-        except KeyboardInterrupt:
-            # It has ended, does so at this very moment, or did not begin.
-            with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
-                running.result()()
-            raise
+    answer = asyncio.run_coroutine_threadsafe(call(), loop)
+    try:
+        return answer.result()
+    finally:
+        answer.cancel()  # where this was interrupted
+        asyncio.run_coroutine_threadsafe(container.close(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)

@@ -8,11 +8,12 @@ bits, so it is found out anew whenever a run starts or resumes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
-from mortal_steps.config import RoleConfig, RunConfig
+from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
 from mortal_steps.errors import ConfigError
 from mortal_steps.system.gpus import has_gpu
@@ -63,8 +64,10 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
     if config.compute.backend == "modal":
         return _place_on_modal(config, samples)
     placed = placed_config(config)
-    actor = _used_by(placed, "actor", 1)
-    engines = _used_by(placed, "rollout", placed.num_rollout_workers if samples else 0)
+    workers = placed.num_rollout_workers if samples else 0
+    actor = _used_by(placed.compute.local, "actor", 1, 1)
+    size = gpus_per_engine(config.rollout)
+    engines = _used_by(placed.compute.local, "rollout", workers, size)
     used = {gpu.uuid for gpus in (*actor, *engines) for gpu in gpus}
     local = config.compute.local
     there = {**gpus_of_role(local, "actor"), **gpus_of_role(local, "rollout")}
@@ -89,21 +92,21 @@ def placed_config(config: RunConfig) -> RunConfig:
     trains_on = {of_actor[name].uuid for devices in actor for name in named(devices)}
     if not rollout and of_engines:
         free = [name for name, gpu in of_engines.items() if gpu.uuid not in trains_on]
-        size = gpus_per_engine(config)
+        size = gpus_per_engine(config.rollout)
         rollout = _grouped(free, size) or _grouped(list(of_engines), size)[:1]
     workers = config.rollout.num_rollout_workers
     if workers is None and any(map(named, rollout)):
         single = config.compute.mode == "single_node"
         workers = 1 if single else len(rollout)
     several = len(of_actor | of_engines) > 1
-    places = {
+    roles = {
         "actor": _with_devices(local.actor, actor if several else ()),
         "rollout": _with_devices(local.rollout, rollout[:workers] if several else ()),
     }
     return config.model_copy(
         update={
             "rollout": config.rollout.model_copy(update={"num_rollout_workers": workers}),
-            "compute": config.compute.model_copy(update={"local": local.model_copy(update=places)}),
+            "compute": config.compute.model_copy(update={"local": local.model_copy(update=roles)}),
         }
     )
 
@@ -120,24 +123,23 @@ def _grouped(names: Sequence[str], size: int) -> tuple[str, ...]:
     return tuple(",".join(names[end - size : end]) for end in ends)
 
 
-def _used_by(config: RunConfig, role: str, count: int) -> tuple[tuple[Gpu, ...], ...]:
-    """Return the GPUs of each worker of a role."""
-    role_config = getattr(config.compute.local, role)
-    gpus = gpus_of_role(config.compute.local, role)  # type: ignore[arg-type]
-    devices = devices_of(role_config)
+def _used_by(
+    local: LocalConfig, role: Literal["actor", "rollout"], count: int, size: int
+) -> tuple[tuple[Gpu, ...], ...]:
+    """Return the GPUs of each of so many workers of a role, each on `size` of them."""
+    gpus, devices = gpus_of_role(local, role), devices_of(getattr(local, role))
     if not devices:
-        first = tuple(gpus.values())[: gpus_per_engine(config) if role == "rollout" else 1]
-        return (first,) * count
+        return (tuple(gpus.values())[:size],) * count
     return tuple(
         tuple(gpus[name] for name in named(devices[index % len(devices)])) for index in range(count)
     )
 
 
-def gpus_per_engine(config: RunConfig) -> int:
+def gpus_per_engine(rollout: RolloutConfig) -> int:
     """Return the GPUs that one engine computes on."""
     size = 1
     for option in PARALLEL:
-        value = config.rollout.engine_options.get(option, 1)
+        value = rollout.engine_options.get(option, 1)
         size *= value if isinstance(value, int) and value > 0 else 1
     return size
 
@@ -148,39 +150,34 @@ def have_bfloat16(found: Placement) -> bool:
     return all(gpus and all(gpu.bfloat16 for gpu in gpus) for gpus in computing)
 
 
-def sharing_gpus(config: RunConfig) -> RunConfig:
-    """Return the configuration for a rollout worker of this machine: where several workers, or the
-    actor, are on its GPU, `rollout.engine_options` say how much of the memory it takes, unless they
-    do.
+def sharing_gpus(local: LocalConfig, rollout: RolloutConfig, workers: int) -> RolloutConfig:
+    """Return the settings for one of so many rollout workers of this machine: where several
+    workers, or the actor, are on its GPU, `engine_options` say how much of the memory it takes,
+    unless they do.
 
     It has no effect on a machine without a GPU.
     """
-    key = config.rollout.engine_kind.memory_option
-    share = _share(config)
-    if key is None or share is None or key in config.rollout.engine_options:
-        return config
-    options = {**config.rollout.engine_options, key: share}
-    rollout = config.rollout.model_copy(update={"engine_options": options})
-    return config.model_copy(update={"rollout": rollout})
+    key = rollout.engine_kind.memory_option
+    share = _share(local, workers)
+    if key is None or share is None or key in rollout.engine_options:
+        return rollout
+    return rollout.model_copy(update={"engine_options": {**rollout.engine_options, key: share}})
 
 
-def measures_memory(config: RunConfig) -> bool:
-    """Whether a rollout worker of this machine measures, while it starts, how much memory is free
-    on a GPU that it shares with the actor or with others."""
-    if not has_gpu():
-        return False
-    kind = config.rollout.engine_kind
-    return kind.memory_option is not None and _share(config) is not None
+def measures_memory(local: LocalConfig, rollout: RolloutConfig, workers: int) -> bool:
+    """Return whether a rollout worker of this machine measures, while it starts, how much memory is
+    free on a GPU that it shares with the actor or with others."""
+    measures = rollout.engine_kind.memory_option is not None
+    return has_gpu() and measures and _share(local, workers) is not None
 
 
-def _share(config: RunConfig) -> float | None:
-    """Part of the GPU's memory for one rollout worker; None if it has the GPU to itself."""
-    local = config.compute.local
+def _share(local: LocalConfig, workers: int) -> float | None:
+    """Return the part of a GPU's memory for one rollout worker; None if the GPU is its own."""
     actor, samplers = devices_of(local.actor), devices_of(local.rollout)
-    workers = -(-config.num_rollout_workers // max(len(samplers), 1))
+    on_one = -(-workers // max(len(samplers), 1))
     if _overlap(actor, samplers):
-        return round(SAMPLERS_SHARE / (workers + 1), 3)
-    return round(FREE_GPU / workers, 3) if workers > 1 else None
+        return round(SAMPLERS_SHARE / (on_one + 1), 3)
+    return round(FREE_GPU / on_one, 3) if on_one > 1 else None
 
 
 def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
@@ -210,43 +207,40 @@ def check_devices(config: RunConfig, *, samples: bool = True) -> None:
     found = find_placement(config, samples=samples)
     if not samples:
         return
-    size = gpus_per_engine(config)
-    for devices in local.rollout.devices:
-        if 0 < len(named(devices)) < size:
-            raise ConfigError(
-                f"compute.local.rollout.devices names {devices!r} for an engine on {size} GPUs "
-                f"(rollout.engine_options, {' and '.join(PARALLEL)}); name {size} in one text"
-            )
-    if 0 < (count := len(gpus_of_role(local, "rollout"))) < size:
+    size = gpus_per_engine(config.rollout)
+    few = next((gpus for gpus in found.engines if 0 < len(gpus) < size), None)
+    if few is not None:
         raise ConfigError(
             f"an engine is to compute on {size} GPUs (rollout.engine_options, "
-            f"{' and '.join(PARALLEL)}), and there are {count}"
+            f"{' and '.join(PARALLEL)}), and one has {len(few)}; lower these options, or name "
+            f"{size} in each text of compute.local.rollout.devices"
         )
     if config.rollout.sleep_while_training:
         _check_sleep(found)
-    for warning in _of_idle_gpus(config, found):
-        logger.warning("%s", warning)
+    if found.idle:
+        _warn_of_idle_gpus(config, found)
 
 
-def _of_idle_gpus(config: RunConfig, found: Placement) -> Iterator[str]:
+def _warn_of_idle_gpus(config: RunConfig, found: Placement) -> None:
     workers, devices = config.rollout.num_rollout_workers, config.compute.local.rollout.devices
-    if not found.idle:
-        return
     idle = f"GPU {', '.join(gpu.address for gpu in found.idle)}"
     does = "does nothing" if len(found.idle) == 1 else "do nothing"
     if config.compute.mode == "single_node":
-        yield (
-            f"{idle} {does}: compute.mode = 'single_node' has one rollout worker. With "
-            "'distributed', which is mode=Distributed() in Python, each gets one"
+        why = (
+            "compute.mode = 'single_node' has one rollout worker. With 'distributed', which is "
+            "mode=Distributed() in Python, each gets one"
         )
     elif workers is not None:
         names = "compute.local.rollout.devices names" if devices else "this machine has"
-        yield (
-            f"{idle} {does}: {names} more GPUs than rollout.num_rollout_workers = {workers} use. "
-            "Leave num_rollout_workers out, and each gets a rollout worker"
+        why = (
+            f"{names} more GPUs than rollout.num_rollout_workers = {workers} use. Leave "
+            "num_rollout_workers out, and each gets a rollout worker"
         )
     elif not devices:
-        yield f"{idle} {does}: an engine takes {gpus_per_engine(config)} (rollout.engine_options)"
+        why = f"an engine takes {gpus_per_engine(config.rollout)} (rollout.engine_options)"
+    else:
+        return
+    logger.warning("%s %s: %s", idle, does, why)
 
 
 def _check_sleep(found: Placement) -> None:
@@ -262,7 +256,7 @@ def _check_sleep(found: Placement) -> None:
 
 
 def _place_on_modal(config: RunConfig, samples: bool) -> Placement:
-    modal, size = config.compute.modal, gpus_per_engine(config)
+    modal, size = config.compute.modal, gpus_per_engine(config.rollout)
     if config.compute.mode == "single_node":
         used = 2 if modal.vllm_mode == "server" else 1
         other = ", and the rollout worker samples on one" if used > 1 else ""

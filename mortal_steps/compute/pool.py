@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol
 
-from mortal_steps.compute.base import CallKey, Role
+from mortal_steps.compute.base import Role
 from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.errors import TransientError
 from mortal_steps.system.retry import retry_async
@@ -40,22 +39,11 @@ class Container(Protocol):
     async def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Container)
-
 called: ContextVar[int | None] = ContextVar("called", default=None)
 """Number of the worker that took the last call of this asyncio task."""
 
 
-class Slot(NamedTuple):
-    """A worker's slot in the queue of free workers. It becomes void when the worker is lost, even
-    if the worker joins again."""
-
-    number: int
-    joined: int
-    """Which of the worker's joinings this slot belongs to."""
-
-
-class Pool(Generic[C]):
+class Pool:
     """Deals calls out to the containers of one role.
 
     `prepare` names the worker's method that makes it ready; without one a container is ready at
@@ -66,7 +54,7 @@ class Pool(Generic[C]):
 
     def __init__(
         self,
-        containers: Sequence[C],
+        containers: Sequence[Container],
         prepare: str | None,
         *,
         gpu: GpuLock | None = None,
@@ -75,10 +63,11 @@ class Pool(Generic[C]):
         self.containers = containers
         self._prepare = prepare
         self._gpu, self._alone_in = gpu, alone_in
-        self._ready: dict[int, Slot] = {}
-        self._free: deque[Slot] = deque()
+        self.ready: set[int] = set()
+        """Numbers of the workers that take calls now."""
+        self._free: deque[int] = deque()
+        """Those of `ready` that have no call, the one first that has been free the longest."""
         self._joining: dict[int, asyncio.Task[None]] = {}
-        self._joinings = itertools.count()
         self._changed = asyncio.Event()
         self._lost: TransientError | None = None
         """Why the last of those that could not be started was not."""
@@ -88,19 +77,7 @@ class Pool(Generic[C]):
             if prepare is None:
                 self._join(number)
             else:
-                self._watch(number)
-
-    def ready_workers(self) -> list[int]:
-        """Numbers of the workers that take calls now."""
-        return sorted(self._ready)
-
-    async def first_ready(self) -> None:
-        """Start the workers that are not started; return when at least one is ready and free.
-
-        Raises the error that kept a worker from starting.
-        """
-        async with self.taken():
-            pass
+                containers[number].on_lost = partial(self._leave, number)
 
     async def call(
         self, method: str, payload: Mapping[str, Any], label: str, worker: int | None
@@ -114,18 +91,19 @@ class Pool(Generic[C]):
             return await self._ask(container, method, payload, label)
 
     @contextlib.asynccontextmanager
-    async def taken(self) -> AsyncIterator[C]:
+    async def taken(self) -> AsyncIterator[Container]:
         """Yield the next free container, for the time of the block.
 
         Raises the error that kept a worker from getting ready, and a `TransientError` if none could
         be started.
         """
         self._start_missing()
-        slot = await self._next_free()
+        number = await self._next_free()
         try:
-            yield self.containers[slot.number]
+            yield self.containers[number]
         finally:
-            self._offer(slot)
+            if number in self.ready:
+                self._offer(number)
 
     async def close(self) -> None:
         """End every container."""
@@ -137,21 +115,21 @@ class Pool(Generic[C]):
         await asyncio.gather(*joining, return_exceptions=True)
         await asyncio.gather(*(container.close() for container in self.containers))
 
-    async def _ask(self, container: C, method: str, payload: Mapping[str, Any], label: str) -> Any:
+    async def _ask(
+        self, container: Container, method: str, payload: Mapping[str, Any], label: str
+    ) -> Any:
         if self._gpu is None:
             return await container.call(method, payload, label)
         async with self._gpu.take(alone=method in self._alone_in):
             return await container.call(method, payload, label)
 
-    async def _next_free(self) -> Slot:
+    async def _next_free(self) -> int:
         while True:
             if self._refused is not None:
                 raise self._refused
-            while self._free:
-                slot = self._free.popleft()
-                if self._holds(slot):
-                    return slot
-            if self._lost is not None and not self._ready and not self._joining:
+            if self._free:
+                return self._free.popleft()
+            if self._lost is not None and not self.ready and not self._joining:
                 raise self._lost
             self._changed.clear()
             await self._changed.wait()
@@ -159,7 +137,7 @@ class Pool(Generic[C]):
     def _start_missing(self) -> None:
         if self._prepare is not None:
             for number in range(len(self.containers)):
-                if number not in self._ready and number not in self._joining:
+                if number not in self.ready and number not in self._joining:
                     self._joining[number] = asyncio.create_task(self._bring_up(number))
 
     async def _bring_up(self, number: int) -> None:
@@ -185,45 +163,57 @@ class Pool(Generic[C]):
         )
 
     def _join(self, number: int) -> None:
-        self._ready[number] = Slot(number, next(self._joinings))
-        self._offer(self._ready[number])
+        self.ready.add(number)
+        self._offer(number)
 
-    def _offer(self, slot: Slot) -> None:
-        """Give the next call to this worker, unless it was lost meanwhile."""
-        if self._holds(slot):
-            self._free.append(slot)
-            self._changed.set()
+    def _offer(self, number: int) -> None:
+        if number not in self._free:  # as it is if it was lost meanwhile, and joined again
+            self._free.append(number)
+        self._changed.set()
 
-    def _holds(self, slot: Slot) -> bool:
-        return self._ready.get(slot.number) == slot
-
-    def _watch(self, number: int) -> None:
-        def lost() -> None:
-            if self._ready.pop(number, None):
-                self._start_missing()
-
-        self.containers[number].on_lost = lost
+    def _leave(self, number: int) -> None:
+        if number in self.ready:
+            self.ready.remove(number)
+            if number in self._free:
+                self._free.remove(number)
+            self._start_missing()
 
 
-class PooledCompute(Generic[C]):
-    """`Compute` with a pool for each role that the run has workers of."""
+class Compute:
+    """Where workers run: a pool for each role that the run has workers of."""
 
-    def __init__(self, pools: Mapping[Role, Pool[C]]) -> None:
+    def __init__(self, pools: Mapping[Role, Pool]) -> None:
         self.pools = pools
 
     async def start(self, role: Role) -> None:
-        await self.pools[role].first_ready()
+        """Start the workers of `role`; return when the first of them is ready.
+
+        The others join as they become ready. Raises the error of a worker that could not get ready,
+        and a `TransientError` if no worker could be started.
+        """
+        async with self.pools[role].taken():
+            pass
 
     async def call(
-        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
+        self, role: Role, method: str, *, key: str, worker: int | None = None, **payload: Any
     ) -> Any:
-        return await self.pools[role].call(method, payload, key.label, worker)
+        """Call a method of one worker of `role`: the numbered one, which should be among
+        `ready_workers`, or whichever is free first.
+
+        Two calls of a run with the same `key`, such as `generate/12/0`, ask for the same piece of
+        work. Raises the worker's own `MortalError`; `WorkerError` for any other exception there;
+        `WorkerLostError` (transient) if the worker ended in mid-call. A lost worker is replaced.
+        """
+        return await self.pools[role].call(method, payload, key, worker)
 
     def ready_workers(self, role: Role) -> list[int]:
-        return self.pools[role].ready_workers()
+        """Return the numbers of the role's workers that take calls now."""
+        return sorted(self.pools[role].ready)
 
     def spent(self) -> float:
+        """Return the dollars that the workers of the run have cost, over all its attempts."""
         return 0.0
 
     async def close(self) -> None:
+        """End every worker."""
         await asyncio.gather(*(pool.close() for pool in self.pools.values()))

@@ -10,17 +10,12 @@ from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import measures_memory, sharing_gpus
-from mortal_steps.config import LocalConfig, RoleConfig, RunConfig
+from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.system.gpus import has_gpu
 
-FACTORIES: dict[Role, str] = {
-    "actor": "mortal_steps.policy.actor:Actor",
-    "rollout": "mortal_steps.rollout.worker:RolloutWorker",
-    "reward": "mortal_steps.rewards.worker:RewardWorker",
-}
 ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 """Lets the actor's torch use memory again for tensors of other lengths. The older name,
 PYTORCH_CUDA_ALLOC_CONF, goes before it."""
@@ -38,15 +33,16 @@ def worker_specs(
     """One actor, the rollout workers and the reward workers of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
     local = config.compute.local
-    engine = config.rollout.engine_kind
     shares = config.compute.backend == "local"  # else there is one worker to a machine
-    measures = shares and measures_memory(config)
-    on_gpu = measures and any(term.needs_gpu for term in config.rewards.all_terms)
+    samplers = config.num_rollout_workers
+    sampling = sampler_settings(config, model_path)
+    if shares:
+        sampling["rollout"] = sharing_gpus(local, sampling["rollout"], samplers)
+    measures = shares and measures_memory(local, config.rollout, samplers)
     return {
-        "actor": _spec(
-            "actor",
-            local.actor,
-            {
+        "actor": WorkerSpec(
+            factory="mortal_steps.policy.actor:Actor",
+            kwargs={
                 **common,
                 "model_path": model_path,
                 "fingerprint": fingerprint,
@@ -56,30 +52,38 @@ def worker_specs(
             rounding=rounding,
             defaults=ALLOCATOR if has_gpu() or not shares else {},
             shared_gpu=measures,
+            **_process(local.actor),
         ),
-        "rollout": _spec(
-            "rollout",
-            local.rollout,
-            {
-                "run_dir": str(run_dir),
-                **sampler_settings(sharing_gpus(config) if shares else config, model_path),
-            },
-            count=config.num_rollout_workers,
+        "rollout": WorkerSpec(
+            factory="mortal_steps.rollout.worker:RolloutWorker",
+            kwargs={**sampling, "run_dir": str(run_dir)},
+            count=samplers,
             prepare="start",
-            preload=engine.preload if shares else (),
+            preload=config.rollout.engine_kind.preload if shares else (),
             rounding=rounding,
             shared_gpu=measures,
-            starts_engine_in=_engine_starts_in(config) if measures else (),
+            starts_engine_in=_engine_starts_in(config.rollout) if measures else (),
+            **_process(local.rollout),
         ),
-        "reward": _spec(
-            "reward",
-            local.reward,
-            {**common, "num_steps": num_steps},
+        "reward": WorkerSpec(
+            factory="mortal_steps.rewards.worker:RewardWorker",
+            kwargs={**common, "num_steps": num_steps},
             count=config.rewards.num_reward_workers,
             prepare="start",
             rounding=rounding,
-            shared_gpu=on_gpu,
+            shared_gpu=measures and any(term.needs_gpu for term in config.rewards.all_terms),
+            **_process(local.reward),
         ),
+    }
+
+
+def _process(role: RoleConfig) -> dict[str, Any]:
+    """Return what the configuration says of the processes of a role on this machine."""
+    return {
+        "python": role.python,
+        "threads": role.threads or 1,
+        "devices": role.devices,
+        "env": role.env,
     }
 
 
@@ -94,63 +98,33 @@ def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
     }
 
 
-def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
-    """Return the workers of a node on Modal, on the GPUs of its container.
+def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
+    """Return the workers as containers on Modal start them; those of a node share its GPUs.
 
     What the configuration says of local processes (interpreter, devices, environment) is about
     another machine.
     """
+    specs = {role: replace(spec, python=None, devices=(), env={}) for role, spec in specs.items()}
+    if config.compute.mode != "single_node":
+        return specs
     engine = config.rollout.engine_kind
     python = os.environ.get(engine.node_python) if engine.node_python else None
-    actor = replace(specs["actor"], python=None, devices=(), env={})
-    rollout = replace(specs["rollout"], python=python, devices=(), env={})
+    actor, rollout = specs["actor"], replace(specs["rollout"], python=python)
     if config.compute.modal.vllm_mode == "server":
         *others, last = map(str, range(gpu_count(config.compute.modal.gpu)))
         actor = replace(actor, devices=(",".join(others),))
         rollout = replace(rollout, devices=(last,))
     else:
-        anywhere = config.compute.model_copy(update={"local": LocalConfig()})
-        shared = sharing_gpus(config.model_copy(update={"compute": anywhere})).rollout
-        shares = config.model_copy(update={"rollout": shared}).with_room_for_adapters()
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shares.rollout})
-    return {"actor": actor, "rollout": rollout}
+        shared = sharing_gpus(LocalConfig(), rollout.kwargs["rollout"], 1)
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shared})
+    return {**specs, "actor": actor, "rollout": rollout}
 
 
-def _spec(
-    role: Role,
-    place: RoleConfig,
-    kwargs: dict[str, Any],
-    *,
-    count: int = 1,
-    prepare: str | None = None,
-    preload: tuple[str, ...] = (),
-    rounding: Mapping[str, str] | None = None,
-    defaults: Mapping[str, str] | None = None,
-    shared_gpu: bool = False,
-    starts_engine_in: tuple[str, ...] = (),
-) -> WorkerSpec:
-    return WorkerSpec(
-        factory=FACTORIES[role],
-        kwargs=kwargs,
-        count=count,
-        prepare=prepare,
-        python=place.python,
-        threads=place.threads or 1,
-        devices=place.devices,
-        env=place.env,
-        defaults=defaults or {},
-        rounding=rounding,
-        preload=preload,
-        shared_gpu=shared_gpu,
-        starts_engine_in=starts_engine_in,
-    )
-
-
-def _engine_starts_in(config: RunConfig) -> tuple[str, ...]:
+def _engine_starts_in(rollout: RolloutConfig) -> tuple[str, ...]:
     """Methods of a rollout worker in which its engine starts.
 
     `generate` loads the version of its shard if the worker was lost since the last one was loaded.
     """
-    if (config.rollout.weight_sync or RELOAD) in IN_PLACE:
+    if (rollout.weight_sync or RELOAD) in IN_PLACE:
         return ("start",)
     return ("start", "sync_weights", "generate")

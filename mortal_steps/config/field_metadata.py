@@ -13,7 +13,6 @@ import enum
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -40,30 +39,20 @@ class StateOptions:
         self.options = options
 
 
-@dataclass(frozen=True)
-class Trl:
-    """The option of TRL that has this key's value."""
-
-    option: str
-
-
 class Decides:
-    """Options of TRL that follow from this key in another way."""
+    """Options of TRL that follow from this key."""
 
     def __init__(self, *options: str) -> None:
         self.options = options
 
 
+class Trl(Decides):
+    """The option of TRL that has this key's value."""
+
+
 def trl_option(field: FieldInfo) -> str | None:
     """Return the option of TRL that has the key's value."""
-    return next((mark.option for mark in field.metadata if isinstance(mark, Trl)), None)
-
-
-def trl_options(field: FieldInfo) -> tuple[str, ...]:
-    """Every option of TRL that the key decides."""
-    same = trl_option(field)
-    others = [o for mark in field.metadata if isinstance(mark, Decides) for o in mark.options]
-    return ((same,) if same else ()) + tuple(others)
+    return next((mark.options[0] for mark in field.metadata if isinstance(mark, Trl)), None)
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
@@ -127,8 +116,9 @@ def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
     """Return the options of TRL that keys of ours decide, each with the names of these keys."""
     deciding: dict[str, list[str]] = {}
     for key, field in keys_of(section):
-        for option in trl_options(field):
-            deciding.setdefault(option, []).append(key)
+        for mark in field.metadata:
+            for option in mark.options if isinstance(mark, Decides) else ():
+                deciding.setdefault(option, []).append(key)
     return {option: " and ".join(keys) for option, keys in deciding.items()}
 
 

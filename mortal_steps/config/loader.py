@@ -133,12 +133,9 @@ def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+def load_stored_config(path: Path) -> RunConfig:
     """Return the configuration in a run's config.toml."""
-    values = read_toml(path)
-    for override in overrides:
-        apply_override(values, override)
-    return parse_config(values, origin=str(path))
+    return parse_config(read_toml(path), origin=str(path))
 
 
 def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> RunConfig:

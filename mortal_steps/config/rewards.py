@@ -233,11 +233,6 @@ class RewardsConfig(Section):
         return tuple(spec for term in self.all_terms for spec in term.code)
 
     @property
-    def files(self) -> tuple[str, ...]:
-        """Files that rewards are loaded from (see `RewardTerm.files`)."""
-        return tuple(file for term in self.all_terms for file in term.files)
-
-    @property
     def folders(self) -> tuple[str, ...]:
         """Folders of models that score (see `RewardTerm.folders`)."""
         return tuple(folder for term in self.all_terms for folder in term.folders)

@@ -142,41 +142,29 @@ class RolloutConfig(Section):
         return self.weight_sync == DIRECT
 
 
-def check_sleep(rollout: RolloutConfig, backend: str) -> None:
-    """Raise `ValueError` where they have something else to do then, or no GPU in common."""
-    asked = "rollout.sleep_while_training = true"
-    if not rollout.sleep_while_training:
-        return
-    if rollout.staleness:
+def check_one_machine(rollout: RolloutConfig, backend: str) -> None:
+    """Raise `ValueError` for settings of workers that share a GPU or memory with the actor, where
+    they share none, or have something else to do meanwhile."""
+    shared = {}
+    if rollout.sleep_while_training:
+        shared["rollout.sleep_while_training = true"] = "leave it out"
+    if rollout.shares_weights:
+        others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
+        shared[f"rollout.weight_sync = {DIRECT!r}"] = f"use one of {others}"
+    for asked, remedy in shared.items():
+        if backend == "modal":
+            raise ValueError(
+                f"{asked} is for workers on one machine, and compute.backend = 'modal' runs the "
+                f"workers in containers; {remedy}"
+            )
+        if rollout.source != GENERATE:
+            raise ValueError(
+                f"{asked} is for rollouts that the run's own workers sample, and rollout.source is "
+                f"{rollout.source!r}; {remedy}"
+            )
+    if rollout.sleep_while_training and rollout.staleness:
         raise ValueError(
-            f"{asked} lets rollout workers sleep while the actor trains, and with "
-            f"rollout.staleness = {rollout.staleness} they sample meanwhile; set one of the two "
-            "back to its default"
-        )
-    if backend == "modal":
-        raise ValueError(
-            f"{asked} is for workers that share a GPU of this machine, and compute.backend = "
-            "'modal' runs them in containers; leave it out"
-        )
-    if rollout.source != GENERATE:
-        raise ValueError(
-            f"{asked} is for rollouts that the run's own workers sample, and rollout.source is "
-            f"{rollout.source!r}; leave it out"
-        )
-
-
-def check_direct(rollout: RolloutConfig, backend: str) -> None:
-    """Raise `ValueError` where the actor and the rollout workers share no memory."""
-    if rollout.weight_sync != DIRECT:
-        return
-    others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
-    if backend == "modal":
-        raise ValueError(
-            f"rollout.weight_sync = {DIRECT!r} is for workers on one machine, and "
-            f"compute.backend = 'modal' runs the workers in containers; use one of {others}"
-        )
-    if rollout.source != GENERATE:
-        raise ValueError(
-            f"rollout.weight_sync = {DIRECT!r} is for rollouts that the run's own workers sample, "
-            f"and rollout.source is {rollout.source!r}; use one of {others}"
+            "rollout.sleep_while_training = true lets rollout workers sleep while the actor "
+            f"trains, and with rollout.staleness = {rollout.staleness} they sample meanwhile; set "
+            "one of the two back to its default"
         )

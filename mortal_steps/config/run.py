@@ -28,8 +28,7 @@ from mortal_steps.config.rollout import (
     GENERATE,
     RolloutConfig,
     SamplingType,
-    check_direct,
-    check_sleep,
+    check_one_machine,
 )
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
@@ -92,8 +91,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _memory_is_shared_on_one_machine(self) -> Self:
-        check_sleep(self.rollout, self.compute.backend)
-        check_direct(self.rollout, self.compute.backend)
+        check_one_machine(self.rollout, self.compute.backend)
         return self
 
     @property
@@ -187,7 +185,8 @@ class RunConfig(Section):
     @property
     def reward_files(self) -> tuple[str, ...]:
         """Files that rewards are loaded from as they are, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.files, *self.eval_rewards.files)))
+        terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
+        return tuple(dict.fromkeys(file for term in terms for file in term.files))
 
     @property
     def reward_folders(self) -> tuple[str, ...]:

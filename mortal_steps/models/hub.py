@@ -27,7 +27,7 @@ def is_hub_model(model: ModelConfig) -> bool:
 def find_commit(
     model: ModelConfig, *, called: str = "model.name_or_path", revised: str = "model.revision"
 ) -> str | None:
-    """The commit that `model.revision` stands for now; None for what is not on the hub.
+    """Return the commit that `model.revision` stands for now; None for what is not on the hub.
 
     Errors name the two keys as `called` and `revised`.
 
@@ -86,8 +86,8 @@ def model_folder(path: str, model: ModelConfig) -> str:
 
 
 def find_hub_file(model: ModelConfig, name: str) -> Path | None:
-    """A small file of the hub model, downloaded if it is not in the hub's cache; None where that
-    cannot be done."""
+    """Return a small file of the hub model, downloaded if it is not in the hub's cache; None where
+    that cannot be done."""
     from huggingface_hub import errors, hf_hub_download
 
     try:
@@ -98,7 +98,8 @@ def find_hub_file(model: ModelConfig, name: str) -> Path | None:
 
 
 def tokenizer_folder(model: ModelConfig) -> str:
-    """The folder `model.name_or_path`, or everything but the weights of the hub model it names.
+    """Return the folder `model.name_or_path`, or everything but the weights of the hub model it
+    names.
 
     Raises `ModelError` where neither the hub nor its cache on this machine has that.
     """

@@ -26,7 +26,8 @@ code. A README may change."""
 
 
 def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
-    """The files in `model.name_or_path`, by name; empty for a hub model and `[model.new]`."""
+    """Return the files in `model.name_or_path`, by name; empty for a hub model and
+    `[model.new]`."""
     if model.new is not None:
         return {}
     return {
@@ -44,25 +45,25 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
 
     The error names the folder as `called`.
     """
-    place = f"{called}: {folder}"
+    named = f"{called}: {folder}"
     if not folder.is_dir():
         raise ModelError(f"{called}: no such folder: {folder}")
     if not (folder / "config.json").exists() and (folder / "adapter_config.json").exists():
         raise ModelError(
-            f"{place} is a PEFT adapter, which a run cannot begin with: add it to its base with "
+            f"{named} is a PEFT adapter, which a run cannot begin with: add it to its base with "
             "AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload(), save that with its "
             "tokenizer, and name the new folder"
         )
     if not (folder / "config.json").exists():
-        raise ModelError(f"{place} has no config.json; it is no model folder")
+        raise ModelError(f"{named} has no config.json; it is no model folder")
     if whole and not any((folder / name).exists() for name in TOKENIZERS):
         raise ModelError(
-            f"{place} has no tokenizer (none of {', '.join(TOKENIZERS)}); save one there with "
+            f"{named} has no tokenizer (none of {', '.join(TOKENIZERS)}); save one there with "
             "tokenizer.save_pretrained"
         )
     if not weight_files(folder):
         raise ModelError(
-            f"{place} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
+            f"{named} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
             "model.save_pretrained"
         )
 
@@ -102,15 +103,15 @@ def read_type(path: Path) -> str | None:
     that does not tell."""
     settings = _read_settings(path) or {}
     text = settings.get("text_config")
-    for place in (settings, text if isinstance(text, dict) else {}):
+    for section in (settings, text if isinstance(text, dict) else {}):
         for name in ("dtype", "torch_dtype"):
-            if isinstance(place.get(name), str):
-                return str(place[name])
+            if isinstance(section.get(name), str):
+                return str(section[name])
     return None
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is none."""
+    """Return a JSON object; None where there is none."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -150,12 +151,12 @@ def _is_same(path: Path, before: ModelFile) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold weights; empty if there is no such folder."""
+    """Return the files that hold weights; empty if there is no such folder."""
     return [path for path in files_of(folder) if path.suffix in WEIGHTS]
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files that decide what the model is; empty if there is no such folder."""
+    """Return the files that decide what the model is; empty if there is no such folder."""
     if not folder.is_dir():
         return []
     return sorted(

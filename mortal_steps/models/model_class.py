@@ -9,9 +9,9 @@ from mortal_steps.errors import ModelError
 
 
 def trained_class(config: Any) -> Any:
-    """That of TRL's `create_model_from_path`: the architecture that the model's configuration
-    names, which for a model that also takes pictures is no `AutoModelForCausalLM`; that one where
-    the name is not transformers' own."""
+    """Return the class that TRL's `create_model_from_path` takes: the architecture that the model's
+    configuration names, which for a model that also takes pictures is no `AutoModelForCausalLM`;
+    that one where the name is not transformers' own."""
     import transformers
 
     named = (config.architectures or [""])[0]
@@ -19,8 +19,8 @@ def trained_class(config: Any) -> Any:
 
 
 def load_model(path: str, **options: Any) -> Any:
-    """The model in a folder as a causal language model, or as it is trained where transformers has
-    none for it. Raises `OSError` and `ValueError`."""
+    """Return the model in a folder as a causal language model, or as it is trained where
+    transformers has none for it. Raises `OSError` and `ValueError`."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:

@@ -89,7 +89,8 @@ class ModelShape:
 
 
 def find_shape(model: ModelConfig) -> ModelShape | None:
-    """The sizes of the run's model; None if its config.json is not here, or uses other names."""
+    """Return the sizes of the run's model; None if its config.json is not here, or uses other
+    names."""
     if model.new is not None:
         new = model.new
         wide = max(1, new.hidden_size // new.head_dim) * new.head_dim
@@ -111,8 +112,8 @@ def find_shape(model: ModelConfig) -> ModelShape | None:
 
 
 def read_shape(path: Path) -> ModelShape | None:
-    """The sizes in a config.json, and the parameters of the weights beside it; where these are not
-    here yet, their number follows from the sizes. None for a file that uses other names."""
+    """Return the sizes in a config.json, and the parameters of the weights beside it; where these
+    are not here yet, their number follows from the sizes. None for a file that uses other names."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
         text = settings.get("text_config", settings)
@@ -123,7 +124,7 @@ def read_shape(path: Path) -> ModelShape | None:
 
 
 def _shape(text: dict[str, Any], path: Path, *, tied: bool) -> ModelShape:
-    """Raises `ValueError` for sizes that are no positive integers."""
+    """Return the sizes in a config.json; raise `ValueError` for one that is no positive integer."""
     hidden, heads = text["hidden_size"], text["num_attention_heads"]
     head = text.get("head_dim") or hidden // heads
     experts = text.get("num_experts") or text.get("num_local_experts") or 0

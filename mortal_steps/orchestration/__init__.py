@@ -8,5 +8,5 @@ session, evaluation       the run together with the workers that serve it: its s
 batch_source, batches     what each step trains on
 driver, tracking          hold the lease, own the workers, note how the run ended
 fork, fork_files          another run from a checkpoint of one
-trial, rollout_trial      rewards and samples without a run
+trial                     rewards and samples without a run
 """

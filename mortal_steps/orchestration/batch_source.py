@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from mortal_steps.compute.base import CallKey, Role
+from mortal_steps.compute.base import Role
 from mortal_steps.config import RolloutConfig
 from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.errors import WorkerLostError
@@ -110,9 +110,7 @@ class RolloutWorkers:
         await asyncio.gather(*map(self._put_to_sleep, ready))
 
     async def _put_to_sleep(self, worker: int) -> None:
-        run = self._session.run
-        step = run.manifest.step
-        key = CallKey(run_id=run.info.run_id, stage="sleep", step=step, index=worker)
+        key = f"sleep/{self._session.run.manifest.step}/{worker}"
         try:
             await self._session.compute.call("rollout", "sleep", key=key, worker=worker)
         except WorkerLostError as error:

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.batch_source import StepBatch
-from mortal_steps.orchestration.session import Session
+from mortal_steps.orchestration.session import Session, step_file
 from mortal_steps.scores import reward_weights, total_reward
-from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     BatchRef,
     FileRef,
@@ -53,15 +52,15 @@ def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> StepB
         ],
     )
     store = session.store
-    batch_file = store.write_record(_batch(step), problems, list[Problem])
-    generated_file = store.write_record(_generations(step), generated, GeneratedShard)
+    batch_file = store.write_record(step_file("get_batch", step), problems, list[Problem])
+    generated_file = store.write_record(step_file("generate", step), generated, GeneratedShard)
     rewarded = RewardedShard(
         step=step,
         shard=0,
         generation_sha256=generated_file.sha256,
         rewards=[[rollout.rewards for rollout in group.rollouts] for group in groups],
     )
-    rewarded_file = store.write_record(_rewards(step), rewarded, RewardedShard)
+    rewarded_file = store.write_record(step_file("reward", step), rewarded, RewardedShard)
     files = (batch_file, generated_file, rewarded_file)
     return _references(session, files, problems, generated, rewarded)
 
@@ -71,9 +70,9 @@ def recorded(session: Session, step: int) -> StepBatch | None:
     whole."""
     store = session.store
     try:
-        batch = store.find_record(_batch(step), list[Problem])
-        generated = store.find_record(_generations(step), GeneratedShard)
-        rewarded = store.find_record(_rewards(step), RewardedShard)
+        batch = store.find_record(step_file("get_batch", step), list[Problem])
+        generated = store.find_record(step_file("generate", step), GeneratedShard)
+        rewarded = store.find_record(step_file("reward", step), RewardedShard)
     except CorruptFileError as error:
         logger.warning("step %d is asked for again: %s", step, error)
         return None
@@ -116,15 +115,3 @@ def _references(
     timing = StageTiming(stage="get_batch", step=step)
     batch = BatchRef(step=step, file=files[0], num_problems=len(problems), timing=timing)
     return StepBatch(batch, ScoredRollouts(rewards=[reward]))
-
-
-def _batch(step: int) -> str:
-    return f"steps/{step:06d}/batch.json"
-
-
-def _generations(step: int) -> str:
-    return shard_file(f"steps/{step:06d}", "generations", 0)
-
-
-def _rewards(step: int) -> str:
-    return shard_file(f"steps/{step:06d}", "rewards", 0)

@@ -19,11 +19,10 @@ from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import (
     check_folder,
     check_listed_weights,
-    read_context,
     takes_pictures,
 )
 from mortal_steps.models.shape import count_parameters
-from mortal_steps.orchestration.resolve_defaults import lacks, rollout_interpreter
+from mortal_steps.orchestration.resolve_defaults import find_context, lacks, rollout_interpreter
 from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
 
@@ -79,14 +78,10 @@ def check_runs_dir(runs_dir: Path) -> None:
 def check_model(model: ModelConfig, max_tokens: int) -> None:
     """Raise an error unless a local model folder is whole and its context has room for a prompt
     beside `max_tokens` sampled ones."""
-    context: int | None = None
-    if model.new:
-        context = model.new.max_position_embeddings
-    elif not is_hub_model(model):
+    if model.new is None and not is_hub_model(model):
         check_folder(Path(model.name_or_path))
         check_listed_weights(Path(model.name_or_path))
-        context = read_context(Path(model.name_or_path) / "config.json")
-    context = min(model.max_model_len, context or model.max_model_len)
+    context = min(model.max_model_len, find_context(model) or model.max_model_len)
     if max_tokens >= context:
         raise ConfigError(
             f"rollout.max_tokens = {max_tokens} leaves no room for a prompt: the context is "

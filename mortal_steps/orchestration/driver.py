@@ -8,9 +8,9 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
+from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
@@ -53,14 +53,14 @@ async def open_session(
     Raises `StoreError` if another process drives the run, and `ComputeError` if its workers cannot
     be had.
     """
-    async with contextlib.AsyncExitStack() as held:
+    async with contextlib.AsyncExitStack() as stack:
         lease = run.acquire()
-        held.callback(run.release)
-        held.enter_context(flow_log(run.store.path("logs")))
-        await held.enter_async_context(tracked(run, on_notice))
+        stack.callback(run.release)
+        stack.enter_context(flow_log(run.store.path("logs")))
+        await stack.enter_async_context(tracked(run, on_notice))
         try:
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
-            compute = await held.enter_async_context(_workers(run, lease, on_stop, local))
+            compute = await stack.enter_async_context(_workers(run, lease, on_stop, local))
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
@@ -122,7 +122,10 @@ async def _workers(
     here = rewards or local(specs, **where)
     try:
         if rewards is not None:
-            async with _modal_workers(run, rewards, on_stop) as compute:
+            # Imported where used: a local run needs no client of Modal's.
+            from mortal_steps.compute.modal.compute import modal_compute
+
+            async with modal_compute(run, rewards, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:
@@ -154,16 +157,6 @@ def _log_changed_versions(run: Run) -> None:
             "an environment with the versions that it began with, and on the same GPU",
             ", ".join(changed),
         )
-
-
-def _modal_workers(
-    run: Run, rewards: LocalCompute, on_stop: Callable[[str], None] | None
-) -> contextlib.AbstractAsyncContextManager[Compute]:
-    # Imported where used: a local run needs no client of Modal's.
-    from mortal_steps.compute.modal.compute import modal_compute
-    from mortal_steps.compute.modal.detached import settings_of
-
-    return modal_compute(settings_of(run), run.store, rewards, on_stop)
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Tells what a run will do with the GPUs: which worker is where, and what memory each card needs.
+"""Forecasts what a run will do with the GPUs: where each worker is, and what memory a card needs.
 
 `mortal train --dry-run` prints it, and a run whose cards are too small is refused before it begins.
 The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
@@ -7,7 +7,7 @@ The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
@@ -80,24 +80,17 @@ class Forecast:
     prompt: int
     """Tokens of the longest prompt."""
 
-    def changed(self, **sections: object) -> Forecast:
-        """The forecast with other sections of the configuration."""
-        return replace(self, config=self.config.model_copy(update=sections))
-
     @property
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
         placed = placed_config(self.config)
-        return placed if self._distributed else sharing_gpus(placed)
-
-    @property
-    def _distributed(self) -> bool:
-        """Whether each worker has a machine of its own."""
-        compute = self.config.compute
-        return compute.backend == "modal" and not self.placement.shares
+        if self.config.compute.backend == "modal" and not self.placement.shares:
+            return placed  # each on a machine of its own
+        local, workers = placed.compute.local, placed.num_rollout_workers
+        return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
 
     def cards(self) -> list[Card]:
-        """The GPUs that the run uses; empty if the model's sizes are not known."""
+        """Return the GPUs that the run uses; empty if the model's sizes are not known."""
         if self.shape is None:
             return []
         return [self._card(gpu, self.shape) for gpu in self.placement.gpus]
@@ -138,12 +131,9 @@ def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> 
 def engine_memory(
     config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
 ) -> EngineMemory | None:
-    """What a rollout worker takes of a GPU; None for an engine of the user's own."""
-    kind, options = (
-        config.rollout.engine_kind,
-        config.rollout.engine_options,
-    )
-    size = gpus_per_engine(config)
+    """Return what a rollout worker takes of a GPU; None for an engine of the user's own."""
+    kind, options = config.rollout.engine_kind, config.rollout.engine_options
+    size = gpus_per_engine(config.rollout)
     dtype = config.sampled_model.dtype
     value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
     weights = value * shape.parameters // size
@@ -177,5 +167,5 @@ def rows_per_shard(config: RunConfig) -> int:
 
 
 def gib(num_bytes: float) -> str:
-    """A size in GiB, such as `1.5`."""
+    """Return a size in GiB, such as `1.5`."""
     return f"{num_bytes / GIB:.1f}"

@@ -31,7 +31,7 @@ def report_forecast(found: Forecast, show: Callable[[str], None] | None) -> tupl
 
 
 def lines_of(found: Forecast) -> Iterator[str]:
-    """The forecast for a user; raises what `warnings_of` raises."""
+    """Yield the forecast for a user; raises what `warnings_of` raises."""
     warnings = warnings_of(found)
     yield _line("placement", placement_in_words(found.placement))
     yield _line("batch", _batch(found.config.training))

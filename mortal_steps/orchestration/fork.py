@@ -16,7 +16,7 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.config.data import made_rows
 from mortal_steps.config.field_metadata import shapes_state
-from mortal_steps.config.loader import load_stored_config, parse_config
+from mortal_steps.config.loader import override_config, parse_config
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
@@ -32,7 +32,7 @@ from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, sync_to_disk
-from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, check_config
+from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Checkpoint, Problem
 
 
@@ -117,7 +117,7 @@ def _check_place(parent: Run) -> None:
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
     """Return the parent's configuration with the overrides and the fork's own run id."""
     before = parent.config
-    chosen = load_stored_config(parent.store.path(CONFIG_FILE), overrides)
+    chosen = override_config(before, overrides)
     if chosen.runs_dir != before.runs_dir:
         raise ConfigError("runs_dir cannot be changed: a fork is created beside its parent")
     if run_id is None and chosen.run_id != before.run_id:

@@ -80,7 +80,7 @@ def check(
     is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
     the `MortalError` that names what is wrong.
     """
-    say, parallel = say or _say_nothing, parallel or ParallelStartup()
+    say, parallel = say or (lambda line: None), parallel or ParallelStartup()
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
     roles = needed_roles(config.rollout, evaluates=config.evaluates)
@@ -151,22 +151,18 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
         raise
 
 
-def _say_nothing(text: str) -> None:
-    """Take the progress lines of callers who want none."""
-
-
 def check_modal(config: RunConfig) -> None:
     """Raise `ConfigError` if workers are to run on Modal and cannot."""
     if config.compute.backend == "modal":
         # Imported where used: a local run needs no client of Modal's.
         from mortal_steps.compute.modal.deployed import check_deployed
+        from mortal_steps.compute.modal.detached import code_of
         from mortal_steps.compute.modal.meter import check_prices
-        from mortal_steps.compute.modal.project import project_files
         from mortal_steps.compute.modal.retry import run_in_thread
 
         check_prices(config.compute)
-        project_files(config)
-        run_in_thread(check_deployed(config))
+        code_of(config)
+        run_in_thread(check_deployed(config.compute, config.rollout, config.rewards))
 
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:

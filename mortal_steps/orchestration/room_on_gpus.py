@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
+from mortal_steps.config.loader import override_config
+from mortal_steps.config.rollout import GENERATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.forecast import Card, Forecast, gib, rows_per_shard
 from mortal_steps.orchestration.resolve_defaults import find_context
@@ -17,7 +20,7 @@ FULL = 0.9
 
 
 def warnings_of(found: Forecast) -> tuple[str, ...]:
-    """A sentence for each card that is nearly full, with the nearest settings that fit.
+    """Return a sentence for each card that is nearly full, with the nearest settings that fit.
 
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
     room for its weights; where the size of the model is a guess, that is a warning as well.
@@ -65,15 +68,14 @@ def _static_in_words(card: Card) -> str:
 
 
 def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
-    """That an engine has no room for the keys and values of one sequence. Raises `ConfigError` if
-    it has none for its weights."""
+    """Warn of an engine without room for the keys and values of one sequence. Raises `ConfigError`
+    for one without room for its weights."""
     config = found.placed
     options, named = config.rollout.engine_options, config.rollout.engine
     if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
         return
-    context = min(
-        config.model.max_model_len, find_context(config.model) or config.model.max_model_len
-    )
+    limit = config.model.max_model_len
+    context = min(limit, find_context(config.model) or limit)
     longest = _number(options.get("max_model_len"), context)
     remedy = (
         "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
@@ -95,12 +97,12 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
 
 
 def _number(value: object, usual: int) -> int:
-    """An engine's option, unless it is given in a way that the engine alone knows."""
+    """Return an engine's option, unless it is given in a way that the engine alone knows."""
     return value if type(value) is int and value > 0 else usual
 
 
 def _preempting(found: Forecast, card: Card) -> Iterator[str]:
-    """That an engine cannot hold all sequences that it samples at once."""
+    """Warn of an engine that cannot hold all sequences that it samples at once."""
     config = found.config
     if config.rollout.engine_kind.memory_option is None:
         return
@@ -119,75 +121,58 @@ def _preempting(found: Forecast, card: Card) -> Iterator[str]:
 
 
 def _what_fits(found: Forecast, card: Card) -> str:
+    """Name the nearest setting of each key with which the cards have room."""
     fitting: dict[str, str] = {}
-    for kind, text, other in (*_of_sampling(found), *_of_training(found)):
-        if kind not in fitting and all(
-            each.most <= FULL * each.gpu.memory for each in other.cards() if each.depends_on_batch
-        ):
-            fitting[kind] = text
+    for overrides in (*_of_sampling(found), *_of_training(found)):
+        key = overrides[0].partition(" = ")[0]
+        if key in fitting:
+            continue
+        other = dataclasses.replace(found, config=override_config(found.config, overrides))
+        batches = [each for each in other.cards() if each.depends_on_batch]
+        if all(each.most <= FULL * each.gpu.memory for each in batches):
+            fitting[key] = " with ".join(overrides)
     larger = f"a GPU with {gib(card.most / FULL)} GiB"
     return f"What fits: {'; or '.join([*fitting.values(), larger])}"
 
 
-def _of_sampling(found: Forecast) -> Iterator[tuple[str, str, Forecast]]:
-    """Settings of rollout workers that need less memory, each kind from the nearest on."""
-    training, rollout = found.config.training, found.config.rollout
+def _of_sampling(found: Forecast) -> Iterator[tuple[str, ...]]:
+    """Yield settings of rollout workers that need less memory, each key's from the nearest on."""
+    config, rollout = found.config, found.config.rollout
     kind = rollout.engine_kind
     if not found.placement.engines:
         return
-    if found.placement.shares and kind.memory_option is not None:
-        for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
-            options = {**rollout.engine_options, kind.memory_option: share}
-            yield (
-                "share",
-                f"rollout.engine_options.{kind.memory_option} = {share}",
-                found.changed(rollout=rollout.model_copy(update={"engine_options": options})),
-            )
-        if kind.sleeps and not rollout.staleness and found.config.compute.backend == "local":
-            yield (
-                "sleep",
-                "rollout.sleep_while_training = true",
-                found.changed(rollout=rollout.model_copy(update={"sleep_while_training": True})),
-            )
     if kind.memory_option is None:  # its keys and values are those of a shard
-        for count in range(found.config.num_shards + 1, training.batch_size + 1):
-            changed = rollout.model_copy(update={"num_shards": count})
-            yield "shards", f"rollout.num_shards = {count}", found.changed(rollout=changed)
+        for count in range(config.num_shards + 1, config.training.batch_size + 1):
+            yield (f"rollout.num_shards = {count}",)
+    elif found.placement.shares:
+        for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
+            yield (f"rollout.engine_options.{kind.memory_option} = {share}",)
+        alternates = not rollout.staleness and rollout.source == GENERATE
+        if kind.sleeps and alternates and config.compute.backend == "local":
+            yield ("rollout.sleep_while_training = true",)
 
 
-def _of_training(found: Forecast) -> Iterator[tuple[str, str, Forecast]]:
-    """Settings of the actor that need less memory, each kind from the nearest on."""
+def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
+    """Yield settings of the actor that need less memory, each key's from the nearest on."""
     model, training = found.config.model, found.config.training
     if not training.gradient_checkpointing:
-        changed = training.model_copy(update={"gradient_checkpointing": True})
-        yield (
-            "checkpoints",
-            "training.gradient_checkpointing = true",
-            found.changed(training=changed),
-        )
+        yield ("training.gradient_checkpointing = true",)
     for count in range(training.accumulation_steps + 1, training.rows + 1):
         if training.rows % count == 0 and "steps_per_generation" not in training.trl:
-            changed = training.model_copy(update={"gradient_accumulation_steps": count})
-            text = f"training.gradient_accumulation_steps = {count}"
-            yield "rows", text, found.changed(training=changed)
+            yield (f"training.gradient_accumulation_steps = {count}",)
     for part in (2, 4, 8):
-        length = training.max_completion_length // part
-        changed = training.model_copy(update={"max_completion_length": length})
         yield (
-            "length",
-            f"training.max_completion_length = {length}",
-            found.changed(training=changed),
+            f"training.max_completion_length = {max(1, training.max_completion_length // part)}",
         )
-    half = model.model_copy(update={"dtype": "bfloat16"})
-    lora = training.model_copy(update={"use_lora": True})
+    half = 'model.dtype = "bfloat16"'
     if not training.use_lora:
-        yield "lora", "training.use_lora = true", found.changed(training=lora)
-    if not training.use_lora or model.dtype == "float32":
-        text = "training.use_lora = true with " * (not training.use_lora)
-        yield "lora", f'{text}model.dtype = "bfloat16"', found.changed(training=lora, model=half)
+        yield ("training.use_lora = true",)
+        yield ("training.use_lora = true", half)
+    elif model.dtype == "float32":
+        yield (half,)
 
 
 def _different(cards: Sequence[Card]) -> list[Card]:
-    """One of each kind."""
+    """Return one of each kind."""
     found = {(card.gpu.name, card.static, card.most): card for card in reversed(cards)}
     return list(reversed(found.values()))

@@ -15,7 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
+from mortal_steps.compute.base import ROLES, Role
+from mortal_steps.compute.pool import Compute
 from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
@@ -113,16 +114,8 @@ class Session:
         return open_problems(self.store, self.run.info.train_problems)
 
     def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
-        """Whether the file exists that `get_batch`, `generate`, `reward` or `train_step` commits
-        for a step; it may be damaged."""
-        folder = f"steps/{step:06d}"
-        outputs = {
-            "get_batch": f"{folder}/batch.json",
-            "generate": shard_file(folder, "generations", shard),
-            "reward": shard_file(folder, "rewards", shard),
-            "train_step": f"{folder}/result.json",
-        }
-        return self.store.path(outputs[stage]).exists()
+        """Whether the file exists that a stage commits for a step; it may be damaged."""
+        return self.store.path(step_file(stage, step, shard)).exists()
 
     # stages
 
@@ -135,7 +128,7 @@ class Session:
         config = self.run.config
         size = config.training.batch_size
         batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
-        file = self.store.write_record(f"steps/{step:06d}/batch.json", batch, list[Problem])
+        file = self.store.write_record(step_file("get_batch", step), batch, list[Problem])
         timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
         return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
 
@@ -152,7 +145,7 @@ class Session:
             num_generations=self.run.config.training.num_generations,
             sampling=self.run.config.sampling,
             weights=weights,
-            output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
+            output=step_file("generate", batch.step, shard),
         )
         return await self.call(GenerationRef, "rollout", "generate", request)
 
@@ -161,7 +154,7 @@ class Session:
         request = RewardRequest(
             stage="reward",
             generation=generation,
-            output=shard_file(f"steps/{generation.step:06d}", "rewards", generation.shard),
+            output=step_file("reward", generation.step, generation.shard),
         )
         return await self.call(RewardRef, "reward", "reward", request)
 
@@ -272,14 +265,26 @@ class Session:
             self.budget.learn(answer.judges)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
 
-    def _key(self, stage: str, step: int, index: int = 0) -> CallKey:
-        return CallKey(run_id=self.run.info.run_id, stage=stage, step=step, index=index)
+    def _key(self, stage: str, step: int, index: int = 0) -> str:
+        return f"{stage}/{step}/{index}"
 
 
 def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
     if isinstance(request, RewardRequest):
         return request.generation.shard
     return request.shard if isinstance(request, GenerateRequest) else 0
+
+
+def step_file(stage: str, step: int, shard: int = 0) -> str:
+    """Return the path of what `get_batch`, `generate`, `reward` or `train_step` commits."""
+    folder = f"steps/{step:06d}"
+    files = {
+        "get_batch": f"{folder}/batch.json",
+        "generate": shard_file(folder, "generations", shard),
+        "reward": shard_file(folder, "rewards", shard),
+        "train_step": f"{folder}/result.json",
+    }
+    return files[stage]
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:

@@ -109,10 +109,10 @@ class Follower:
         error = f"its process ended by itself; see {self.log}"
         with contextlib.suppress(ConnectionError):
             while line := await reader.readline():
-                told = json.loads(line)
-                self.step = told.get("step", self.step)
-                error = told.get("error", error)
-                if told.get("closed"):
+                message = json.loads(line)
+                self.step = message.get("step", self.step)
+                error = message.get("error", error)
+                if message.get("closed"):
                     error = ""
         self.error = error
 
@@ -135,10 +135,17 @@ class Tracking:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=DRAIN_S)
         await self.cancel()
+        run_id, step = self._run.info.run_id, self._run.manifest.step
         for follower in self._followers:
-            behind = self._run.manifest.step - max(0, follower.step)
+            behind = step - max(0, follower.step)
+            lacks = f"lacks {behind} of {step}" if behind else "may lack the last"
             if follower.error:
-                self._tell_behind(follower, behind)
+                self._note(
+                    follower,
+                    "mortal.tracker.behind",
+                    f"the tracker {follower.name} {lacks} steps: {follower.error}",
+                    f"bring them to it with `mortal track {run_id} --to {follower.name}`",
+                )
 
     async def cancel(self) -> None:
         """Kill the processes; `mortal track` sends later what is not sent yet."""
@@ -160,27 +167,15 @@ class Tracking:
                 return
             failures += 1
             if failures == 1:
-                self._tell_failed(follower)
+                self._note(
+                    follower,
+                    "mortal.tracker.failed",
+                    f"the tracker {follower.name} failed: {follower.error}",
+                    "the run goes on, and the tracker is started again; what it has missed is "
+                    "brought to it then",
+                )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), next(delays_s))
-
-    def _tell_failed(self, follower: Follower) -> None:
-        self._note(
-            follower,
-            "mortal.tracker.failed",
-            f"the tracker {follower.name} failed: {follower.error}",
-            "the run goes on, and the tracker is started again; what it has missed is brought to "
-            "it then",
-        )
-
-    def _tell_behind(self, follower: Follower, behind: int) -> None:
-        lacks = f"lacks {behind} of {self._run.manifest.step}" if behind else "may lack the last"
-        self._note(
-            follower,
-            "mortal.tracker.behind",
-            f"the tracker {follower.name} {lacks} steps: {follower.error}",
-            f"bring them to it with `mortal track {self._run.info.run_id} --to {follower.name}`",
-        )
 
     def _note(self, follower: Follower, event: str, text: str, advice: str) -> None:
         step = self._run.manifest.step

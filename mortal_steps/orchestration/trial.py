@@ -1,13 +1,14 @@
-"""Scores completions without training, with a reward worker like that of a run.
+"""Samples and scores completions without training, with workers like those of a run.
 
-Completions are divided into shards as large as the run's, so that a function is called with as many
-problems at a time as in a run. Each call has the run's timeout and retries. Failures are masked
-whatever `rewards.on_error` says, because somebody who tries functions out wants to see all of the
-failures.
+To be scored, completions are divided into shards as large as the run's, so that a function is
+called with as many problems at a time as in a run. Each call has the run's timeout and retries.
+Failures are masked whatever `rewards.on_error` says, because somebody who tries functions out wants
+to see all of the failures.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import tempfile
@@ -15,23 +16,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.compute.local import REHEARSAL, call_several
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.local import REHEARSAL, call_once, call_several
+from mortal_steps.compute.placement import placed_config
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration.checks import check_interpreter
-from mortal_steps.orchestration.preflight import check_something_scores
-from mortal_steps.orchestration.rollout_trial import chosen_problems
-from mortal_steps.report.samples import failure_in_words
-from mortal_steps.rewards.scoring.completions_file import (
-    GivenGroup,
+from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.data.problems import load_problems
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checks import (
+    check_engine,
+    check_interpreter,
+    check_interpreters,
+    check_model,
 )
+from mortal_steps.orchestration.preflight import check_something_scores
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.session import step_file
+from mortal_steps.policy.starting_model.base_model import base_model_path
+from mortal_steps.report.samples import failure_in_words
+from mortal_steps.rewards.scoring.completions_file import GivenGroup, answers
 from mortal_steps.rewards.worker import MADE_UP_TEXT
+from mortal_steps.rollout.trial import SampledProblems
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
-from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
-    Completion,
-    GeneratedGroup,
     GeneratedShard,
     GenerationRef,
     PolicyVersion,
@@ -43,14 +52,69 @@ from mortal_steps.types import (
     StageTiming,
 )
 
-FOLDER = "steps/000000"
-SAMPLE_TASK = "Write a function add(a, b) that returns the sum of two numbers."
-SAMPLE_TESTS = ("assert add(1, 2) == 3", "assert add(-1, 1) == 0")
-SAMPLE_PROGRAMS = (
-    "```python\ndef add(a, b):\n    return a + b\n```",
-    "```python\ndef add(a, b):\n    return a - b\n```",
-)
-"""One right and one wrong program."""
+WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
+
+
+def chosen_problems(
+    config: RunConfig, prompts: Sequence[str], num_problems: int = 2
+) -> list[Problem]:
+    """Return the given prompts as problems; without prompts, the first problems of the dataset.
+    Raises `DataError` as `read_problems` does."""
+    if prompts:
+        return [
+            Problem(id=f"prompt-{number}", prompt=text) for number, text in enumerate(prompts, 1)
+        ]
+    no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
+    first = {"max_samples": num_problems, "eval_samples": 0}
+    data = config.data.model_copy(update={**no_others, **first})
+    return load_problems(data, config.seed)[0]
+
+
+def try_rollout(
+    config: RunConfig, problems: Sequence[Problem], num_generations: int
+) -> SampledProblems:
+    """Sample completions with the model that a run of this configuration would begin with.
+
+    Raises `ConfigError` for a configuration whose workers are on Modal, and what the checks before
+    a run and its rollout worker raise.
+    """
+    if config.compute.backend == "modal":
+        raise ConfigError(
+            "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
+            "mortal_deployments.modal_app::test_rollout_fn` does. Or set compute.backend = 'local'"
+        )
+    config = resolve_defaults(config)
+    check_model(config.model, config.max_tokens)
+    check_interpreters(config.compute, config.rollout, ("actor", "rollout"))
+    check_engine(config.rollout, config.evaluation.temperature)
+    with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
+        store = RunStore(Path(folder))
+        # What is built for the trial goes with it.
+        path = base_model_path(
+            config, dataset_fingerprint(problems), cache_dir=store.path("models").absolute()
+        )
+        specs = trial_specs(placed_config(config), store, path)  # on the GPUs of a run
+        if path != config.model.name_or_path:
+            ref = store.write_record("problems.json", list(problems), list[Problem])
+            call_once(specs["actor"], "build_base_model", problems=ref)
+        spec = dataclasses.replace(specs["rollout"], factory=WORKER)
+        sampled: SampledProblems = call_once(
+            spec,
+            "sample",
+            problems=list(problems),
+            num_generations=num_generations,
+            sampling=config.sampling,
+        )
+    return sampled
+
+
+def trial_specs(
+    config: RunConfig, store: RunStore, model_path: str = ""
+) -> Mapping[Role, WorkerSpec]:
+    """Return workers of a trial by their roles."""
+    return worker_specs(
+        config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,30 +182,7 @@ def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
     """Return the texts as answers to the first problem of the dataset, or to a made-up one if there
     is no dataset."""
     [problem] = chosen_problems(config, (), 1)
-    return [_answered(problem, texts or (MADE_UP_TEXT,), "text")]
-
-
-def sample_programs() -> list[GivenGroup]:
-    """One right and one wrong program, for the sandbox."""
-    problem = Problem(id="sample", prompt=SAMPLE_TASK, columns={"testcase": list(SAMPLE_TESTS)})
-    return [_answered(problem, SAMPLE_PROGRAMS, "program")]
-
-
-def _answered(problem: Problem, texts: Sequence[str], called: str) -> GivenGroup:
-    completions = [
-        Completion(
-            token_ids=(),
-            logprobs=(),
-            text=text,
-            finish_reason="stop",
-            seed=0,
-            policy_version=PolicyVersion(0),
-        )
-        for text in texts
-    ]
-    places = [f"{called} {number}" for number, _ in enumerate(texts, 1)]
-    group = GeneratedGroup(problem=problem, prompt_ids=[], completions=completions)
-    return GivenGroup(group=group, places=places)
+    return [answers(problem, texts or (MADE_UP_TEXT,), "text")]
 
 
 def try_rewards(
@@ -159,13 +200,7 @@ def try_rewards(
     rewards = config.rewards.model_copy(update={"on_error": "mask"})
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         store = RunStore(Path(folder))
-        spec = worker_specs(
-            config.model_copy(update={"rewards": rewards}),
-            run_dir=store.root,
-            fingerprint="",
-            model_path="",
-            num_steps=1,
-        )["reward"]
+        spec = trial_specs(config.model_copy(update={"rewards": rewards}), store)["reward"]
         requests = [_request(store, number, shard) for number, shard in enumerate(shards)]
         payloads = [{"request": request} for request in requests]
         found: list[RewardRef] = call_several(spec, "reward", payloads, store.path("logs"))
@@ -193,7 +228,7 @@ def _request(store: RunStore, number: int, groups: Sequence[GivenGroup]) -> Rewa
     shard = GeneratedShard(
         step=0, shard=number, policy_version=version, groups=[each.group for each in groups]
     )
-    file = store.write_record(shard_file(FOLDER, "generations", number), shard, GeneratedShard)
+    file = store.write_record(step_file("generate", 0, number), shard, GeneratedShard)
     generation = GenerationRef(
         step=0,
         shard=number,
@@ -203,7 +238,7 @@ def _request(store: RunStore, number: int, groups: Sequence[GivenGroup]) -> Rewa
         policy_version=version,
         timing=StageTiming(stage="generate", step=0),
     )
-    output = shard_file(FOLDER, "rewards", number)
+    output = step_file("reward", 0, number)
     return RewardRequest(stage="reward", generation=generation, output=output)
 
 

@@ -2,8 +2,7 @@
 
 The worker and its parts:
     actor                   idempotent train steps and checkpoints: `Actor`
-    state_manager, actor_state
-                            the one state that an actor has in memory
+    state_manager           the one state that an actor has in memory
     saving                  checkpoints, written beside the next train steps
     publishing              weights for rollout workers
 

@@ -26,7 +26,7 @@ from mortal_steps.data.problem_files import open_problems, prompts_of
 from mortal_steps.errors import ActorStateError, ConfigError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.algorithms import Stepper, algorithm_of
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -34,7 +34,9 @@ from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
+from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.policy.state_manager import StateManager
+from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import (
@@ -75,21 +77,33 @@ class Actor:
         self._num_steps = num_steps
         self._clock = BackgroundClock()
         self._warned = LibraryWarnings()
-        self._publisher = Publisher(
-            self._store, config.rollout, config.model, config.training, self._clock
-        )
+        rollout, training = config.rollout, config.training
+        self._publisher = Publisher(self._store, rollout, config.model, training, self._clock)
         self._saver = Saver(
             self._store, config.checkpoints, self._publisher, fingerprint, self._clock
         )
         self._states = StateManager(
             self._store,
-            config,
+            self._make_stepper,
             self._publisher,
             self._saver,
             self._clock,
+            expected=journal.Expected(
+                rollout=rollout, training=training, weights=reward_weights(config.rewards)
+            ),
+            seed=config.seed,
             fingerprint=fingerprint,
-            model_path=model_path,
-            num_steps=num_steps,
+        )
+
+    def _make_stepper(self, autocast: bool | None) -> Stepper:
+        model = self._config.model
+        return algorithm_of(self._config).stepper(
+            self._config,
+            model_path=model_folder(self._model_path, model),
+            num_steps=self._num_steps,
+            output_dir=self._store.path("logs"),
+            autocast=autocast,
+            base=base_of(self._store, model, self._model_path),
         )
 
     def check(
@@ -104,9 +118,8 @@ class Actor:
         leave room for `sampled` tokens. This needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, what TRL and its libraries warn of,
-        and the lengths. Raises
-        `ConfigError`, also as `check_model_options` and `check_targets` do, and, for a model in a
-        local folder, the `ModelError` of `check_starting_weights`.
+        and the lengths. Raises what `Algorithm.check` raises and, for a model in a local folder,
+        the `ModelError` of `check_starting_weights`.
         """
         if not is_hub_model(self._config.model):
             self._check_model(self._config.model.name_or_path)
@@ -123,18 +136,7 @@ class Actor:
             lengths = prompt_lengths.measure(
                 self._config.model, self._config.training.template_options, prompts, sampled
             )
-            idle += self._check_fit()
         return idle, self._warned.take(), lengths
-
-    def _check_fit(self) -> tuple[str, ...]:
-        """Check that the adapter fits the model's layers."""
-        training = self._config.training
-        if not training.use_lora:
-            return ()
-        # Imported where used: imports peft.
-        from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
-
-        return check_targets(training, self._config.model, engine=self._config.rollout.engine)
 
     def _check_model(self, path: str) -> None:
         # Imported where used: imports torch.
@@ -176,7 +178,7 @@ class Actor:
         if step == 0 and is_hub_model(self._config.model):
             self._check_model(model_folder(self._model_path, self._config.model))
         published = tuple(
-            self._publisher.find(version)
+            weights.find(self._store, version)
             or self._publisher.publish(self._states.bring_to(version).stepper, version)
             for version in recovery.sampling_versions(self._config.rollout, step)
             if publish
@@ -272,7 +274,7 @@ class Actor:
         )
 
     def _answer(self, entry: JournalEntry, recorded: StepResult) -> StepResult:
-        """The record of a step that was taken, with everything restored that was lost since.
+        """Return the record of a step that was taken, with everything restored that was lost since.
 
         A flow that went back to a damaged step asks for all steps after it again, and syncs its
         workers to versions that were pruned long ago.
@@ -289,7 +291,7 @@ class Actor:
         if recorded.weights is None:
             return recorded
         version = recorded.weights.version
-        published = self._publisher.find(version)
+        published = weights.find(self._store, version)
         if published is None:
             state = self._states.bring_to(step + 1)
             published = self._publisher.publish(state.stepper, state.step)

@@ -66,7 +66,8 @@ def write_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def find_entry(store: RunStore, step: int) -> JournalEntry | None:
-    """The entry of a step, if it was committed; raises `CorruptFileError` if it is damaged."""
+    """Return the entry of a step, if it was committed; raise `CorruptFileError` if it is
+    damaged."""
     found = store.find_record(_path(step, "journal.json"), JournalEntry)
     return found[1] if found else None
 
@@ -102,7 +103,7 @@ def write_result(store: RunStore, result: StepResult) -> None:
 
 
 def find_result(store: RunStore, step: int) -> StepResult | None:
-    """The result of a step, if it was committed; a damaged record is logged and counts as
+    """Return the result of a step, if it was committed; a damaged record is logged and counts as
     missing."""
     try:
         found = store.find_record(_path(step, "result.json"), StepResult)

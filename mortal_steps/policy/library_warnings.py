@@ -73,7 +73,8 @@ class LibraryWarnings(logging.Handler):
         self._add(record.name.partition(".")[0], record.getMessage())
 
     def take(self) -> tuple[str, ...]:
-        """The warnings that are new since the last call, such as `TRL: All reward functions ...`"""
+        """Return the warnings that are new since the last call, such as `TRL: All reward functions
+        ...`"""
         new, self._new = self._new, []
         return tuple(new)
 
@@ -88,12 +89,12 @@ class LibraryWarnings(logging.Handler):
 
 
 def gist(warning: str) -> str:
-    """What a warning has in common with others of its kind."""
+    """Return what a warning has in common with others of its kind."""
     return "".join(letter for letter in warning if not letter.isdigit())[:80]
 
 
 def _caller() -> str:
-    """The package whose code has called `warnings.warn`, whichever line it blames."""
+    """Return the package whose code has called `warnings.warn`, whichever line it blames."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") == "warnings":
         frame = frame.f_back

@@ -1,23 +1,36 @@
-"""Decides which versions of the weights a run publishes and how long they are kept."""
+"""Publishes the weights of a run, and decides how long each version is kept."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
+from mortal_steps.data.problem_files import find_train_problems
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
+from mortal_steps.rollout.prompts import tokenize_prompts
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, published_in
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import link_verified, writing
+from mortal_steps.store.shared_memory import make_folder
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import PolicyVersion, WeightsRef
 
+SHORTEST_PROBE, LONGEST_PROBE = 8, 64
+
 
 class Publisher:
-    """Publishes the policy versions of one run."""
+    """Publishes the policy versions of one run, in shared memory where workers load them there.
+
+    Their files reach the disk later: `finish` has to be called before anything is committed that
+    depends on a version, such as a checkpoint.
+    """
 
     def __init__(
         self,
@@ -31,47 +44,45 @@ class Publisher:
         self._rollout = rollout
         self._model = model
         self._training = training
-        self._probe: list[int] | None = None
+        self._probe: list[int] = []
         self._sync = BackgroundSync(clock)
         self._pinned: set[PolicyVersion] = set()
 
-    def find(self, version: PolicyVersion) -> WeightsRef | None:
-        """The version if it is published whole."""
-        return weights.find(self._store, version)
+    def publish(self, stepper: Stepper, step: int, *, replace: bool = False) -> WeightsRef:
+        """Publish the weights after `step` train steps, which `stepper` has now. If this version
+        exists with these weights, it is the answer.
+
+        Raises `WeightsMismatchError` if it exists with other weights: completions may have been
+        sampled with it. With `replace`, for a version that no worker has heard of, it is deleted
+        then. Raises `StoreError`, too.
+        """
+        version = PolicyVersion(step)
+        path, target = weights.path_of(version), self._store
+        published = weights.find(self._store, version)
+        if published is not None:
+            try:
+                self._check_same(stepper, published)
+                return published
+            except WeightsMismatchError:
+                if not replace:
+                    raise
+            # Left of an attempt on other hardware: its result was never committed.
+            for each in self._stores:
+                each.remove_folder(path)
+        if self._rollout.shares_weights:
+            make_folder(self._store.root)
+            target = self._store.in_memory
+        probe = self._probe_for(stepper)
+        with target.committing_folder(path, sync=self._sync) as folder:
+            stepper.export_weights(folder)
+            content = probe_of(probe, stepper.score(probe), stepper.published_digests())
+            (folder / PROBE_FILE).write_bytes(content)
+        return weights.reference(target, version)
 
     def has_versions_before(self, step: int) -> bool:
         """Whether the older versions are published that a checkpoint of `step` refers to."""
-        return all(self.find(each) for each in recovery.versions_before(self._rollout, step))
-
-    def publish(self, stepper: Stepper, step: int) -> WeightsRef:
-        """Publish the weights after `step` train steps, which `stepper` holds.
-
-        Raises `WeightsMismatchError` if that version exists with other weights, and `StoreError`.
-        """
-        return weights.publish(
-            self._store,
-            stepper,
-            PolicyVersion(step),
-            self._probe_for(stepper),
-            self._sync,
-            in_memory=self._rollout.shares_weights,
-        )
-
-    def _probe_for(self, stepper: Stepper) -> list[int]:
-        if self._probe is None:
-            options, context = self._training.template_options, self._model.max_model_len
-            self._probe = weights.probe_tokens(self._store, stepper.tokenizer, options, context)
-        return self._probe
-
-    def publish_unannounced(self, stepper: Stepper, step: int) -> WeightsRef:
-        """Publish a version that no worker has been told of yet. Other weights under its name are
-        replaced."""
-        try:
-            return self.publish(stepper, step)
-        except WeightsMismatchError:
-            # Left of an attempt on other hardware that nobody heard of: its result is not there.
-            weights.withdraw(self._store, PolicyVersion(step))
-            return self.publish(stepper, step)
+        before = recovery.versions_before(self._rollout, step)
+        return all(weights.find(self._store, version) for version in before)
 
     def finish(self) -> None:
         """Wait until everything published is on disk; raises `StoreError`.
@@ -90,24 +101,83 @@ class Publisher:
         self._pinned.add(version)
         return self._sync.under_way()
 
-    def copy_to_disk(self, step: int) -> None:
-        """Copy the versions to disk that a checkpoint of `step` refers to, and does not lead to:
-        memory does not outlast a reboot."""
-        for version in recovery.versions_before(self._rollout, step):
-            weights.copy_to_disk(self._store, version)
-
     def unpin(self, version: PolicyVersion) -> None:
         """Release the pinned versions: the checkpoint is written, or will not be."""
         self._pinned.discard(version)
 
+    def copy_to_disk(self, step: int) -> None:
+        """Copy the versions to disk that a checkpoint of `step` refers to, and does not lead to:
+        memory does not outlast a reboot.
+
+        Raises `CorruptFileError` for a version that is damaged in memory, and `StoreError`.
+        """
+        memory = self._store.in_memory
+        for version in recovery.versions_before(self._rollout, step):
+            path = weights.path_of(version)
+            if self._store.path(path).exists() or not memory.path(path).exists():
+                continue
+            listed = memory.folder_files(path)
+            with self._store.committing_folder(path, hashed=listed) as folder:
+                for name, digest in listed.items():
+                    link_verified(memory.path(path) / name, folder / name, digest)
+
     def prune(self, step: int) -> None:
-        """Delete the versions that nobody needs any more once `step` is taken."""
+        """Delete the versions that nobody needs any more once `step` is taken, beside other
+        work."""
         # A flow that lost the answer to this step still asks for its version; no earlier one.
         oldest = sampling_version(self._rollout, step)
-        stores = (self._store.in_memory, self._store)
-        versions = sorted({v for store in stores for v in weights.published_versions(store)})
+        versions = sorted({v for store in self._stores for v in weights.published_versions(store)})
         keep = {v for v in versions if v >= oldest} | set(versions[-2:])
         # Nor does a checkpoint lead to the older versions that sample from it on.
         for saved in {*checkpoints.saved_steps(self._store), *self._pinned}:
             keep.update(recovery.versions_before(self._rollout, saved))
-        weights.prune(self._store, keep, self._sync)
+        for store in self._stores:
+            for version in weights.published_versions(store):
+                if version not in keep:
+                    store.remove_folder(weights.path_of(version), sync=self._sync)
+
+    @property
+    def _stores(self) -> tuple[RunStore, RunStore]:
+        return self._store.in_memory, self._store
+
+    def _probe_for(self, stepper: Stepper) -> list[int]:
+        if not self._probe:
+            options, context = self._training.template_options, self._model.max_model_len
+            self._probe = probe_tokens(self._store, stepper.tokenizer, options, context)
+        return self._probe
+
+    def _check_same(self, stepper: Stepper, published: WeightsRef) -> None:
+        """Raise `WeightsMismatchError` unless the weights are those of a published version."""
+        path = self._store.holding(published.path).path(published.path)
+        there, here = published_in(path).digests, stepper.published_digests()
+        names = sorted(here.keys() | there.keys())
+        other = [name for name in names if here.get(name) != there.get(name)]
+        if other:
+            raise WeightsMismatchError(
+                f"version {published.version} is published with weights other than the actor's "
+                f"({other[0]}, {len(other)} of {len(here)} tensors); delete {path} if the actor's "
+                "are to replace it"
+            )
+
+
+def probe_tokens(
+    store: RunStore, tokenizer: Any, template_options: Mapping[str, Any], max_model_len: int
+) -> list[int]:
+    """Return the run's probe: the first training prompt as 8 to 64 tokens, repeated where it is
+    shorter.
+
+    Raises `StoreError` if the run has no problems.
+    """
+    first = find_train_problems(store)[0]
+    ids = tokenize_prompts([first], tokenizer, template_options)[0]
+    repeated = ids * -(-SHORTEST_PROBE // len(ids))
+    # One position stays free: an engine scores a prompt only together with a token after it.
+    return repeated[: min(LONGEST_PROBE, max_model_len - 1)]
+
+
+def probe_of(
+    token_ids: Sequence[int], logprobs: Sequence[float], digests: Mapping[str, str]
+) -> bytes:
+    """Return the content of the probe's file: what tells these weights from all others."""
+    content = {"token_ids": list(token_ids), "logprobs": logprobs, "tensors": digests}
+    return json.dumps(content).encode()

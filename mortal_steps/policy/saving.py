@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 
 from mortal_steps.config import CheckpointsConfig
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.policy.actor_state import ActorState
-from mortal_steps.policy.algorithms.base import Snapshot
+from mortal_steps.policy.algorithms.base import Snapshot, Stepper
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.policy.publishing import Publisher
@@ -31,6 +30,17 @@ from mortal_steps.system.threads import BackgroundClock, yield_to_others
 from mortal_steps.types import Checkpoint, PolicyVersion
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, slots=True)
+class ActorState:
+    """The state that an actor has in memory: a trainer, and the step of the run at which it is."""
+
+    stepper: Stepper
+    step: int
+    """Train steps that the state includes."""
+    state_id: str
+    history_id: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +85,7 @@ class Saver:
         if (why := state.stepper.why_no_snapshot()) is not None:
             return why
         version = PolicyVersion(state.step)
-        snapshot, described = state.stepper.snapshot(), state.described(self._fingerprint, {})
+        snapshot, described = state.stepper.snapshot(), self._describe(state, {})
         under_way = self._publisher.pin(version)
         saved = self._thread.submit(self._write, snapshot, described, under_way)
         snapshot_s = time.perf_counter() - began
@@ -88,7 +98,7 @@ class Saver:
         self.finish()
         self._publisher.finish()
         self._publisher.copy_to_disk(state.step)
-        described = state.described(self._fingerprint, state.stepper.digests())
+        described = self._describe(state, state.stepper.digests())
         return checkpoints.save(self._store, state.stepper, described)
 
     def save_lost(self, state: ActorState) -> None:
@@ -116,7 +126,7 @@ class Saver:
         return self._writing is not None and not self._writing.saved.done()
 
     def take(self, step: int) -> Checkpoint | None:
-        """The checkpoint of `step`, if it was begun, once it is whole.
+        """Return the checkpoint of `step`, if it was begun, once it is whole.
 
         Its timing has the seconds of the snapshot and, as background work, those of writing. Raises
         the `StoreError` that prevented it from being written.
@@ -164,11 +174,21 @@ class Saver:
             sync=self._deleting,
         )
 
+    def _describe(self, state: ActorState, digests: dict[str, str]) -> CheckpointState:
+        return CheckpointState(
+            step=state.step,
+            state_id=state.state_id,
+            history_id=state.history_id,
+            digests=digests,
+            autocast=state.stepper.autocast,
+            optimizer_steps=state.stepper.optimizer_steps,
+            fingerprint=self._fingerprint,
+        )
+
     def _write(
         self, snapshot: Snapshot, state: CheckpointState, under_way: Sequence[Future[None]]
     ) -> Checkpoint:
-        """Runs in the thread: write the checkpoint once everything published before it is on
-        disk."""
+        """Write the checkpoint, in the thread, once everything published before it is on disk."""
         with in_store(self._store.path(weights.FOLDER)):
             for each in under_way:
                 each.result()

@@ -9,58 +9,53 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
-from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import journal
-from mortal_steps.policy.actor_state import ActorState
-from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.algorithms import Stepper
+from mortal_steps.policy.journal import Expected, JournalEntry
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.publishing import Publisher
-from mortal_steps.policy.saving import Saver
-from mortal_steps.policy.starting_model.base_model import base_of
+from mortal_steps.policy.saving import ActorState, Saver
 from mortal_steps.schedule import train_seed
-from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
-from mortal_steps.types import Checkpoint, StepResult, TrainingBatch
+from mortal_steps.types import Checkpoint, StageTiming, StepResult, TrainingBatch
 
 logger = logging.getLogger(__name__)
 
+MakeStepper = Callable[[bool | None], Stepper]
+"""Makes the run's trainer. The argument is whether it computes under bfloat16 autocast; where that
+is None, the configuration and the device decide."""
+
 
 class StateManager:
-    """The state that an actor holds. `state` is None before there is a state, and after one was
+    """The state that an actor has. `state` is None before there is a state, and after one was
     discarded."""
 
     def __init__(
         self,
         store: RunStore,
-        config: RunConfig,
+        make_stepper: MakeStepper,
         publisher: Publisher,
         saver: Saver,
         clock: BackgroundClock,
         *,
+        expected: Expected,
+        seed: int,
         fingerprint: str,
-        model_path: str,
-        num_steps: int,
     ) -> None:
         self._store = store
-        self._config = config
-        self._expected = journal.Expected(
-            rollout=config.rollout,
-            training=config.training,
-            weights=reward_weights(config.rewards),
-        )
+        self._make_stepper = make_stepper
         self._publisher = publisher
         self._saver = saver
         self._clock = clock
+        self._expected = expected
+        self._seed = seed
         self._fingerprint = fingerprint
-        self._model_path = model_path
-        self._num_steps = num_steps
         self.state: ActorState | None = None
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
@@ -98,16 +93,24 @@ class StateManager:
         self._saver.save_lost(state)
         batch = journal.read_batch(self._store, self._expected, entry.request)
         recorded = journal.find_result(self._store, batch.step)
+        logger.info("%s step %d", "taking" if recorded is None else "replaying", batch.step)
         # Beside training: nothing of a step counts before its result is committed.
         noting: Future[None] | None = None
         if recorded is None:
             noting = self._journal.submit(self._note, entry)
         try:
-            result = self._trained(state, entry, batch, recorded)
-            if noting is None:
-                return result
-            noting.result()
-            return self._committed(state, entry, result)
+            result = self._train(state, batch, entry.batch_sha256)
+            if recorded is not None:
+                journal.check_replay(recorded, result)
+                return recorded
+            if noting is not None:
+                noting.result()
+            if entry.request.publish:
+                published = self._publisher.publish(state.stepper, state.step, replace=True)
+                self._publisher.prune(result.step)
+                result = replace(result, weights=published)
+            journal.write_result(self._store, result)
+            return result
         except BaseException:
             self._discard()
             raise
@@ -116,55 +119,42 @@ class StateManager:
         with self._clock.running("journal"):
             journal.write_entry(self._store, entry)
 
-    def _trained(
-        self,
-        state: ActorState,
-        entry: JournalEntry,
-        batch: TrainingBatch,
-        recorded: StepResult | None,
-    ) -> StepResult:
-        step = batch.step
-        logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
-        seed = train_seed(self._config.seed, step)
-        result = state.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
-        if recorded is None:
-            return result
-        journal.check_replay(recorded, result)
-        return recorded
-
-    def _committed(self, state: ActorState, entry: JournalEntry, result: StepResult) -> StepResult:
-        """Publish the weights of a new step, and commit its result."""
-        if entry.request.publish:
-            published = self._publisher.publish_unannounced(state.stepper, state.step)
-            self._publisher.prune(result.step)
-            result = replace(result, weights=published)
-        journal.write_result(self._store, result)
-        return result
+    def _train(self, state: ActorState, batch: TrainingBatch, batch_sha256: str) -> StepResult:
+        """Train on one more batch. Return the step's record, without the version published after
+        it."""
+        step, stepper = state.step, state.stepper
+        metrics = stepper.train_step(batch, seed=train_seed(self._seed, step))
+        trained, context = stepper.weights_digest(), (batch_sha256, self._fingerprint)
+        state.step = step + 1
+        state.history_id = journal.next_state_id(state.history_id, *context)
+        state.state_id = journal.next_state_id(state.state_id, *context, trained)
+        return StepResult(
+            step=step,
+            metrics=metrics,
+            optimizer_steps=stepper.optimizer_steps,
+            random_sha256=stepper.random_digest(),
+            batch_sha256=batch_sha256,
+            state_id=state.state_id,
+            history_id=state.history_id,
+            weights_digest=trained,
+            weights=None,
+            timing=StageTiming(stage="train_step", step=step),
+        )
 
     def _restored(self, saved: Checkpoint | None) -> ActorState:
-        """The state in a checkpoint, or the first state of the run. The state before is
-        discarded."""
+        """Restore a checkpoint, or the first state of the run. The state before is discarded."""
         self._discard()
         self._publisher.finish()  # what is being written or deleted is no leftover
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)
-        folder, recorded = None, None
-        if saved is not None:
-            folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
-            recorded = checkpoints.read_state(self._store, saved.path)
-        stepper = algorithm_of(self._config).stepper(
-            self._config,
-            model_path=model_folder(self._model_path, self._config.model),
-            num_steps=self._num_steps,
-            output_dir=self._store.path("logs"),
-            autocast=None if recorded is None else recorded.autocast,
-            base=base_of(self._store, self._config.model, self._model_path),
-        )
-        if folder is None or recorded is None:
+            stepper = self._make_stepper(None)
             stepper.begin()
             first = journal.first_state_id(self._fingerprint)
             return ActorState(stepper=stepper, step=0, state_id=first, history_id=first)
+        folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
+        recorded = checkpoints.read_state(self._store, saved.path)
+        stepper = self._make_stepper(recorded.autocast)
         stepper.begin(folder, renewed_at=recorded.step if recorded.forked else None)
         checkpoints.check_restored(folder, recorded, stepper.digests())
         return ActorState(

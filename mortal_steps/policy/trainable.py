@@ -23,8 +23,8 @@ def _mismatch(completion: Completion) -> str | None:
 
 
 def _wrong_turns(completion: Completion) -> str | None:
-    """What is wrong with the turns: spans that overlap or exceed the tokens, or logprobs of tokens
-    that were not sampled."""
+    """Return what is wrong with the turns: spans that overlap or exceed the tokens, or logprobs of
+    tokens that were not sampled."""
     if not completion.turns:
         return None
     num_tokens, end = len(completion.token_ids), 0

@@ -22,9 +22,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.compute.base import CallKey, Compute, Role, WorkerSpec
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import placed_config
+from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
@@ -171,7 +172,7 @@ class Judge:
         ) -> Any:
             sampling = request if isinstance(request, GenerateRequest) else request.generation
             shard = sampling.shard
-            key = CallKey(run_id=info.run_id, stage="evaluate", step=STEP, index=shard)
+            key = f"evaluate/{STEP}/{shard}"
             return await compute.call(role, method, key=key, request=request)
 
         try:

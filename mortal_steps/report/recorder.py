@@ -46,10 +46,6 @@ class Recorder:
         """Start the clock of a step."""
         self.pace.begin()
 
-    def go_back_to(self, step: int) -> None:
-        """Forget what was recorded after an earlier step, at which the run continues."""
-        self._run.go_back_to(step)
-
     def timing(self, *timings: StageTiming) -> None:
         """Record how long stages took."""
         self._run.append(TIMINGS, *map(timing_row, timings))

@@ -12,9 +12,11 @@ An instance is a reward function like any other: it is called as TRL calls one.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from mortal_steps.rewards.base import asked, text_of
@@ -74,17 +76,18 @@ class RewardEnvironment:
         """
         log_extra = kwargs.pop("log_extra", None)
         rows = _rows(kwargs, len(completions))
-        logs = [_RowLog() for _ in rows]
+        logs: list[dict[str, list[Any]]] = [defaultdict(list) for _ in rows]
         if log_extra is not None:
-            rows = [{**row, "log_extra": log} for row, log in zip(rows, logs, strict=True)]
+            for row, log in zip(rows, logs, strict=True):
+                row["log_extra"] = partial(_log, log)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             waiting = [
                 threads.submit(self.score, completion, prompt, **row)
                 for completion, prompt, row in zip(completions, prompts, rows, strict=True)
             ]
             scores = [each.result() for each in waiting]
-        for column in dict.fromkeys(name for log in logs for name in log.columns):
-            log_extra(column, [value for log in logs for value in log.columns.get(column, [None])])
+        for column in dict.fromkeys(name for log in logs for name in log):
+            log_extra(column, [value for log in logs for value in log.get(column, [None])])
         return scores
 
     def prompt_text(self, prompt: Any) -> str:
@@ -169,14 +172,8 @@ class RewardEnvironment:
         return [NO_PROGRAM if code is None else next(results) for code in codes]
 
 
-class _RowLog:
-    """What the call of `score` for one completion says to `log_extra`."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, list[Any]] = {}
-
-    def __call__(self, column: str, values: Sequence[Any]) -> None:
-        self.columns.setdefault(column, []).extend(values)
+def _log(log: dict[str, list[Any]], column: str, values: Sequence[Any]) -> None:
+    log[column].extend(values)
 
 
 def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ stands on the right, and the score is the one logit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -19,51 +19,31 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from mortal_steps.config import ModelConfig
 from mortal_steps.errors import RewardError
 from mortal_steps.models.hub import model_folder
+from mortal_steps.rewards.kinds.model import ModelTerm
 
 
 class RewardModel:
-    """The score of each completion; called as a reward function.
+    """The score of each completion; called as a reward function. `term` says which model, and
+    how."""
 
-    `source` is where the model comes from, and its tokenizer, unless `tokenizer` names another
-    folder. `template` are options of the chat template. Texts of more than `max_length` tokens lose
-    what is too much at the end that `truncation` says. `batch_size` texts go through the model at a
-    time; None: all of a call. `dtype`: of the weights; None: as they were saved.
-    """
-
-    def __init__(
-        self,
-        source: ModelConfig,
-        *,
-        tokenizer: str | None = None,
-        template: Mapping[str, Any] | None = None,
-        max_length: int | None = None,
-        truncation: Literal["left", "right"] = "left",
-        batch_size: int | None = None,
-        device: str = "cpu",
-        dtype: str | None = None,
-        threads: int = 1,
-    ) -> None:
-        torch.set_num_threads(threads)
-        self._called = f"the reward model {source.name_or_path}"
-        self._truncation = truncation
-        folder = model_folder(source.name_or_path, source)
-        self._tokenizer = self._load_tokenizer(tokenizer or folder)
-        self._model = self._load_model(folder, dtype, device)
+    def __init__(self, term: ModelTerm) -> None:
+        torch.set_num_threads(term.threads)
+        self._term = term
+        self._called = f"the reward model {term.model}"
+        folder = model_folder(term.model, term.source)
+        self._tokenizer = self._load_tokenizer(term.tokenizer or folder)
+        self._model = self._load_model(folder)
         text_config = self._model.config.get_text_config()
         # A model reads its score at the last token that is no padding.
         text_config.pad_token_id = self._tokenizer.pad_token_id
-        context = getattr(text_config, "max_position_embeddings", None)
-        if max_length and context and max_length > context:
+        self._context = getattr(text_config, "max_position_embeddings", None)
+        if term.max_length and self._context and term.max_length > self._context:
             raise RewardError(
-                f"max_length = {max_length} of {self._called}: it takes {context} tokens; write "
-                "that, or less"
+                f"max_length = {term.max_length} of {self._called}: it takes {self._context} "
+                "tokens; write that, or less"
             )
-        self._context = context
-        self._template = dict(template or {})
-        self._max_length, self._batch_size = max_length, batch_size
 
     def __call__(self, **columns: Any) -> list[float]:
         """One logit for each completion.
@@ -72,7 +52,7 @@ class RewardModel:
         """
         prompts, completions = columns["prompts"], columns["completions"]
         texts = [self._text(*pair) for pair in zip(prompts, completions, strict=True)]
-        size = self._batch_size or max(1, len(texts))
+        size = self._term.batch_size or max(1, len(texts))
         batches = (texts[start : start + size] for start in range(0, len(texts), size))
         return [score for batch in batches for score in self._scores(batch)]
 
@@ -80,11 +60,12 @@ class RewardModel:
         if isinstance(prompt, str):
             return f"{prompt}{completion}"
         messages = [*prompt, *completion]
-        rendered = self._tokenizer.apply_chat_template(messages, tokenize=False, **self._template)
-        return str(rendered)
+        options = self._term.chat_template_kwargs or {}
+        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, **options))
 
     def _scores(self, texts: Sequence[str]) -> Iterator[float]:
-        cut = {"truncation": True, "max_length": self._max_length} if self._max_length else {}
+        longest = self._term.max_length
+        cut = {"truncation": True, "max_length": longest} if longest else {}
         inputs = self._tokenizer(
             text=list(texts),
             return_tensors="pt",
@@ -93,10 +74,10 @@ class RewardModel:
             add_special_tokens=False,
             **cut,
         )
-        longest = inputs["input_ids"].shape[1]
-        if self._context and longest > self._context:
+        length = inputs["input_ids"].shape[1]
+        if self._context and length > self._context:
             raise ValueError(
-                f"a completion is {longest} tokens long with its prompt, and {self._called} takes "
+                f"a completion is {length} tokens long with its prompt, and {self._called} takes "
                 f"{self._context}; its setting max_length cuts off what is too much"
             )
         with torch.inference_mode():
@@ -105,7 +86,7 @@ class RewardModel:
 
     def _load_tokenizer(self, folder: str) -> PreTrainedTokenizerBase:
         try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, truncation_side=self._truncation)
+            tokenizer = AutoTokenizer.from_pretrained(folder, truncation_side=self._term.truncation)
         except (OSError, ValueError) as error:
             raise RewardError(f"{self._called}: its tokenizer does not load: {error}") from error
         if tokenizer.pad_token_id is None:
@@ -117,8 +98,9 @@ class RewardModel:
             )
         return tokenizer
 
-    def _load_model(self, folder: str, dtype: str | None, device: str) -> PreTrainedModel:
+    def _load_model(self, folder: str) -> PreTrainedModel:
         """Return the model; raises `RewardError` for missing weights, which would be random."""
+        device, dtype = self._term.device, self._term.dtype
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise RewardError(
                 f"device = {device!r} of {self._called}: torch sees no GPU here; leave it out to "

@@ -105,13 +105,6 @@ def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None
         _check(store, config, history[-1].sources, now)
 
 
-def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
-    """Do the same in a worker, which has all files."""
-    if history := find_history(store):
-        now = _present(config, working_dir, _began_in(store, working_dir))
-        _check(store, config, history[-1].sources, now)
-
-
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
     """Record the sources where they are new or accepted; only for the run's one driver.
 
@@ -279,7 +272,8 @@ def _closure(module: str, folders: Sequence[Path], working_dir: Path) -> Iterato
 
 
 def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
-    """The dotted names that a file imports, each with the folder in which a relative one starts."""
+    """Yield the dotted names that a file imports, each with the folder in which a relative one
+    starts."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

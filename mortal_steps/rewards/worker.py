@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.scoring.assignments import assign
 from mortal_steps.rewards.scoring.scorer import Scorer
-from mortal_steps.rewards.sources import check_files
+from mortal_steps.rewards.sources import check_sources
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -48,16 +49,20 @@ class RewardWorker:
         self._num_steps = num_steps
         self._judges = Spending(self._store.root)
 
-        self._training = self._evaluating = self._scorer(config)
+        self._training = self._evaluating = self._scorer(config.rewards)
         if config.evaluation.functions is not None:
-            self._evaluating = self._scorer(config.for_evaluation())
+            self._evaluating = self._scorer(config.eval_rewards)
 
-    def _scorer(self, config: RunConfig) -> Scorer:
-        def check() -> None:
-            check_files(self._store, self._config, Path.cwd())
-
-        assignments = assign(config, self._store.root, check)
-        return Scorer(assignments, reward_names(config.rewards), config.rewards)
+    def _scorer(self, rewards: RewardsConfig) -> Scorer:
+        assignments = assign(
+            rewards,
+            compute=self._config.compute,
+            gym_rows=comes_from_gym(self._config.data),
+            template_options=self._config.training.template_options,
+            run_dir=self._store.root,
+            before_start=lambda: check_sources(self._store, self._config, Path.cwd()),
+        )
+        return Scorer(assignments, reward_names(rewards), rewards)
 
     def start(self) -> None:
         """Import the functions of training; raises `RewardError` if one cannot be imported."""

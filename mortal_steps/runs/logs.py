@@ -135,17 +135,16 @@ def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any
     if not path.exists():
         return []
     *whole, _ = path.read_bytes().split(b"\n")
-    return _parsed(path, whole, needs)
-
-
-def _parsed(path: Path, lines: Iterable[bytes], needs: Collection[str]) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(lines, start=1):
-        row = _parse(line)
-        if row is None or not row.keys() >= set(needs):
-            logger.warning("%s is damaged: line %d cannot be read and is left out", path, number)
-        else:
+    for number, line in enumerate(whole, start=1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict) and row.keys() >= set(needs):
             rows.append(row)
+        else:
+            logger.warning("%s is damaged: line %d cannot be read and is left out", path, number)
     return rows
 
 
@@ -157,14 +156,6 @@ def prefix_digest(path: Path, length: int) -> str | None:
         with path.open("rb") as file:
             content = file.read(length)
     return hashlib.sha256(content).hexdigest() if len(content) == length else None
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) else None
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:

@@ -98,8 +98,8 @@ class AnyLane(Protocol):
         ...
 
     def run(self, program: Program) -> ExecutionResult:
-        """The result of a program. All of its processes have ended by then. Raises `LaneLost` if
-        the lane fails."""
+        """Return the result of a program. All of its processes have ended by then. Raises
+        `LaneLost` if the lane fails."""
         ...
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ Way = Literal["root", "user", "bare"]
 """As whom bubblewrap makes the box. `bare`: without a box."""
 
 INSIDE = Path(__file__).parent / "inside"
-PLACE = "/mortal"
+IN_BOX = "/mortal"
 """The folder in the box that holds the package `inside`."""
 INSTALLED = "/installed"
 """Where the box shows packages that are installed below one of the `EMPTY` folders."""
@@ -64,7 +64,7 @@ class Interpreter:
 
 
 def own_interpreter() -> Interpreter:
-    """The interpreter of this process."""
+    """Return the interpreter of this process."""
     folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return Interpreter(
         executable=os.path.realpath(sys.executable),
@@ -86,14 +86,14 @@ def find_bubblewrap() -> str | None:
 
 
 def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
-    """The command of a server that serves the inherited `descriptor`.
+    """Return the command of a server that serves the inherited `descriptor`.
 
     Raises `FileNotFoundError` if bubblewrap has been removed.
     """
-    place = str(INSIDE.parent) if way == "bare" else PLACE
+    modules = str(INSIDE.parent) if way == "bare" else IN_BOX
     serve = (
-        f"import sys; sys.path.append({place!r}); from inside.server import main; "
-        f"sys.path.remove({place!r}); main({descriptor})"
+        f"import sys; sys.path.append({modules!r}); from inside.server import main; "
+        f"sys.path.remove({modules!r}); main({descriptor})"
     )
     options = ["-P", "-s", "-S", "-c", serve]
     if way == "bare":
@@ -106,7 +106,7 @@ def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
 
 
 def start_message(way: Way, interpreter: Interpreter, pid: int) -> dict[str, Any]:
-    """The first message to the server. `pid` is the id of the process that was started."""
+    """Return the first message to the server. `pid` is the id of the process that was started."""
     return {
         "enclosure": "bare" if way == "bare" else "box",
         "uid": FIRST_UID + pid if way == "root" else None,
@@ -132,8 +132,8 @@ def _namespaces(way: Way) -> list[str]:
 
 
 def made_folders(interpreter: Interpreter) -> dict[str, list[str]]:
-    """The folders that exist only because something in them is shown, each with the names of all
-    that is in it.
+    """Return the folders that exist only because something in them is shown, each with the names of
+    all that is in it.
 
     One of them may be the user's home, of which the box then shows the interpreter alone.
     """
@@ -161,15 +161,16 @@ def _files(interpreter: Interpreter) -> list[str]:
 
 
 def _system_links() -> dict[str, str]:
-    """The folders of the system that are links, such as /bin on most systems, and their targets."""
+    """Return the folders of the system that are links, such as /bin on most systems, and their
+    targets."""
     return {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
 
 
 def _binds(interpreter: Interpreter) -> list[tuple[str, str]]:
-    """The files and folders of this machine that the box shows, and where it shows them."""
+    """Return the files and folders of this machine that the box shows, and where it shows them."""
     folders = [path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
     system = ["/usr", *folders, *(path for path in OF_THE_SYSTEM if os.path.exists(path))]
-    binds = [(str(INSIDE), f"{PLACE}/inside"), *((path, path) for path in system)]
+    binds = [(str(INSIDE), f"{IN_BOX}/inside"), *((path, path) for path in system)]
     for path in (interpreter.prefix, *interpreter.packages):
         if not any(_is_in(path, bound) for bound, _ in binds):
             binds.append((path, _shown_at(path)))
@@ -193,8 +194,8 @@ def _above(paths: Sequence[str]) -> list[str]:
 
 
 def _folder(path: str) -> list[str]:
-    """An empty folder that everybody may read. Folders that bubblewrap makes by default can only
-    be read by its own user."""
+    """Return options for an empty folder that everybody may read. Folders that bubblewrap makes by
+    default can only be read by its own user."""
     return ["--perms", "0755", "--dir", path]
 
 

@@ -116,15 +116,15 @@ class Lane:
     def _lost(self, how: str) -> LaneLost:
         """End the lane. The error quotes the last output of its process."""
         self._end()
-        said = self._errors.fileno()
-        size = os.fstat(said).st_size
-        last = os.pread(said, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        output = self._errors.fileno()
+        size = os.fstat(output).st_size
+        last = os.pread(output, 2000, max(0, size - 2000)).decode(errors="replace").strip()
         self._errors.close()
         return LaneLost(f"{how}: {last}" if last else how)
 
 
 def request_of(program: Program) -> bytes:
-    """The request for a program, as the bytes that are sent."""
+    """Return the request for a program, as the bytes that are sent."""
     limits = program.limits
     names = ("memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
     numbers = {name: getattr(limits, name) for name in names}
@@ -136,13 +136,13 @@ def request_of(program: Program) -> bytes:
 
 
 def largest_answer(program: Program) -> int:
-    """The largest answer that a server may give, in bytes."""
+    """Return the largest answer that a server may give, in bytes."""
     return 2 * 1024 * program.limits.output_kb + 65536
 
 
 def result_of(answer: Mapping[str, Any]) -> ExecutionResult:
-    """The result that a server's answer describes. Raises `KeyError` or `ValueError` for an answer
-    that no server gives."""
+    """Return the result that a server's answer describes. Raises `KeyError` or `ValueError` for an
+    answer that no server gives."""
     limit, exit_code = answer["limit"], answer["exit_code"]
     if not (limit is None or isinstance(limit, str)) or not isinstance(exit_code, int):
         raise ValueError(f"{limit!r}, {exit_code!r}")

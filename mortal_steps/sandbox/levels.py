@@ -57,7 +57,7 @@ class Level:
     """Why only `bare` works; empty for the other ways."""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """One line for users."""
         return {
             "root": "programs that a model wrote run isolated (bubblewrap, as root)",
@@ -66,23 +66,8 @@ class Level:
         }[self.way]
 
 
-_shut_in: Level | None = None
-"""The result, once it has been found that programs can be isolated."""
-
-
 def reached_level() -> Level:
-    """The level that this machine and user reach. An attempt takes half a second; the result is
-    kept once isolation has worked."""
-    global _shut_in
-    if _shut_in is not None:
-        return _shut_in
-    level = _found()
-    if level.way != "bare":
-        _shut_in = level
-    return level
-
-
-def _found() -> Level:
+    """Return the level that this machine and user reach. An attempt takes half a second."""
     if sys.platform != "linux":
         return Level(way="bare", reason=f"{sys.platform} has no namespaces")
     if find_bubblewrap() is None:
@@ -100,8 +85,8 @@ def _found() -> Level:
 
 
 def probe_of(interpreter: Interpreter) -> Program:
-    """A program that succeeds only if a box with this interpreter isolates it, and shows nothing of
-    the machine that it should not show."""
+    """Return a program that succeeds only if a box with this interpreter isolates it, and shows
+    nothing of the machine that it should not show."""
     return Program(code=f"FOLDERS = {made_folders(interpreter)!r}\n{PROBE}")
 
 
@@ -116,14 +101,14 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
         raise NoIsolationError("programs that a model wrote run on Linux only")
     if level.way == "bare" and not allow_unisolated:
         raise NoIsolationError(
-            f"the sandbox refuses to run programs here: {level.told}. {REMEDY}. Or set "
+            f"the sandbox refuses to run programs here: {level.summary}. {REMEDY}. Or set "
             "rewards.sandbox.place = 'modal' to run programs in Modal Sandboxes of your account, "
             "or rewards.sandbox.allow_unisolated = true to run them as you, with access to your "
             "files and your network"
         )
     if level.way == "bare":
         logger.warning(
-            "%s; because of allow_unisolated they run as you, without isolation", level.told
+            "%s; because of allow_unisolated they run as you, without isolation", level.summary
         )
     return level.way
 

@@ -80,7 +80,7 @@ class Pool(Generic[L]):
         """The lane of each thread, by the thread's id."""
 
     def run(self, programs: Iterable[Program]) -> Results:
-        """The result of each program, in the order given. Raises `SandboxError`."""
+        """Return the result of each program, in the order given. Raises `SandboxError`."""
         rows = [Row(programs=[program]) for program in programs]
         return [results[0] for results in self.run_rows(rows)]
 
@@ -96,7 +96,7 @@ class Pool(Generic[L]):
         return [future.result() for future in futures]
 
     def lanes(self) -> list[L]:
-        """The lanes that have started."""
+        """Return the lanes that have started."""
         return list(self._lanes.values())
 
     def close(self) -> None:
@@ -122,7 +122,8 @@ class Pool(Generic[L]):
         return result
 
     def _run_in_a_lane(self, program: Program) -> ExecutionResult:
-        """The result of a program in this thread's lane, which is replaced when it is lost."""
+        """Return the result of a program in this thread's lane, which is replaced when it is
+        lost."""
         lost = 0
 
         def run() -> ExecutionResult:

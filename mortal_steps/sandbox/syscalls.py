@@ -107,7 +107,8 @@ _Instruction = tuple[int, int, int, int]
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """The filter as an array of `struct sock_filter`; empty for a machine that has no filter."""
+    """Return the filter as an array of `struct sock_filter`; empty for a machine that has no
+    filter."""
     machine = machine or platform.machine()
     if machine not in AUDIT_ARCH:
         return b""

@@ -34,13 +34,13 @@ NOT_THERE = "not there"
 
 
 def computing_versions(rollout_python: str | None = None) -> dict[str, str]:
-    """Versions of the libraries that are installed here, and for rollout workers if they have an
-    interpreter of their own; and the machine's GPUs with their driver. By name."""
-    return {**library_versions(), **_in_interpreter(rollout_python), **_gpus()}
+    """Return versions of the libraries that are installed here, and for rollout workers if they
+    have an interpreter of their own; and the machine's GPUs with their driver. By name."""
+    return {**library_versions(), **_in_interpreter(rollout_python), **gpu_versions()}
 
 
 def library_versions() -> dict[str, str]:
-    """Those that are installed for this interpreter, by name."""
+    """Return those that are installed for this interpreter, by name."""
     return {name: version for name in LIBRARIES if (version := _version(name)) is not None}
 
 
@@ -67,8 +67,9 @@ def _in_interpreter(python: str | None) -> dict[str, str]:
     return {f"{name} of rollout workers": version for name, version in found.items()}
 
 
-def _gpus() -> dict[str, str]:
-    """Empty where no NVIDIA driver tells."""
+def gpu_versions() -> dict[str, str]:
+    """Return models of the GPUs and version of their driver; nothing where no NVIDIA driver tells.
+    This process does not use CUDA for it."""
     lines = _output(*QUERY).splitlines() if has_gpu() else []
     rows = sorted({tuple(line.rsplit(", ", 1)) for line in lines if ", " in line})
     if not rows:

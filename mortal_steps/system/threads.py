@@ -27,9 +27,15 @@ def yield_to_others() -> None:
 
 
 def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
-    """Return a new event loop that runs in a thread of this name until the process ends."""
+    """Return a new event loop that runs in a thread of this name until it is stopped, or the
+    process ends."""
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True, name=name).start()
+
+    def run() -> None:
+        loop.run_forever()
+        loop.close()
+
+    threading.Thread(target=run, daemon=True, name=name).start()
     return loop
 
 

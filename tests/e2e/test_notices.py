@@ -12,7 +12,7 @@ from prefect.client.schemas.filters import FlowRunFilter
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 from prefect.states import Crashed, Running, Suspended
 
-from mortal.server import notifications
+from mortal.server import automations, notifications
 from mortal_flows.deployed import flow_run_url
 from mortal_flows.grpo_train import tell_the_end
 from mortal_steps.config import RunConfig
@@ -94,7 +94,7 @@ def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
     block.save("somebody", overwrite=True)
     with pytest.raises(ServerError, match="no notification block"):
         list(notifications.notify([BLOCK, "slack-webhook/nobody"]))
-    assert list(notifications.remove()) == [], "a wrong name changes nothing"
+    assert list(automations.remove()) == [], "a wrong name changes nothing"
     for _ in range(2):
         made = list(notifications.notify([BLOCK]))
     collapsing = [0.5] * 20 + [0.0] * 20
@@ -120,7 +120,7 @@ def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
     received = webhook.wait_for(2)
     assert [str(tmp_path / "another") in one["body"] for one in received] == [False, True]
     assert made[0] == f"made 'mortal: notices through {BLOCK}': news, warning, failure"
-    assert len(list(notifications.remove())) == len(made) == 2
+    assert len(list(automations.remove())) == len(made) == 2
 
 
 def test_of_a_run_that_stays_down_and_of_one_that_waits_for_a_person_somebody_is_told(
@@ -150,7 +150,7 @@ def test_of_a_run_that_stays_down_and_of_one_that_waits_for_a_person_somebody_is
         told = {each["subject"]: each["body"] for each in webhook.wait_for(2)}
         for each in (down, asked):
             client.delete_deployment(each.deployment_id)
-    list(notifications.remove())
+    list(automations.remove())
     assert set(told) == {
         f"{down.name} is Crashed and needs somebody",
         f"{asked.name} is Suspended and needs somebody",

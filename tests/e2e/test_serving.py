@@ -21,7 +21,9 @@ NAME = "grpo-train/served"
 @pytest.fixture
 def deployments():
     config = load_config(ROOT / "deployments/configs/demo.toml")
-    return scheduled_deployments(config, "served", cron_schedule("0 3 * * *", "Europe/Berlin"))
+    return scheduled_deployments(
+        config.model_dump(mode="json"), "served", cron_schedule("0 3 * * *", "Europe/Berlin")
+    )
 
 
 class Counting(ResilientRunner):

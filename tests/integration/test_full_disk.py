@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mortal.server.files import out_of_room
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import StoreError
 from mortal_steps.runs.lease import acquire
@@ -77,7 +77,7 @@ async def test_no_room_for_a_log_or_a_lock_is_named(tiny_disk):
     compute = LocalCompute({"reward": spec}, working_dir=Path.cwd(), log_dir=tiny_disk / "logs")
     for number in range(FILES - 1):
         (tiny_disk / str(number)).touch()
-    key = CallKey(run_id="r", stage="reward", step=0)
+    key = "reward/0/0"
     with pytest.raises(StoreError, match=r"cannot write .*logs/reward-0\.log: the disk is full"):
         await compute.call("reward", "pid", key=key)
     with pytest.raises(StoreError, match=r"cannot write .*run/lock: the disk is full"):

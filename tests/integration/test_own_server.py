@@ -18,7 +18,7 @@ import websockets
 
 from mortal.driver import PrefectStart
 from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
-from mortal.server.local_server import begun_server
+from mortal.server.local_server import answering, begun_server
 from mortal_steps.errors import ConfigError, ServerError
 from mortal_steps.store.files import delete_folder, write_json
 from mortal_steps.system.processes import ProcessId
@@ -256,8 +256,8 @@ def test_where_any_port_will_do_one_that_is_taken_is_left_alone(tmp_path, monkey
         ):
             pass
         with begun_server([port, 0], said.append) as begun:
-            assert str(port) not in begun.server.api_url
-            assert said == [f"starting a Prefect server at {begun.server.ui_url} ..."]
+            assert str(port) not in begun.api_url
+            assert said == [f"starting a Prefect server at {begun.ui_url} ..."]
 
 
 def test_a_server_of_another_machine_that_shares_the_folder_is_not_taken_for_dead(
@@ -308,7 +308,7 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
 
         killed()
         with begun_server([0], print) as other:
-            assert other.server.api_url == begun.server.api_url
+            assert other.api_url == begun.api_url
 
 
 def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp_path, monkeypatch):
@@ -316,8 +316,7 @@ def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp
     for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
         monkeypatch.setenv(set_by_answering, "")
     said = []
-    with begun_server([0], said.append) as begun:
-        begun.answering()
+    with begun_server([0], said.append) as begun, answering(begun, said.append):
         server = living_server(server_home()).process
         delete_folder(server_home())
         wait_until(lambda: any("was deleted" in each for each in said), "nobody was told")

@@ -15,10 +15,11 @@ from mortal_steps.errors import ConfigError
 from tests.support.paths import ROOT
 
 CONFIG = load_config(ROOT / "deployments/configs/demo.toml", ["training.max_steps=20"])
+VALUES = CONFIG.model_dump(mode="json")
 
 
 def test_a_scheduled_run_trains_what_the_file_and_the_overrides_say():
-    train, resume = scheduled_deployments(CONFIG, "demo", None)
+    train, resume = scheduled_deployments(VALUES, "demo", None)
     assert (train.name, resume.name) == ("demo", "demo-resume")
     assert grpo_train.validate_parameters(train.parameters)["config"] == CONFIG
     assert "skip_after_min" not in train.parameters
@@ -38,7 +39,7 @@ def test_a_run_id_is_taken_as_a_form_gives_it(flow):
 
 
 def test_a_scheduled_night_that_waited_for_long_is_skipped():
-    train, _ = scheduled_deployments(CONFIG, "demo", cron_schedule("0 3 * * *", "Europe/Berlin"))
+    train, _ = scheduled_deployments(VALUES, "demo", cron_schedule("0 3 * * *", "Europe/Berlin"))
     when = train.schedules[0].schedule
     assert (when.cron, when.timezone) == ("0 3 * * *", "Europe/Berlin")
     assert train.concurrency_limit == 1

@@ -16,7 +16,7 @@ from prefect.utilities.engine import capture_sigterm
 
 from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import RunStoppedError
 from mortal_steps.orchestration import driver
@@ -26,7 +26,7 @@ from tests.support import bare
 from tests.support.bare_flow import InProcess, bare_in, project_config
 from tests.support.workers import TESTS_IMPORTABLE
 
-KEY = CallKey(run_id="test", stage="test", step=0)
+KEY = "test/0/0"
 
 
 def run_with_sigterm(flow):

@@ -11,14 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from mortal.server.files import SQLITE, VARIABLE
-from mortal.server.process import has_tables
 
-MAKE = """
-import asyncio, sys
-from pathlib import Path
-from mortal.server.process import make_tables
-asyncio.run(make_tables(Path(sys.argv[1])))
-"""
 KEPT = Path(tempfile.gettempdir()) / f"mortal-tests-{os.getuid()}" / f"prefect-{version('prefect')}"
 
 
@@ -32,14 +25,10 @@ def put_database(path: Path) -> None:
         if not kept.exists():
             with tempfile.TemporaryDirectory(dir=KEPT) as home:
                 made = Path(home) / "prefect.db"
-                make(made)
+                settings = {"PREFECT_HOME": home, VARIABLE: f"{SQLITE}:///{made}"}
+                make = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+                subprocess.run(
+                    make, env={**os.environ, **settings}, check=True, stdout=subprocess.DEVNULL
+                )
                 made.rename(kept)
     shutil.copyfile(kept, path)
-    assert has_tables(path)
-
-
-def make(path: Path) -> None:
-    """Make a database at `path` with Prefect's migrations, in a process of its own: Prefect reads
-    its settings when it is imported."""
-    settings = {"PREFECT_HOME": str(path.parent), VARIABLE: f"{SQLITE}:///{path.absolute()}"}
-    subprocess.run([sys.executable, "-c", MAKE, path], env={**os.environ, **settings}, check=True)

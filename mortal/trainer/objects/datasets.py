@@ -37,8 +37,8 @@ MOST_ROWS = 1_000_000
 
 
 def source_of(dataset: Any, runs_dir: str, parameter: str, needs: int | None = None) -> str:
-    """The value of `data.source` for a dataset. A name is returned as it is; rows are written to a
-    file, and its path is returned.
+    """Return the value of `data.source` for a dataset. A name is that itself; rows are written to a
+    file, whose path it is.
 
     Rows are dicts, in a `datasets.Dataset`, a DataFrame, a list, or anything else that can be read
     row by row; of several splits, `train` is taken. What has no length is read once, to its end or
@@ -60,8 +60,8 @@ def source_of(dataset: Any, runs_dir: str, parameter: str, needs: int | None = N
 
 
 def eval_keys(dataset: Any, runs_dir: str) -> dict[str, Any]:
-    """The keys of `[data]` for a dataset to evaluate on, or for several by name. Raises `DataError`
-    as `source_of` does."""
+    """Return the keys of `[data]` for a dataset to evaluate on, or for several by name; raise
+    `DataError` as `source_of` does."""
     if not isinstance(dataset, Mapping):
         return {"data.eval_source": source_of(dataset, runs_dir, "eval_dataset")}
     sets = {
@@ -91,7 +91,7 @@ def _rows(dataset: Any, parameter: str, needs: int | None) -> Iterable[Any]:
 
 
 def _ending(rows: Iterable[Any], parameter: str, needs: int | None) -> Iterator[Any]:
-    """The rows that are needed of what may have no end."""
+    """Yield the rows that are needed of what may have no end."""
     for number, row in enumerate(itertools.islice(rows, needs)):
         if number == MOST_ROWS and needs is None:
             raise DataError(

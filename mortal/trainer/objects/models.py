@@ -38,7 +38,7 @@ it is trained."""
 
 
 def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str, Any]:
-    """The keys of `[model]` for the name of a model, or for a model object with its tokenizer.
+    """Return the keys of `[model]` for a model's name, or for a model object with its tokenizer.
 
     Raises `ModelError`, with the remedy, for anything that training cannot start from.
     """
@@ -68,8 +68,8 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
 
 
 def tokenizer_of(model: Any, parameter: str) -> Any:
-    """The tokenizer from where the model is from. Raises `ModelError` if there is none, which names
-    the `parameter` to give one with."""
+    """Load the tokenizer from where the model is from. Raise `ModelError` if there is none, which
+    names the `parameter` to give one with."""
     from transformers import AutoTokenizer  # already imported, because the model is from there
 
     name = model.config.name_or_path
@@ -88,12 +88,12 @@ def saved(runs_dir: str, *objects: Any) -> Path:
     with _beside(runs_dir) as folder:
         for one in objects:
             one.save_pretrained(folder)
-        place = object_path(runs_dir, "model", _digest(folder))
-        if place.exists():
-            given_again(place)
+        kept = object_path(runs_dir, "model", _digest(folder))
+        if kept.exists():
+            given_again(kept)
         else:
-            os.rename(folder, place)
-        return place
+            os.rename(folder, kept)
+        return kept
 
 
 def _check_is_models_own(tokenizer: Any, name: str) -> None:
@@ -123,7 +123,7 @@ def _check_is_models_own(tokenizer: Any, name: str) -> None:
 
 
 def lora_settings(peft_config: Any) -> dict[str, Any]:
-    """The keys of `[training]` for a `peft.LoraConfig`; PEFT's other options go to
+    """Return the keys of `[training]` for a `peft.LoraConfig`; PEFT's other options go to
     `[training.lora.peft]`. Raises `ConfigError` for another kind of adapter."""
     if type(peft_config).__name__ != "LoraConfig":
         raise ConfigError(
@@ -146,7 +146,7 @@ def lora_settings(peft_config: Any) -> dict[str, Any]:
 
 
 def quantization_settings(quantization_config: Any) -> dict[str, Any]:
-    """The key of `[model]` for a `transformers.BitsAndBytesConfig`. Raises `ConfigError` for
+    """Return the key of `[model]` for a `transformers.BitsAndBytesConfig`. Raises `ConfigError` for
     another kind of quantization."""
     if type(quantization_config).__name__ != "BitsAndBytesConfig":
         raise ConfigError(
@@ -169,7 +169,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _beside(runs_dir: str) -> Iterator[Path]:
-    """A new folder beside the other objects. It is removed at the end unless it was renamed."""
+    """Make a new folder beside the other objects; remove it at the end unless it was renamed."""
     root = object_path(runs_dir, "model", "").parent
     root.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".saving-", dir=root))

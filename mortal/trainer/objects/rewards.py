@@ -35,8 +35,8 @@ def terms_of(
     runs_dir: str,
     tokenizers: Any = None,
 ) -> list[dict[str, Any]]:
-    """The entries of `[[rewards.terms]]`. If `rewards` is None, completions are run as programs
-    against the dataset's test cases. `tokenizers` are those of reward models, as TRL's
+    """Return the entries of `[[rewards.terms]]`. If `rewards` is None, completions are run as
+    programs against the dataset's test cases. `tokenizers` are those of reward models, as TRL's
     `reward_processing_classes` has them.
 
     Raises `ConfigError` if weights or tokenizers do not fit the rewards. Raises `RewardError`, with
@@ -141,16 +141,16 @@ def spec_of(reward: Any) -> str | None:
     module = is_imported(reward)
     if module is None or not inspect.isfunction(reward) or "." in reward.__qualname__:
         return None
-    place = users_place(module)
-    if "." in module and place is not None and place.endswith(".py"):
+    file = users_file(module)
+    if "." in module and file is not None and file.endswith(".py"):
         return None
-    return f"{place or module}:{reward.__name__}"
+    return f"{file or module}:{reward.__name__}"
 
 
-def users_place(module: str) -> str | None:
-    """The file of one of the user's modules, which lies below the current folder or beside the
-    script; for a module in a package below the current folder, the module's name. None for a module
-    that is installed."""
+def users_file(module: str) -> str | None:
+    """Return the file of one of the user's modules, which lies below the current folder or beside
+    the script; for a module in a package below the current folder, the module's name. None for a
+    module that is installed."""
     file = _file_of(module)
     if file is None or not file.endswith(".py") or is_protected(module.partition(".")[0]):
         return None
@@ -167,8 +167,8 @@ def users_place(module: str) -> str | None:
 
 
 def _file_of(module: str) -> str | None:
-    """The file of a module. The module may not have been loaded yet, because functions may import
-    it when they run."""
+    """Return the file of a module. The module may not have been loaded yet, because functions may
+    import it when they run."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     files = find_in([Path(folder).absolute() for folder in sys.path], module)
@@ -176,7 +176,7 @@ def _file_of(module: str) -> str | None:
 
 
 def _folder_of_script() -> Path | None:
-    """The folder of the script. This process finds modules there by name; other processes do
+    """Return the folder of the script. This process finds modules there by name; other processes do
     not."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     return None if script is None else Path(script).absolute().parent
@@ -191,24 +191,19 @@ def _pickled(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
         "type": PickledTerm.model_fields["type"].default,
         "object": digest,
         "file": str(path),
-        "modules": sorted(_places(modules)),
+        "modules": sorted({file for file in map(users_file, modules) if file is not None}),
         "name": _name(reward),
     }
 
 
-def _places(modules: Iterable[str]) -> set[str]:
-    found = map(users_place, modules)
-    return {place for place in found if place is not None}
-
-
 def _name(reward: Any) -> str:
-    """The name of a reward in metrics and records."""
+    """Return the name of a reward in metrics and records."""
     name = getattr(reward, "__name__", None) or type(reward).__name__
     return "lambda" if name == LAMBDA else name
 
 
 def _tell_apart(terms: list[dict[str, Any]]) -> None:
-    """Number pickled rewards that have the same name: `lambda_1`, `lambda_2`."""
+    """Give numbers to pickled rewards that have the same name: `lambda_1`, `lambda_2`."""
     names = Counter(term["name"] for term in terms if term["type"] == "pickled")
     seen: Counter[str] = Counter()
     for term in terms:

@@ -13,13 +13,13 @@ import hashlib
 import json
 import logging
 import os
-import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.store.files import digest_file, writing_beside
+from mortal_steps.system.libraries import gpu_versions
 
 logger = logging.getLogger(__name__)
 
@@ -75,19 +75,10 @@ class Compiled:
 def compiled_for(rollout: RolloutConfig, model: ModelConfig, hub: Path) -> Compiled | None:
     """Return where engines with these settings keep what they compile for the model as it is
     sampled; None where nothing is compiled for a GPU, or the user has chosen a folder."""
-    pins, gpu = os.environ.get(PINS), _gpu()
+    pins, gpu = os.environ.get(PINS), gpu_versions()
     if rollout.engine != "vllm" or not pins or not gpu or set(CACHES) & set(os.environ):
         return None
-    told = [pins, gpu, model.model_dump(mode="json"), rollout.engine_options]
-    key = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    settings = [pins, gpu, model.model_dump(mode="json"), rollout.engine_options]
+    content = json.dumps(settings, sort_keys=True, default=str)
+    key = hashlib.sha256(content.encode()).hexdigest()[:16]
     return Compiled(hub / "compiled" / key, HERE / key)
-
-
-def _gpu() -> str | None:
-    """Models of the GPUs and version of their driver. Does not use CUDA in this process, for a
-    worker may be forked from it."""
-    ask = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

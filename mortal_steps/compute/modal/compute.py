@@ -8,28 +8,27 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from modal import exception
 
-from mortal_steps.compute.base import CallKey, Role
+from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
-from mortal_steps.compute.modal.messages import CallRequest, Records, Settings
+from mortal_steps.compute.modal.detached import settings_of, share
+from mortal_steps.compute.modal.messages import CallRequest, Settings
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.project import project_files, share_folder, share_project
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import ModalLease
 from mortal_steps.compute.modal.volume_runs import download_batches, download_run
-from mortal_steps.compute.pool import Container, Pool, PooledCompute
-from mortal_steps.config import RunConfig
+from mortal_steps.compute.pool import Compute, Pool
+from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
-from mortal_steps.store import RunStore
+from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -44,18 +43,16 @@ LAST_WINDOW_S = 2
 """How long containers stay idle once the run has ended: what Modal allows least."""
 
 
-class ModalCompute(PooledCompute[Container]):
+class ModalCompute(Compute):
     """Roles with `pools` are in Modal containers, the others in those of `local`."""
 
-    def __init__(
-        self, pools: Mapping[Role, Pool[Any]], local: PooledCompute[Any], run: RunOnModal
-    ) -> None:
+    def __init__(self, pools: Mapping[Role, Pool], local: Compute, run: RunOnModal) -> None:
         super().__init__({**local.pools, **pools})
         self._is_remote = pools.keys()
         self._run = run
 
     async def call(
-        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
+        self, role: Role, method: str, *, key: str, worker: int | None = None, **payload: Any
     ) -> Any:
         answer = await super().call(role, method, key=key, worker=worker, **payload)
         if role not in self._is_remote:
@@ -69,37 +66,20 @@ class ModalCompute(PooledCompute[Container]):
 class RunOnModal:
     """What every container of a run is called with."""
 
-    def __init__(
-        self, settings: Settings, store: RunStore, volume: RunsVolume, lease: ModalLease
-    ) -> None:
-        options = settings.config.compute.modal
+    def __init__(self, run: Run, volume: RunsVolume, lease: ModalLease) -> None:
+        store, compute = run.store, run.config.compute
         self.mirror = Mirror(volume, store)
-        self.calls = Calls(store, options.call_timeout_s)
-        self.meter = Meter(store, settings.config.compute)
+        self.calls = Calls(store, compute.modal.call_timeout_s)
+        self.meter = Meter(store, compute)
         self.lease = lease
-        self._release = this_release()
-        self._volume_name = volume.name
+        self.release = this_release()
+        self.volume_name = volume.name
         # Under a name of its own for each, for a call of an earlier flow may still name another.
+        settings = settings_of(run)
         content = settings.config.model_dump_json() + str(settings.project_sha256)
         digest = hashlib.sha256(content.encode()).hexdigest()
         self.settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
         """Record of them, which the Volume is to hold."""
-
-    def request(
-        self, role: Role, method: str, payload: Mapping[str, Any], label: str, files: Records
-    ) -> CallRequest:
-        """Return the request for a call of a worker."""
-        return CallRequest(
-            release=self._release,
-            volume=self._volume_name,
-            lease=self.lease.number,
-            settings=self.settings,
-            role=role,
-            method=method,
-            payload=payload,
-            label=label,
-            files=files,
-        )
 
 
 class ModalContainer:
@@ -126,7 +106,17 @@ class ModalContainer:
         await run.lease.check()
         if method in PUSHED_BEFORE:
             await run.mirror.push()
-        request = run.request(role, method, payload, label, await run.mirror.load(payload))
+        request = CallRequest(
+            release=run.release,
+            volume=run.volume_name,
+            lease=run.lease.number,
+            settings=run.settings,
+            role=role,
+            method=method,
+            payload=payload,
+            label=label,
+            files=await run.mirror.load(payload),
+        )
         # A shard is any worker's; making one ready is its own.
         key = f"{role}/{label}" if "/" in label else f"{self.name}/{label}"
         began = time.monotonic()
@@ -162,10 +152,7 @@ class ModalContainer:
 
 @contextlib.asynccontextmanager
 async def modal_compute(
-    settings: Settings,
-    store: RunStore,
-    local: PooledCompute[Any],
-    on_stop: Callable[[str], None] | None = None,
+    run: Run, local: Compute, on_stop: Callable[[str], None] | None = None
 ) -> AsyncIterator[ModalCompute]:
     """Yield the run's workers on Modal, for the time of the block; none is started yet. `on_stop`
     is called with who asks the run to stop by `mortal stop`.
@@ -177,58 +164,55 @@ async def modal_compute(
     Raises `ComputeError` where Modal cannot be used, and `StoreError` if a process on another
     machine drives the run.
     """
-    config, volume = settings.config, RunsVolume(settings.config.compute.modal.volume)
-    run_id = store.root.name
-    await check_deployed(config)
-    held = await volume_lease.acquire(
+    config, store, run_id = run.config, run.store, run.info.run_id
+    volume = RunsVolume(config.compute.modal.volume)
+    await check_deployed(config.compute, config.rollout, config.rewards)
+    lease = await volume_lease.acquire(
         volume, run_id, after=await volume_lease.newest_fence(volume, run_id)
     )
-    held.on_stop = on_stop
-    volume = RunsVolume(volume.name, may_write=held.check)
+    lease.on_stop = on_stop
+    volume = RunsVolume(volume.name, may_write=lease.check)
     try:
-        await volume_lease.put_up_fence(volume, held, run_id)
+        await volume_lease.put_up_fence(volume, lease, run_id)
         # Whoever held it last may have gone on since the run was opened here.
         await download_run(volume, store)
         await download_batches(volume, store)
-        run = RunOnModal(settings, store, volume, held)
-        for folder, where in settings.folders.items():
-            await share_folder(volume, Path(folder), where)
-        if settings.project_sha256 is not None:
-            await share_project(volume, run_id, project_files(config))
-        await run.mirror.begin()
-        await run.mirror.push(run.settings)
-        compute = await _compute(config, store, run, local)
+        on_modal = RunOnModal(run, volume, lease)
+        await share(volume, run, on_modal.mirror)
+        await on_modal.mirror.push(on_modal.settings)
+        containers = _containers(run, on_modal)
+        window = config.compute.modal.scaledown_window_s
+        everyone = [one for role in containers.values() for one in role]
+        await asyncio.gather(*(one.keep_idle(window) for one in everyone))
+        pools = {role: Pool(those, PREPARED_BY.get(role)) for role, those in containers.items()}
+        compute = ModalCompute(pools, local, on_modal)
         try:
-            async with run.mirror.keeping_up():
+            async with on_modal.mirror.keeping_up():
                 yield compute
         finally:
-            await _end(compute, run)
+            await _end(compute, on_modal)
     finally:
-        await held.release()
+        await lease.release()
 
 
-async def _compute(
-    config: RunConfig, store: RunStore, run: RunOnModal, local: PooledCompute[Any]
-) -> ModalCompute:
+def _containers(run: Run, on_modal: RunOnModal) -> dict[Role, list[ModalContainer]]:
+    """Return the containers of each role that is on Modal."""
+    config = run.config
+
     def container(role: Role, number: int) -> ModalContainer:
-        return ModalContainer(role, number, worker_of(config, role, store.root.name, number), run)
+        worker = worker_of(config.compute, config.rollout, role, run.info.run_id, number)
+        return ModalContainer(role, number, worker, on_modal)
 
-    pools = {
-        role: Pool([container(role, n) for n in range(count)], PREPARED_BY.get(role))
-        for role, count in num_containers(config).items()
-    }
-    window = config.compute.modal.scaledown_window_s
-    everyone = [one for pool in pools.values() for one in pool.containers]
-    await asyncio.gather(*(one.keep_idle(window) for one in everyone))
-    return ModalCompute(pools, local, run)
+    counts = num_containers(
+        config.compute, config.num_rollout_workers, config.rewards.num_reward_workers
+    )
+    return {role: [container(role, n) for n in range(count)] for role, count in counts.items()}
 
 
-def num_containers(config: RunConfig) -> dict[Role, int]:
-    """Of each role that is on Modal."""
-    counts: dict[Role, int] = {"actor": 1, "rollout": config.num_rollout_workers}
-    if config.compute.scores_in_a_container:
-        counts["reward"] = config.rewards.num_reward_workers
-    return counts
+def num_containers(compute: ComputeConfig, rollout: int, reward: int) -> dict[Role, int]:
+    """Return how many containers each role has that is on Modal, of a run with so many workers."""
+    counts: dict[Role, int] = {"actor": 1, "rollout": rollout}
+    return counts | {"reward": reward} if compute.scores_in_a_container else counts
 
 
 async def _end(compute: ModalCompute, run: RunOnModal) -> None:

@@ -18,7 +18,7 @@ from mortal_steps.compute.modal.release import (
     this_release,
 )
 from mortal_steps.compute.modal.retry import call_with_retries
-from mortal_steps.config import ModalConfig, RunConfig
+from mortal_steps.config import ComputeConfig, ModalConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError, ConfigError
@@ -29,16 +29,18 @@ ANSWERS_WITHIN_S = 600
 """A container without a GPU, its image to be pulled first."""
 
 
-def worker_of(config: RunConfig, role: Role, run_id: str, number: int) -> Any:
-    """Handle of one worker: its class, with the GPU, cores and memory of its role, in the region of
-    the run."""
-    options = config.compute.modal
-    deployed = modal.Cls.from_name(options.app, _class_of(role, config))
-    gpu = config.compute.gpu_of(role)
+def worker_of(
+    compute: ComputeConfig, rollout: RolloutConfig, role: Role, run_id: str, number: int
+) -> Any:
+    """Return the handle of one worker: its class, with the GPU, cores and memory of its role, in
+    the region of the run."""
+    options = compute.modal
+    deployed = modal.Cls.from_name(options.app, _class_of(role, compute, rollout))
+    gpu = compute.gpu_of(role)
     chosen = deployed.with_options(
         gpu=modal_gpu(gpu) if gpu else None,
-        cpu=config.compute.cpu_of(role),
-        memory=config.compute.memory_mb_of(role),
+        cpu=compute.cpu_of(role),
+        memory=compute.memory_mb_of(role),
         region=options.region,
         secrets=[modal.Secret.from_name(name) for name in options.secrets],
     )
@@ -64,22 +66,24 @@ def checks(options: ModalConfig) -> Iterator[Check]:
     yield Check(what=f"app {options.app}", ask=partial(_app, options))
 
 
-async def check_deployed(config: RunConfig) -> None:
+async def check_deployed(
+    compute: ComputeConfig, rollout: RolloutConfig, rewards: RewardsConfig
+) -> None:
     """Raise the `MortalError` that names what a run of this configuration lacks on Modal."""
-    _engine_class(config)
-    for check in checks(config.compute.modal):
+    _engine_class(rollout)
+    for check in checks(compute.modal):
         await check.ask()
-    if config.compute.scores_in_a_container:
-        await check_pickles(config)
+    if compute.scores_in_a_container:
+        await check_pickles(compute.modal, rewards)
 
 
-async def check_pickles(config: RunConfig) -> None:
+async def check_pickles(options: ModalConfig, rewards: RewardsConfig) -> None:
     """Raise `ConfigError` for a reward that was given as an object, where containers have another
     Python than this machine: its bytecode means nothing there."""
-    pickled = [term for term in config.rewards.all_terms if term.type == "pickled"]
+    pickled = [term for term in rewards.all_terms if term.type == "pickled"]
     if not pickled:
         return
-    here, there = this_release().python, (await ask_about(config.compute.modal)).release.python
+    here, there = this_release().python, (await ask_about(options)).release.python
     if there != here:
         raise ConfigError(
             f"[rewards]: {pickled[0].full_name} was given as an object, which holds bytecode of "
@@ -142,20 +146,20 @@ async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     return await call_with_retries(what, ask, until=time.time() + PATIENCE_S)
 
 
-def _class_of(role: Role, config: RunConfig) -> str:
+def _class_of(role: Role, compute: ComputeConfig, rollout: RolloutConfig) -> str:
     """Return the class of deployments/modal_app.py: each has the image of what it works with."""
     if role == "reward":
         return "RewardWorker"
-    if config.compute.mode == "single_node":
+    if compute.mode == "single_node":
         return "SingleNodeWorker"
     if role == "actor":
         return "ActorWorker"
-    return _engine_class(config)
+    return _engine_class(rollout)
 
 
-def _engine_class(config: RunConfig) -> str:
+def _engine_class(rollout: RolloutConfig) -> str:
     """Return the class of a rollout worker; raise `ConfigError` for an engine that no image has."""
-    engine = config.rollout.engine or ALWAYS_THERE
+    engine = rollout.engine or ALWAYS_THERE
     name = ENGINES.entry(engine).modal_class
     if name is None:
         raise ConfigError(

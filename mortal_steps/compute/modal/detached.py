@@ -24,7 +24,9 @@ from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease, in_use
 from mortal_steps.compute.modal.volume_runs import download_run
 from mortal_steps.config import RunConfig
+from mortal_steps.config.rollout import RELOAD
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import is_imported
 from mortal_steps.rewards.sources import folders_of_models
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
@@ -38,24 +40,43 @@ PASSED_ON = (
 
 
 def settings_of(run: Run) -> Settings:
-    """Return what the run's workers are constructed with; raise what `project_files` does."""
-    files = project_files(run.config)
+    """Return what the run's workers are constructed with; raise what `code_of` does."""
+    files = code_of(run.config)
+    # None where the model is of the hub, or made by the run.
     model = {name: file.sha256 for name, file in run.info.model_files.items()}
+    folders = {run.config.model.name_or_path: remote_folder(model)} if model else {}
+    if run.config.compute.scores_in_a_container:
+        folders |= reward_models(run)
     return Settings(
         config=_without_secrets(run.config),
         fingerprint=run.info.fingerprint,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
-        model_folder=remote_folder(model),
         project_sha256=digest_of(files) if files else None,
-        reward_models=reward_models(run) if run.config.compute.scores_in_a_container else {},
+        folders=folders,
     )
 
 
+def code_of(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, Path]:
+    """Return the files of the user's own code that containers need.
+
+    Those of reward functions are among them where these are called in a container, as everything is
+    for a detached run. Raises what `project_files` does.
+    """
+    rollout = config.rollout
+    names = [config.algorithm.type, rollout.weight_sync or RELOAD, rollout.episodes]
+    if all_in_containers:
+        names.append(rollout.source)
+    specs = [name for name in names if is_imported(name)]
+    if all_in_containers or config.compute.scores_in_a_container:
+        return project_files([*specs, *config.reward_code], config.reward_files)
+    return project_files(specs, ())
+
+
 def reward_models(run: Run) -> dict[str, str]:
-    """Where on the Volume each local folder of a reward model belongs."""
+    """Return where on the Volume each local folder of a reward model belongs."""
     folders = folders_of_models(run.store, run.config, run.working_dir())
-    return {name: str(remote_folder(files)) for name, files in folders.items()}
+    return {name: remote_folder(files) for name, files in folders.items()}
 
 
 def _without_secrets(config: RunConfig) -> RunConfig:
@@ -69,7 +90,7 @@ def _without_secrets(config: RunConfig) -> RunConfig:
 def check_reachable(config: RunConfig) -> None:
     """Raise `ConfigError` for what a container could not get at: reward functions that are not
     below the current folder, a Prefect server on this machine's loopback."""
-    project_files(config, all_in_containers=True)
+    code_of(config, all_in_containers=True)
     url = os.environ.get("PREFECT_API_URL", "")
     if urllib.parse.urlsplit(url).hostname in LOOPBACK:
         raise ConfigError(
@@ -87,11 +108,18 @@ async def hand_over(run: Run) -> None:
     holder = await find_lease(volume, run.info.run_id)
     if holder is not None and holder.holds():
         raise in_use(run.info.run_id, holder)
-    for folder, where in {**settings_of(run).folders, **reward_models(run)}.items():
+    await share(volume, run, Mirror(volume, run.store), detached=True)
+
+
+async def share(volume: RunsVolume, run: Run, mirror: Mirror, *, detached: bool = False) -> None:
+    """Let the Volume hold the run and all of this machine's that its containers need: for a
+    `detached` one, what its flow needs, too."""
+    folders = {**settings_of(run).folders, **(reward_models(run) if detached else {})}
+    for folder, where in folders.items():
         await share_folder(volume, Path(folder), where)
-    await Mirror(volume, run.store).begin()
-    files = project_files(run.config, all_in_containers=True)
+    files = code_of(run.config, all_in_containers=detached)
     await share_project(volume, run.info.run_id, files)
+    await mirror.begin()
 
 
 async def fetch_reward_models(config: RunConfig, root: Path) -> None:

@@ -4,22 +4,28 @@ deployments/modal_app.py puts Modal's decorators around it. The Volume holds the
 others have committed is there once it is reloaded, and what the worker wrote is there for others
 once it is committed. So a call begins with the one and ends with the other. Between calls no file
 of the Volume is open.
+
+Each worker is a process of its own, as on another machine. On a node, actor and rollout worker
+alternate: in one process the settings of the one (threads, deterministic kernels, torch's random
+state) would decide the numbers of the other, and vLLM needs an environment of its own.
 """
 
 from __future__ import annotations
 
-import gc
+import asyncio
 import logging
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import mortal_steps
-from mortal_steps.compute.modal.colocated import NodeWorkers, OneWorker, Workers
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.compute.modal.compiled import Compiled, compiled_for
 from mortal_steps.compute.modal.messages import (
     CallRequest,
@@ -37,11 +43,11 @@ from mortal_steps.compute.modal.release import (
     other_volume,
     this_release,
 )
-from mortal_steps.compute.roles import on_one_node, worker_specs
-from mortal_steps.errors import ComputeError, StoreError
+from mortal_steps.compute.roles import in_containers, worker_specs
+from mortal_steps.errors import ComputeError, StoreError, WorkerLostError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
-from mortal_steps.system.faults import as_mortal_error, ends_process
+from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
@@ -51,6 +57,8 @@ FILES_OPEN = "open files"
 FILES_OPEN_S = 300.0
 """How long a worker may take to write what it has begun, before a call ends in an error."""
 LOOK_EVERY_S = 0.1
+CLOSE_GRACE_S = 20.0
+"""Seconds that a worker may take to end, and to end Modal's sandboxes that it uses."""
 
 PROJECT = "project"
 """Folder of a run directory on the Volume with the files of the user's own that workers import."""
@@ -68,10 +76,41 @@ class Volume(Protocol):
         ...
 
 
+class Workers:
+    """A process for each role, started at its first call."""
+
+    def __init__(self, specs: Mapping[Role, WorkerSpec]) -> None:
+        self._runner = asyncio.Runner()
+        self._containers = {
+            role: LocalContainer(role, spec, 0, Path.cwd(), None) for role, spec in specs.items()
+        }
+
+    def call(self, role: Role, method: str, payload: Mapping[str, Any], label: str) -> Any:
+        """Return the method's result; raise what it raises, and `WorkerLostError` for a lost
+        process. None works on where the container is taken away."""
+        try:
+            return self._runner.run(self._containers[role].call(method, payload, label))
+        except Exception:
+            raise
+        except BaseException:
+            self._end_processes(grace_s=0.0)
+            raise
+
+    def close(self) -> None:
+        """End the workers."""
+        self._end_processes(CLOSE_GRACE_S)
+        self._runner.close()
+
+    def _end_processes(self, grace_s: float) -> None:
+        async def end() -> None:
+            await asyncio.gather(*(one.close(grace_s) for one in self._containers.values()))
+
+        self._runner.run(end())
+
+
 class WorkerHost:
-    """Constructs the workers of a run that this container is asked for, and calls them: a single
-    one, or on a `node` actor and rollout worker. `runs_dir` is where the Volume is, HF_HOME where
-    the one is that all runs share, `hub`."""
+    """Constructs the workers of a run that this container is asked for, and calls them. `runs_dir`
+    is where the Volume is, HF_HOME where the one is that all runs share, `hub`."""
 
     def __init__(
         self,
@@ -81,7 +120,6 @@ class WorkerHost:
         volume: Volume,
         volume_name: str,
         hub: Volume | None = None,
-        node: bool = False,
     ) -> None:
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -89,13 +127,13 @@ class WorkerHost:
         os.chdir(tempfile.mkdtemp())  # a Volume in use as a working directory cannot be reloaded
         # For the processes that a worker starts: the entrypoint finds this code in its own way.
         os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])
-        self._node = node
         self._runs_dir = runs_dir
         self._run_id = run_id
         self._volume = volume
         self._volume_name = volume_name
         self._hub = hub
         self._compiled: Compiled | None = None
+        self._is_node = False
         self._release = this_release()
         self._free_since = time.time()
         self._startup_s = time.time() - _process_start()
@@ -146,7 +184,8 @@ class WorkerHost:
             return CallResult(value=value, files=load_records(store, made))
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
-            if ends_process(error):  # to the caller, the container is lost
+            if isinstance(error, WorkerLostError) and not self._is_node:
+                # Another container has another GPU, which may be well.
                 self._commit()
                 os._exit(1)
             return CallResult(error=as_mortal_error(error))
@@ -194,7 +233,6 @@ class WorkerHost:
             except RuntimeError as error:
                 if FILES_OPEN not in str(error) or time.monotonic() > until:
                     raise
-            gc.collect()  # a file that only a reference cycle still holds open
             time.sleep(LOOK_EVERY_S)
 
     def _workers_for(self, request: CallRequest) -> Workers:
@@ -213,16 +251,19 @@ class WorkerHost:
     def _assemble(self, request: CallRequest) -> Workers:
         store = self._store()
         settings = store.read_record(request.settings, Settings)
-        if settings.model_folder is not None:
-            _link(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
-        if request.role == "reward":
-            for name, where in settings.reward_models.items():
-                if not Path(name).exists():  # a link would hold files of the Volume open
-                    shutil.copytree(self._runs_dir / where, name)
+        for name, where in settings.folders.items():
+            if Path(name).exists():
+                continue
+            if name == settings.config.model.name_or_path:
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
+                Path(name).symlink_to(self._runs_dir / where)
+            elif request.role == "reward":  # a link would hold files of the Volume open
+                shutil.copytree(self._runs_dir / where, name)
         if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
-        if self._hub is not None and (self._node or request.role == "rollout"):
+        self._is_node = config.compute.mode == "single_node"
+        if self._hub is not None and (self._is_node or request.role == "rollout"):
             self._compiled = compiled_for(
                 config.with_room_for_adapters().rollout,
                 config.sampled_model,
@@ -237,18 +278,7 @@ class WorkerHost:
             model_path=first_model(store, config, settings.dataset_fingerprint),
             num_steps=settings.num_steps,
         )
-        return (
-            NodeWorkers(on_one_node(specs, config))
-            if self._node
-            else OneWorker(specs[request.role])
-        )
-
-
-def _link(name: str, folder: Path) -> None:
-    """Let a folder of the user's machine be found here under the same name."""
-    if not Path(name).exists():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).symlink_to(folder)
+        return Workers(in_containers(specs, config))
 
 
 def _process_start() -> float:

@@ -49,19 +49,11 @@ class Settings:
     dataset_fingerprint: str
     num_steps: int
     """Train steps of the whole run."""
-    model_folder: str | None
-    """Where on the Volume the files of the local folder `model.name_or_path` are, if it is one."""
     project_sha256: str | None
     """Of the files in `PROJECT`; None: workers need none."""
-    reward_models: Mapping[str, str] = field(default_factory=dict)
-    """Where on the Volume the files of each local folder of a reward model are that scores in a
-    container."""
-
-    @property
-    def folders(self) -> dict[str, str]:
-        """Every local model folder, and where on the Volume its files are."""
-        model = {self.config.model.name_or_path: self.model_folder} if self.model_folder else {}
-        return {**model, **self.reward_models}
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """Where on the Volume the files are of each local folder with a model: the one that is trained,
+    and those that score in a container."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

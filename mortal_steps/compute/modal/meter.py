@@ -97,19 +97,19 @@ class Meter:
         self._open.clear()
 
     def _note(self, role: Role, label: str, container: str, seconds: Mapping[str, float]) -> None:
-        stage, step = _place(label)
-        place = {"step": step, "stage": stage, "role": role, "container": container}
+        stage, step = _call_of(label)
+        call = {"step": step, "stage": stage, "role": role, "container": container}
         rows = []
         for kind, took in seconds.items():
             if took > 0:
                 dollars = took * self._rates[role]
                 self.spent += dollars
-                rows.append({**place, "kind": kind, "seconds": took, "dollars": dollars})
+                rows.append({**call, "kind": kind, "seconds": took, "dollars": dollars})
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def _place(label: str) -> tuple[str, int]:
+def _call_of(label: str) -> tuple[str, int]:
     """Stage and step of a call such as `train_step/12/0`; `start` makes a worker ready."""
     if "/" not in label:
         return "start_workers", 0
@@ -120,24 +120,22 @@ def _place(label: str) -> tuple[str, int]:
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
     """Return what these GPUs cost; `rates` by GPU, however spelt, go before the list.
 
-    Raises `ValueError` for a GPU without a known price.
+    Raises `ConfigError` for a GPU without a known price.
     """
     name = modal_gpu(wanted).partition(":")[0]
     known = DOLLARS_PER_SECOND | {modal_gpu(gpu): rate for gpu, rate in rates.items()}
     rate = known.get(name)
     if rate is None:
-        raise ValueError(
-            f"the price of {name} is not known; set it in compute.modal.rates, in dollars per "
-            "second"
+        raise ConfigError(
+            f"compute.modal: the price of {name} is not known; set it in compute.modal.rates, in "
+            "dollars per second"
         )
     return rate * gpu_count(wanted)
 
 
 def container_rate(compute: ComputeConfig, role: str) -> float:
-    """Dollars per second of the container of a role's worker: GPUs, cores and memory.
-
-    Raises `ValueError` for a GPU without a known price.
-    """
+    """Return the dollars per second of the container of a role's worker: GPUs, cores and
+    memory."""
     gpu = compute.gpu_of(role)
     gpus = dollars_per_second(gpu, compute.modal.rates) if gpu else 0.0
     return gpus + CORE * compute.cpu_of(role) + GIBIBYTE * compute.memory_mb_of(role) / 1024
@@ -145,8 +143,5 @@ def container_rate(compute: ComputeConfig, role: str) -> float:
 
 def check_prices(compute: ComputeConfig) -> None:
     """Raise `ConfigError` for a GPU of the run whose price is not known."""
-    for role in ("actor", "rollout", "reward"):
-        try:
-            container_rate(compute, role)
-        except ValueError as error:
-            raise ConfigError(f"compute.modal: {error}") from None
+    for role in ROLES:
+        container_rate(compute, role)

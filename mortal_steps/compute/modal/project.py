@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import mortal_steps
 from mortal_steps.compute.modal.host import PROJECT
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.config import RunConfig
-from mortal_steps.config.rollout import RELOAD
 from mortal_steps.errors import ConfigError
-from mortal_steps.extensions import is_imported
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.store.files import digest_file
 
@@ -22,24 +19,15 @@ MODELS = ".uploaded"
 """Folder of the Volume with the model folders."""
 
 
-def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, Path]:
-    """Files by their path from the current folder, which is the containers' current folder, too.
+def project_files(specs: Iterable[str], objects: Iterable[str]) -> dict[str, Path]:
+    """Return the files of the code `specs` and of pickled `objects`, by their path from the current
+    folder, which is the containers' current folder, too.
 
-    Those of reward functions are among them where these are called in a container, as everything is
-    for a detached run. Raises `ConfigError` for a function that is not below the folder.
+    Raises `ConfigError` for one that is not below the folder.
     """
     here = Path.cwd()
-    rollout = config.rollout
-    names = [config.algorithm.type, rollout.weight_sync or RELOAD, rollout.episodes]
-    if all_in_containers:
-        names.append(rollout.source)
-    specs = [name for name in names if is_imported(name)]
-    if all_in_containers or config.compute.scores_in_a_container:
-        specs += config.reward_code
-        objects = [_object(file, here) for file in config.reward_files]
-    else:
-        objects = []
-    files = [*objects, *(path for spec in specs for path in _files_of(spec, here))]
+    files = [_object(file, here) for file in objects]
+    files += [path for spec in specs for path in _files_of(spec, here)]
     return {str(path.relative_to(here)): path for path in files}
 
 
@@ -54,7 +42,7 @@ def _object(file: str, here: Path) -> Path:
 
 
 def digest_of(files: Mapping[str, Path]) -> str:
-    """Of names and content."""
+    """Return the digest of names and content."""
     content = [f"{digest_file(path)} {name}\n" for name, path in sorted(files.items())]
     return hashlib.sha256("".join(content).encode()).hexdigest()
 
@@ -78,10 +66,10 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
     image, or is nowhere there."""
     imported = (here / name for name in find_sources([spec], here).files)
     yield from (path for path in imported if path.is_file() and path.is_relative_to(here))
-    place = spec.rpartition(":")[0]
-    package = here / place.partition(".")[0]
-    if place.endswith(".py"):
-        folder = (here / place).resolve().parent
+    module = spec.rpartition(":")[0]
+    package = here / module.partition(".")[0]
+    if module.endswith(".py"):
+        folder = (here / module).resolve().parent
         if not folder.is_relative_to(here):
             raise ConfigError(
                 f"[rewards]: {spec!r} is in {folder}; containers get what is below the "
@@ -93,14 +81,11 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
     elif package.is_dir():
         yield from package.rglob("*.py")
     else:
-        yield from here.glob(f"{place}.py")
+        yield from here.glob(f"{module}.py")
 
 
-def remote_folder(files: Mapping[str, str]) -> str | None:
-    """Where on the Volume the folder belongs that held these files, sha256 by name; None where
-    there are none: for a hub name, or a model that the run builds."""
-    if not files:
-        return None
+def remote_folder(files: Mapping[str, str]) -> str:
+    """Return where on the Volume the folder with these files belongs, sha256 by name."""
     content = json.dumps(dict(files), sort_keys=True).encode()
     return f"{MODELS}/{hashlib.sha256(content).hexdigest()}"
 

@@ -87,8 +87,8 @@ async def call_with_retries(
         except UNREACHABLE as error:
             if _is_about_a_file(error):
                 raise
-            told = f"{type(error).__name__}: {error}"
-            raise _UnreachableError(f"{what}: Modal cannot be reached: {told}") from error
+            how = f"{type(error).__name__}: {error}"
+            raise _UnreachableError(f"{what}: Modal cannot be reached: {how}") from error
 
     return await retry_async(
         attempt,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,7 +34,6 @@ from mortal_steps.sandbox.lane import (
     result_of,
 )
 from mortal_steps.sandbox.pool import Pool
-from mortal_steps.system.environment import present
 from mortal_steps.system.threads import event_loop_in_thread
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ EMPTY_S = 60
 """How long a sandbox may be without the server."""
 MARGIN_S = 60.0
 """A lane that has less time left than this takes no other program."""
-BESIDE_MB = 512
+OVERHEAD_MB = 512
 """Memory of a sandbox besides what a program may use."""
 CPU = 1.0
 """Cores, asked for and at most."""
@@ -61,15 +61,12 @@ CLOSE_S = 5.0
 CHUNK = 1 << 20
 """Bytes of input that are sent at a time; Modal takes 16 MiB."""
 
-LEFT_TO_THE_IMAGE = {"PATH"}
-"""Variables of a box that an image has its own of."""
-
 
 class ModalExecutor(Executor):
     """Modal Sandboxes, of an app of their own beside the one that MORTAL is deployed as."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._pools: dict[tuple[int, int], Pool[ModalLane]] = {}
         self._images: dict[int, Any] = {}
         self._making = threading.Lock()
@@ -77,7 +74,7 @@ class ModalExecutor(Executor):
         self._app: Any = None
         self._connecting = asyncio.Lock()
         self._loop = event_loop_in_thread("modal")
-        with present(settings.variables):  # the client reads some of them when it is imported
+        with _present(settings.variables):  # the client reads some of them when it is imported
             import modal
         self._modal = modal
 
@@ -93,8 +90,8 @@ class ModalExecutor(Executor):
             if key not in self._pools:
                 self._pools[key] = Pool(
                     partial(ModalLane, self, needs),
-                    self._settings.lanes or LANES,
-                    patience_s=self._settings.patience_s,
+                    self.settings.lanes or LANES,
+                    patience_s=self.settings.patience_s,
                 )
             return self._pools[key]
 
@@ -111,11 +108,6 @@ class ModalExecutor(Executor):
             asyncio.wait_for(work, within_s), self._loop
         ).result()
 
-    @property
-    def patience_s(self) -> float:
-        """How long a sandbox may take to come up."""
-        return self._settings.patience_s
-
     async def create(self, needs: Needs) -> Any:
         """Make a sandbox with what is needed, and no network; raise what Modal does."""
         app = await self._connected()
@@ -124,7 +116,7 @@ class ModalExecutor(Executor):
             image=self._image(needs),
             block_network=True,
             cpu=(CPU, CPU),
-            memory=(min(512, needs.memory_mb), needs.memory_mb + BESIDE_MB),
+            memory=(min(512, needs.memory_mb), needs.memory_mb + OVERHEAD_MB),
             timeout=LIFETIME_S,
             idle_timeout=EMPTY_S,
         )
@@ -145,20 +137,19 @@ class ModalExecutor(Executor):
         """By default the one of the container that this is: programs see what is installed here."""
         if needs.image is not None:
             return needs.image
-        own = self._settings.variables.get("MODAL_IMAGE_ID")
+        own = self.settings.variables.get("MODAL_IMAGE_ID")
         if own is not None:
             return self._modal.Image.from_id(own)
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return self._modal.Image.debian_slim(python_version=version)
+        return self._modal.Image.debian_slim(python_version="{}.{}".format(*sys.version_info))
 
     async def _connected(self) -> Any:
         """Return the app; the client that finds it stays the one of this process."""
         async with self._connecting:
             if self._app is None:
-                with present(self._settings.variables):
+                with _present(self.settings.variables):
                     self._client = await self._modal.Client.from_env.aio()
                     self._app = await self._modal.App.lookup.aio(
-                        f"{self._settings.app}-sandboxes", create_if_missing=True
+                        f"{self.settings.app}-sandboxes", create_if_missing=True
                     )
             return self._app
 
@@ -166,6 +157,22 @@ class ModalExecutor(Executor):
         await asyncio.gather(*(lane.end() for lane in lanes))
         if self._client is not None:
             await self._client.close.aio()
+
+
+@contextlib.contextmanager
+def _present(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have these in the environment inside the block, such as the settings of a client that finds
+    them nowhere else."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 class ModalLane:
@@ -180,7 +187,7 @@ class ModalLane:
         self._arrived = bytearray()
         self._made = self._spoken = time.monotonic()
         self._is_used_up = False
-        self._do(self._begin, executor.patience_s)
+        self._do(self._begin, executor.settings.patience_s)
 
     @property
     def is_worn_out(self) -> bool:
@@ -231,7 +238,7 @@ class ModalLane:
             until=time.time() + UNREACHABLE_S,
         )
         self._made = time.monotonic()
-        environment = {n: value for n, value in ENVIRONMENT.items() if n not in LEFT_TO_THE_IMAGE}
+        environment = {name: value for name, value in ENVIRONMENT.items() if name != "PATH"}
         self._server = await self._sandbox.exec.aio(
             "python3", "-s", "-c", BOOT, str(IDLE_S), env=environment, text=False
         )

@@ -116,10 +116,10 @@ class ModalLease:
             self.on_stop(who)
 
 
-async def put_up_fence(volume: RunsVolume, held: ModalLease, run_id: str) -> None:
+async def put_up_fence(volume: RunsVolume, lease: ModalLease, run_id: str) -> None:
     """From now on no container begins what is asked with an earlier lease (messages.py)."""
-    who = f"process {held.record.pid} on {held.record.host}\n"
-    await volume.upload({f"{run_id}/{LEASES}/{held.number}": who.encode()})
+    who = f"process {lease.record.pid} on {lease.record.host}\n"
+    await volume.upload({f"{run_id}/{LEASES}/{lease.number}": who.encode()})
 
 
 async def newest_fence(volume: RunsVolume, run_id: str) -> int:

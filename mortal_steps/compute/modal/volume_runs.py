@@ -27,7 +27,7 @@ from mortal_steps.policy.starting_model import base_model
 from mortal_steps.runs.costs import COSTS, merge_costs
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
-from mortal_steps.runs.run import Run
+from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
@@ -54,9 +54,11 @@ async def download_run(volume: RunsVolume, store: RunStore) -> bool:
         _check_same(store, info)
         if _standing(store) < stands:
             logs = [name for name in PROGRESS[1:] if name != COSTS]
-            await _download(volume, there, [*IDENTITY[:-1], *logs])
-            await _download_steps(volume, there, stands[0])
-            _take_over(there, store)
+            await _download(volume, store, [*IDENTITY[:-1], *logs])
+            await _download_steps(volume, store, stands[0])
+            for name in (IDENTITY_FILE, MANIFEST_FILE):  # which tell that it stands there
+                if there.path(name).exists():
+                    write_atomically(store.path(name), there.path(name).read_bytes())
     await _merge_costs(volume, store)
     await _fetch_finished(volume, store)
     return True
@@ -101,12 +103,16 @@ async def look_at(
     await _download(volume, store, [CONFIG_FILE, IDENTITY_FILE, *progress])
     info = read_identity(store)
     if info is None:
-        known = ", ".join(await list_run_ids(volume)) or "none"
-        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume.name} (there: {known})")
+        raise await _not_found(volume, run_id)
     holder = await find_lease(volume, run_id)
     if holder is not None:
         store.write_record(RECORD_FILE, holder, LeaseRecord)
     return Run(store, None, info)
+
+
+async def _not_found(volume: RunsVolume, run_id: str) -> RunNotFoundError:
+    known = ", ".join(await list_run_ids(volume)) or "none"
+    return RunNotFoundError(f"no run {run_id!r} on the Volume {volume.name} (there: {known})")
 
 
 async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: bool) -> Path:
@@ -116,16 +122,15 @@ async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: 
     not arrive as it was saved.
     """
     store = RunStore(runs_dir / run_id)
-    with tempfile.TemporaryDirectory() as folder:
-        final = (await look_at(volume, run_id, Path(folder))).manifest.final
-    await download_run(volume, store)
+    if not await download_run(volume, store):
+        raise await _not_found(volume, run_id)
     if everything:
         for path in await volume.files(run_id):
             name = str(Path(path).relative_to(run_id))
             if name not in (*IDENTITY, *PROGRESS) and name.split("/")[0] not in NOT_SHARED:
                 await volume.download(path, store.path(name))
         await _fetch_base_model(volume, store)
-    if final is not None:
+    if (final := find_run(runs_dir, run_id).manifest.final) is not None:
         await _fetch_final(volume, store, final)
     return store.root
 
@@ -183,14 +188,6 @@ async def verify_remote(volume: RunsVolume, run_id: str) -> Any:
     check_volume(await ask_about(options), options)
     verify = modal.Function.from_name(app, "verify")
     return await call_with_retries(run_id, lambda: verify.remote.aio(run_id))
-
-
-def _take_over(there: RunStore, store: RunStore) -> None:
-    """Copy every file, those last that tell that there is a run, and that it stands there."""
-    last = (IDENTITY_FILE, MANIFEST_FILE)
-    files = [str(path.relative_to(there.root)) for path in there.root.rglob("*") if path.is_file()]
-    for name in [*sorted(set(files) - {*last}), *(name for name in last if name in files)]:
-        write_atomically(store.path(name), there.path(name).read_bytes())
 
 
 def _standing(store: RunStore) -> tuple[int, float]:

@@ -163,7 +163,7 @@ class Algorithm(AlgorithmConfig):
         autocast: bool | None = None,
         base: AdapterBase | None = None,
     ) -> Stepper:
-        """The trainer of a run of `num_steps` train steps; `begin` is called next.
+        """Return the trainer of a run of `num_steps` train steps; `begin` is called next.
 
         `autocast` decides on bfloat16 autocast if the configuration does not; by default the device
         decides. `base` is the model that an adapter belongs to.
@@ -172,7 +172,7 @@ class Algorithm(AlgorithmConfig):
 
 
 def algorithm_of(config: RunConfig) -> Algorithm:
-    """The algorithm of a run; a user's own class is imported here.
+    """Return the algorithm of a run; a user's own class is imported here.
 
     Raises `ConfigError` for a class that cannot be imported, is no `Algorithm`, or does not take
     the settings.

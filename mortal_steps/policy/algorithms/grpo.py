@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
@@ -29,7 +29,7 @@ class GRPO(TrlAlgorithm, extra="forbid"):
         trainer: TrainerClass = GRPOTrainer
         return trainer
 
-    def check_built(self, config: RunConfig, built: Any) -> None:
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
         """Raise `ConfigError` for a correction of importance that the vespo loss does not take."""
         # TRL's own check looks at `use_vllm`, which is off in the GRPOConfig (see trainers.py).
         mode = built.vllm_importance_sampling_mode

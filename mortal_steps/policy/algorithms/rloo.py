@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import field_validator
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
@@ -59,7 +59,7 @@ class RLOO(TrlAlgorithm, extra="forbid"):
             "reward_clip_range": self.reward_clip_range,
         }
 
-    def check_built(self, config: RunConfig, built: Any) -> None:
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
         """Raise `ConfigError` for what RLOO lacks, where it is set to another value than its
         default: a run's own config.toml holds every key.
 
@@ -67,14 +67,14 @@ class RLOO(TrlAlgorithm, extra="forbid"):
         samples of the present weights, and GRPO corrects for older ones. The user may decide that.
         """
         for key, reason in LACKING.items():
-            value = getattr(config.training, key)
-            if value and value != type(config.training).model_fields[key].default:
+            value = getattr(training, key)
+            if value and value != type(training).model_fields[key].default:
                 raise ConfigError(f"training.{key} = {value!r}: {reason}; {OF_GRPO}")
-        if config.training.importance_sampling_correction is False:
+        if training.importance_sampling_correction is False:
             return
         fresh = {"staleness": 0, "sync_weights_every": 1}
         for key, value in fresh.items():
-            chosen = getattr(config.rollout, key)
+            chosen = getattr(rollout, key)
             if chosen != value:
                 raise ConfigError(
                     f"rollout.{key} = {chosen}: completions are then sampled with older weights, "

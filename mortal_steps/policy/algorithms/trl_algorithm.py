@@ -19,11 +19,13 @@ class TrlAlgorithm(TrlHooks):
         """See `Algorithm.check`."""
         # Imported where used: imports torch and TRL.
         from mortal_steps.policy.algorithms.stepping.dry_run import dry_run
+        from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
         from mortal_steps.policy.algorithms.stepping.options import check_options
 
         idle = check_options(config, self)
         dry_run(config, self)
-        return idle
+        targets = check_targets(config.training, config.model, engine=config.rollout.engine)
+        return idle + targets
 
     def stepper(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.policy.algorithms.base import Algorithm
 
 TrainerClass = type[Any]
@@ -29,6 +29,6 @@ class TrlHooks(Algorithm):
         """Return the options of TRL's configuration that the algorithm's own settings decide."""
         return {}
 
-    def check_built(self, config: RunConfig, built: Any) -> None:
-        """Raise `ConfigError` for what does not fit the algorithm in a configuration, or in the one
-        of TRL's that was built from it."""
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
+        """Raise `ConfigError` for what does not fit the algorithm in these sections, or in TRL's
+        configuration, which was `built` from them."""

@@ -28,7 +28,7 @@ QUANTIZED = ("Params4bit",)
 
 
 def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
-    """The base model's weights with the active adapter added, under the base model's names.
+    """Return the base model's weights with the active adapter added, under the base model's names.
 
     Adapted weights are new tensors; so are quantized ones, which are dequantized. The others are
     live.
@@ -49,7 +49,7 @@ def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
 
 
 def _changed(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module | None]]:
-    """The layers that do not have their published tensors, by their paths."""
+    """Return the layers that do not have their published tensors, by their paths."""
     for name, layer in module.named_children():
         below = f"{path}.{name}" if path else name
         if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper) or is_quantized(layer):
@@ -65,7 +65,7 @@ def _paths_above(name: str) -> Iterator[str]:
 
 
 def _whole(layer: Any, adapter: str) -> Mapping[str, torch.Tensor]:
-    """The tensors of a layer of our own, with the adapter merged in."""
+    """Return the tensors of a layer of our own, with the adapter merged in."""
     if isinstance(layer, BaseTunerLayer) and is_quantized(layer.get_base_layer()):
         layer.base_layer = _dequantized(layer.get_base_layer())
         Linear.merge(layer, adapter_names=[adapter])  # its own would quantize the result

@@ -36,12 +36,12 @@ def load_model(model: PreTrainedModel, folder: Path, name: str = "model") -> Non
         model.load_state_dict(tensors, strict=False)
         found |= tensors.keys()
     # Tied tensors are one, and saved once.
-    places = {own[name].data_ptr() for name in found}
+    addresses = {own[name].data_ptr() for name in found}
     ignored = model._keys_to_ignore_on_save or ()
     missing = [
         name
         for name, tensor in own.items()
-        if name not in found and name not in ignored and tensor.data_ptr() not in places
+        if name not in found and name not in ignored and tensor.data_ptr() not in addresses
     ]
     if missing:
         raise CheckpointMismatchError(f"{folder} does not hold {_some(missing)} of the model")
@@ -52,14 +52,14 @@ def load_adapter(model: PeftModel, folder: Path) -> None:
     `CheckpointMismatchError` unless it then is the one in `folder`."""
     saved = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
     set_peft_model_state_dict(model, saved.copy())
-    held = get_peft_model_state_dict(model)
+    restored = get_peft_model_state_dict(model)
     other = [
         name
-        for name in sorted(saved.keys() | held.keys())
+        for name in sorted(saved.keys() | restored.keys())
         if name not in saved
-        or name not in held
-        or saved[name].dtype != held[name].dtype
-        or not torch.equal(saved[name], held[name].cpu())
+        or name not in restored
+        or saved[name].dtype != restored[name].dtype
+        or not torch.equal(saved[name], restored[name].cpu())
     ]
     if other:
         raise CheckpointMismatchError(
@@ -74,12 +74,12 @@ def restore_types(optimizer: Any, file: Path) -> None:
     bfloat16 weights.
     """
     optimizer = getattr(optimizer, "optimizer", optimizer)  # without what accelerate wraps it in
-    held = list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
-    if all(weight.dtype == torch.float32 for weight in held):
+    weights = list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
+    if all(weight.dtype == torch.float32 for weight in weights):
         return
     saved = torch.load(file, map_location="cpu", weights_only=True)
     numbers = itertools.chain(*(group["params"] for group in saved["param_groups"]))
-    for number, weight in zip(numbers, held, strict=True):
+    for number, weight in zip(numbers, weights, strict=True):
         for name, value in saved["state"].get(number, {}).items():
             there = optimizer.state[weight][name]
             if isinstance(value, torch.Tensor) and there.dtype != value.dtype:

@@ -10,7 +10,7 @@ from mortal_steps.errors import ModelError
 
 
 def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    """The tokenizer at `model_path`, a folder or a name on the hub, set up for training.
+    """Return the tokenizer at `model_path`, a folder or a name on the hub, set up for training.
 
     Raises `ModelError` if there is no model at the path, or no usable tokenizer.
     """

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from mortal_steps.errors import ActorStateError, CheckpointMismatchError, CorruptFileError
+from mortal_steps.policy.algorithms.base import Snapshot
 from mortal_steps.store import FORMAT, RunStore, check_format
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Checkpoint, StageTiming
@@ -62,13 +62,7 @@ class BestCheckpoint:
     """Mean reward of its evaluation, or of the training steps before it."""
 
 
-class Savable(Protocol):
-    """What can be saved; a `Stepper` is one."""
-
-    def save_state(self, folder: Path) -> None: ...
-
-
-def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint:
+def save(store: RunStore, policy: Snapshot, state: CheckpointState) -> Checkpoint:
     """Commit the policy's state. If the same state was saved before and is whole, that checkpoint
     is the answer."""
     started = time.perf_counter()
@@ -88,7 +82,8 @@ def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint
 
 
 def find(store: RunStore, step: int) -> Checkpoint | None:
-    """The checkpoint of `step` if it is whole; a damaged one is logged and counts as missing."""
+    """Return the checkpoint of `step` if it is whole; a damaged one is logged and counts as
+    missing."""
     path = path_of(step)
     if not store.path(path).exists():
         return None
@@ -101,7 +96,8 @@ def find(store: RunStore, step: int) -> Checkpoint | None:
 
 
 def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | None:
-    """The newest checkpoint with no more than `at_most` steps whose every file is as committed."""
+    """Return the newest checkpoint with no more than `at_most` steps whose every file is as
+    committed."""
     for step in reversed(saved_steps(store)):
         if at_most is None or step <= at_most:
             found = find(store, step)
@@ -131,7 +127,7 @@ def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, 
 
 
 def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:
-    """The verified folder of a checkpoint.
+    """Return the verified folder of a checkpoint.
 
     Raises `CorruptFileError`, and `ActorStateError` where another configuration wrote it.
     """
@@ -146,7 +142,7 @@ def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:
 
 
 def saved_steps(store: RunStore) -> list[int]:
-    """Steps of the checkpoints on disk, oldest first, whole or not."""
+    """Return steps of the checkpoints on disk, oldest first, whole or not."""
     names = [path.name.removeprefix("step-") for path in store.path(FOLDER).glob("step-*")]
     return sorted(int(name) for name in names if name.isdigit())
 
@@ -157,7 +153,7 @@ def mark_best(store: RunStore, step: int, score: float) -> None:
 
 
 def find_best(store: RunStore) -> BestCheckpoint | None:
-    """The best checkpoint so far, if one is marked; a damaged mark is logged and counts as
+    """Return the best checkpoint so far, if one is marked; a damaged mark is logged and counts as
     missing."""
     try:
         found = store.find_record(BEST_FILE, BestCheckpoint)
@@ -196,15 +192,15 @@ def path_of(step: int) -> str:
 
 
 def read_state(store: RunStore, path: str) -> CheckpointState:
-    """What a checkpoint's folder says of itself; raises `CorruptFileError` if it is gone, and
+    """Return what a checkpoint's folder says of itself; raise `CorruptFileError` if it is gone, and
     `NewerFormatError`."""
     file = store.path(path) / STATE_FILE
     try:
-        said = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise CorruptFileError(f"{file} is missing") from None
-    check_format(file, said.get("format", 1))
-    return CheckpointState(**said)
+    check_format(file, content.get("format", 1))
+    return CheckpointState(**content)
 
 
 def _reference(store: RunStore, state: CheckpointState) -> Checkpoint:

@@ -17,15 +17,15 @@ logger = logging.getLogger(__name__)
 
 
 def sampling_versions(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
-    """The versions that sample `step` and, with staleness, the steps generated beside it; oldest
-    first."""
+    """Return the versions that sample `step` and, with staleness, the steps generated beside it;
+    oldest first."""
     ahead = range(rollout.staleness + 1)
     return sorted({sampling_version(rollout, step + steps) for steps in ahead})
 
 
 def versions_before(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
-    """The versions older than the state after `step` train steps that later steps are still sampled
-    with."""
+    """Return the versions older than the state after `step` train steps that later steps are still
+    sampled with."""
     return [version for version in sampling_versions(rollout, step) if version < step]
 
 
@@ -47,8 +47,8 @@ def check_begins_here(store: RunStore, step: int) -> None:
 
 
 def furthest(store: RunStore, rollout: RolloutConfig, step: int) -> int:
-    """The last step up to `step` whose state can be reached, and the versions that sample the steps
-    from there on.
+    """Return the last step up to `step` whose state can be reached, and the versions that sample
+    the steps from there on.
 
     With staleness, these versions come from earlier states. Their records may be damaged even if
     the newer state has a checkpoint.

@@ -48,25 +48,20 @@ class StartingModel:
 
 
 def named_base(model: ModelConfig, model_path: str) -> AdapterBase:
-    """The base at `model_path`; a model from the hub goes by its name there."""
+    """Return the base at `model_path`; a model from the hub goes by its name there."""
     if is_hub_model(model):
         return AdapterBase(name=model.name_or_path, revision=model.revision)
     return AdapterBase(name=os.path.abspath(model_path))
 
 
 def base_of(store: RunStore, model: ModelConfig, model_path: str) -> AdapterBase:
-    """The base model of a run's adapter.
+    """Return the base model of a run's adapter.
 
     A base that was made for the run is named by its path when the run began, so the adapter is the
     same wherever the run continues.
     """
-    try:
-        found = store.find_record(RECORD_FILE, StartingModel)
-    except CorruptFileError:
-        found = None  # said, and written again, by `keep_base_model`
-    if found is not None:
-        return AdapterBase(name=found[1].path)
-    return named_base(model, model_path)
+    made = _find_record(store)
+    return named_base(model, model_path) if made is None else AdapterBase(name=made.path)
 
 
 def model_cache(runs_dir: Path) -> Path:
@@ -150,7 +145,7 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
 
 
 def _find_record(store: RunStore) -> StartingModel | None:
-    """The recorded starting model, if there is one; a damaged record is logged and counts as
+    """Return the recorded starting model, if there is one; a damaged record is logged and counts as
     missing."""
     try:
         found = store.find_record(RECORD_FILE, StartingModel)

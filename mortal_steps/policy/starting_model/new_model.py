@@ -87,7 +87,7 @@ def _check_alphabet(alphabet: str) -> None:
 
 
 def shape_of(config: NewModelConfig) -> Qwen3Config:
-    """The model's configuration as transformers has it; raises `ModelError` as `build_model`
+    """Return the model's configuration as transformers has it; raise `ModelError` as `build_model`
     does."""
     tokenizer = build_tokenizer(config)
     if config.head_dim % 2:

@@ -21,18 +21,18 @@ from mortal_steps.models.model_class import trained_class
 def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> None:
     """Raise `ModelError` unless the folder at `path` holds a language model that continues text,
     with all of its weights as plain numbers. No tensor is read."""
-    place = f"model.name_or_path: {path}"
+    named = f"model.name_or_path: {path}"
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         if "trust_remote_code" in str(error):
             raise ModelError(
-                f"{place} comes with code of its own (auto_map in its config.json); read it, and "
+                f"{named} comes with code of its own (auto_map in its config.json); read it, and "
                 "set model.trust_remote_code = true to let it run"
             ) from error
-        raise ModelError(f"{place}: its config.json cannot be read: {error}") from error
+        raise ModelError(f"{named}: its config.json cannot be read: {error}") from error
     kind = trained_class(config)
-    _check_kind(kind, config, place)
+    _check_kind(kind, config, named)
     try:
         with without_a_word():
             loaded: Any = kind.from_pretrained(
@@ -42,40 +42,40 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> Non
                 output_loading_info=True,
             )
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
-        raise ModelError(f"{place} cannot be loaded: {error}") from error
+        raise ModelError(f"{named} cannot be loaded: {error}") from error
     missing = sorted(loaded[1]["missing_keys"])
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(
-            f"{place}: its files lack the weights {missing[0]}{more}, for which transformers would "
+            f"{named}: its files lack the weights {missing[0]}{more}, for which transformers would "
             "draw random numbers; copy the model again, or save it anew with model.save_pretrained"
         )
 
 
-def _check_kind(kind: Any, config: Any, place: str) -> None:
+def _check_kind(kind: Any, config: Any, named: str) -> None:
     quantized = getattr(config, "quantization_config", None)
     if quantized:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else None
         raise ModelError(
-            f"{place} is quantized ({method or 'quantization_config in its config.json'}), and "
+            f"{named} is quantized ({method or 'quantization_config in its config.json'}), and "
             "weights are trained in model.dtype; name the model that it was made of, or save it "
             "dequantized"
         )
     if config.is_encoder_decoder:
         raise ModelError(
-            f"{place} is an encoder-decoder ({config.model_type}), and TRL trains decoders alone; "
+            f"{named} is an encoder-decoder ({config.model_type}), and TRL trains decoders alone; "
             "name a causal language model"
         )
     if kind is not AutoModelForCausalLM and not kind.can_generate():
         raise ModelError(
-            f"{place} is a {kind.__name__} (architectures in its config.json), which generates no "
+            f"{named} is a {kind.__name__} (architectures in its config.json), which generates no "
             "text; name a causal language model"
         )
 
 
 @contextlib.contextmanager
 def without_a_word() -> Iterator[None]:
-    """transformers reports what it loads, and warns of what it does not find."""
+    """Keep transformers from reporting what it loads and what it does not find."""
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

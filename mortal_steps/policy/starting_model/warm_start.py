@@ -62,7 +62,7 @@ def warm_start(
 def _arguments(
     scratch: str, config: WarmStartConfig, seed: int, dtype: str, trust_remote_code: bool
 ) -> SFTConfig:
-    """The Trainer's arguments; it writes nothing but temporary files, to `scratch`."""
+    """Return the Trainer's arguments; it writes nothing but temporary files, to `scratch`."""
     args = SFTConfig(
         output_dir=scratch,
         seed=seed,

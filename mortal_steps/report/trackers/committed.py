@@ -76,7 +76,8 @@ class CommittedSteps:
         self._metrics: dict[int, dict[str, Any]] = {}
         self._evaluations: dict[int, dict[str, Any]] = {}
         self._timings: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        self._seen = 0
+        self._seen = (0, 0)
+        """Inode and time of the manifest that was read last."""
 
     def new(self, after: int) -> Iterator[Entry]:
         """Yield entries of the steps behind `after` that are committed and were not yielded yet."""
@@ -97,7 +98,9 @@ class CommittedSteps:
     def _manifest(self) -> RunManifest | None:
         """Return the manifest, if it is another one than before."""
         try:
-            changed = self._run.store.path(MANIFEST_FILE).stat().st_mtime_ns
+            stat = self._run.store.path(MANIFEST_FILE).stat()
+            # Two manifests may be written within one tick of the file system's clock.
+            changed = stat.st_ino, stat.st_mtime_ns
             if changed == self._seen:
                 return None
             found = self._run.store.find_record(MANIFEST_FILE, RunManifest)

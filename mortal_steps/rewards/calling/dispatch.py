@@ -15,7 +15,6 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,16 +71,17 @@ def begin_call(
     """Begin to call a function as `call_function` does, and return what waits for its outcome.
     Only an async one still runs then."""
     started, log = time.perf_counter(), _Log()
+    output: Any = None
+    error: BaseException | None = None
     try:
         output = function(**arguments.by_name, **log.functions())
-        if inspect.isawaitable(output):
-            waiting = asyncio.run_coroutine_threadsafe(_settled(output, timeout_s), _event_loop())
-            return functools.partial(_finished, waiting, log, arguments, timeout_s)
-        outcome = _checked(output, log, arguments)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
-        outcome = _failed(error, arguments)
-    known = replace(outcome, seconds=time.perf_counter() - started)
-    return lambda: known
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever it is, it is its failure
+        error = raised
+    if inspect.isawaitable(output):
+        waiting = asyncio.run_coroutine_threadsafe(_awaited(output, timeout_s), _event_loop())
+        return lambda: _outcome(waiting.result(), log, arguments, timeout_s)
+    ended = _Ended(seconds=time.perf_counter() - started, output=output, error=error)
+    return lambda: _outcome(ended, log, arguments, timeout_s)
 
 
 def is_async(function: Any) -> bool:
@@ -130,8 +130,8 @@ class _Log:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Settled:
-    """What became of an awaitable."""
+class _Ended:
+    """How a call ended."""
 
     seconds: float
     output: Any = None
@@ -139,44 +139,37 @@ class _Settled:
     is_late: bool = False
 
 
-async def _settled(awaitable: Awaitable[Any], timeout_s: float) -> _Settled:
+async def _awaited(awaitable: Awaitable[Any], timeout_s: float) -> _Ended:
     """Await it. Nothing is raised here: an event loop that meets a `SystemExit` ends."""
     started = time.perf_counter()
     try:
         async with asyncio.timeout(timeout_s) as limit:
             output = await awaitable
-        return _Settled(seconds=time.perf_counter() - started, output=output)
+        return _Ended(seconds=time.perf_counter() - started, output=output)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
         seconds = time.perf_counter() - started
-        return _Settled(seconds=seconds, error=error, is_late=limit.expired())
+        return _Ended(seconds=seconds, error=error, is_late=limit.expired())
 
 
-def _finished(
-    waiting: Future[_Settled], log: _Log, arguments: CallArguments, timeout_s: float
-) -> Outcome:
-    settled = waiting.result()
-    error, outcome = settled.error, None
+def _outcome(ended: _Ended, log: _Log, arguments: CallArguments, timeout_s: float) -> Outcome:
+    """Return the outcome of a call; raise the error of MORTAL's own that ended it."""
+    error = ended.error
     if error is None:
         try:
-            outcome = _checked(settled.output, log, arguments)
+            return replace(_checked(ended.output, log, arguments), seconds=ended.seconds)
         except (Exception, SystemExit) as raised:  # noqa: BLE001 - as above
             error = raised
-    if outcome is None:
-        assert error is not None
-        is_late = settled.is_late and not isinstance(error, MortalError)
-        outcome = timed_out(timeout_s, _trace(error)) if is_late else _failed(error, arguments)
-    return replace(outcome, seconds=settled.seconds)
-
-
-def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:
-    """Return the failure that this error of a function is; raises a `MortalError` that is none."""
     if isinstance(error, SandboxError):
-        return _sandbox_lost(error)
-    if isinstance(error, JudgeError):
-        return _judge_failed(error)
-    if isinstance(error, MortalError):
+        failure = _sandbox_lost(error)
+    elif isinstance(error, JudgeError):
+        failure = _judge_failed(error)
+    elif isinstance(error, MortalError):
         raise error
-    return _raised(error, arguments)
+    elif ended.is_late:
+        failure = timed_out(timeout_s, _trace(error))
+    else:
+        failure = _raised(error, arguments)
+    return replace(failure, seconds=ended.seconds)
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 
 TIMES_ONE_CASE = 10
-"""If nothing is said, all test cases of a completion may take so often the time of one."""
+"""By default, all test cases of a completion may take so often the time of one."""
 
 
 def total_limits(timeout: float, total_timeout: float | None) -> Limits:
@@ -67,7 +67,8 @@ class AssertCase:
 
     def program(self, code: str, limits: Limits) -> Program:
         """See `Case`."""
-        return Program(code=f"{code}\n{self.statements}\n{_say(repr(self.marker))}", limits=limits)
+        ending = _write_line(repr(self.marker))
+        return Program(code=f"{code}\n{self.statements}\n{ending}", limits=limits)
 
     def passed(self, result: ExecutionResult) -> bool:
         """See `Case`."""
@@ -111,7 +112,7 @@ class CallCase:
         )
         # What NumPy returns is no JSON, but has a method for that.
         dumped = f"__import__('json').dumps({called}, default=lambda one: one.tolist())"
-        return Program(code=f"{code}\n{_say(f'{self.marker!r} + {dumped}')}", limits=limits)
+        return Program(code=f"{code}\n{_write_line(f'{self.marker!r} + {dumped}')}", limits=limits)
 
     def passed(self, result: ExecutionResult) -> bool:
         """See `Case`. What cannot be read, because it is nested too deeply, is no right answer."""
@@ -130,11 +131,11 @@ class CallCase:
         return binascii.b2a_base64(packed, newline=False).decode()
 
 
-def _say(expression: str) -> str:
+def _write_line(expression: str) -> str:
     """Return a statement that prints the value on a line of its own, whatever `print` is by now."""
     return (
-        "(lambda said: (__import__('sys').stdout.flush(), __import__('os').write("
-        f"1, ('\\n' + said + '\\n').encode())))({expression})\n"
+        "(lambda line: (__import__('sys').stdout.flush(), __import__('os').write("
+        f"1, ('\\n' + line + '\\n').encode())))({expression})\n"
     )
 
 

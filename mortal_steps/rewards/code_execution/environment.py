@@ -36,8 +36,8 @@ class CodeExecutionEnvironment(RewardEnvironment):
 
     def code_of(self, completion: str) -> str:
         """Return the program in a completion: its last block of Python, or else all of it."""
-        said = without_thoughts(completion)
-        return extract_code(said) or said
+        text = without_thoughts(completion)
+        return extract_code(text) or text
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
         columns = {name: [value] for name, value in kwargs.items()}

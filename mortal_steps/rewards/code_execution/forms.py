@@ -1,6 +1,6 @@
 """The forms in which datasets write test cases.
 
-    "assert add(1, 2) == 3"                                  statements that raise nothing
+    "assert add(1, 2) == 3"                                  an assertion, or a text of several
     {"input": "1 2", "output": "3"}                          stdin and stdout
     {"function": "add", "args": [1, 2], "expected": 3}       a call
     {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}   calls; without a name, stdin and stdout
@@ -141,7 +141,8 @@ def _text(value: Any) -> str:
 
 
 def _cases_in_program(text: str, entry_point: Any) -> list[Case]:
-    """Return the statements of a text as one test case; none for a text without any.
+    """Return a test case for each assertion, where each can stand alone behind what is shared; else
+    one for the whole text, and none for an empty one.
 
     A text that defines `check` without calling it gets a call with `entry_point`. Raises
     `ValueError` for what is no Python, and for a text that would test nothing.
@@ -161,7 +162,27 @@ def _cases_in_program(text: str, entry_point: Any) -> list[Case]:
             f"{text!r:.40} tests nothing: it runs no assertion and no call; add one outside of its "
             "functions and classes"
         )
-    return [AssertCase(statements=text)]
+    shared = [node for node in body if not isinstance(node, ast.Assert)]
+    asserts = body[len(shared) :]
+    apart = all(map(_is_definition, shared)) and all(map(_stands_alone, asserts))
+    if not (asserts and apart):
+        return [AssertCase(statements=text)]
+    before = [ast.unparse(node) for node in shared]
+    return [AssertCase(statements="\n".join([*before, ast.unparse(node)])) for node in asserts]
+
+
+def _is_definition(node: ast.stmt) -> bool:
+    """Return whether a statement makes nothing that one assertion could leave altered to the
+    next."""
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr):
+        return isinstance(node.value, ast.Constant | ast.Name)
+    kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return isinstance(node, kinds)
+
+
+def _stands_alone(node: ast.stmt) -> bool:
+    named = any(isinstance(below, ast.NamedExpr) for below in _run([node]))
+    return isinstance(node, ast.Assert) and not named
 
 
 def _entry(text: str, entry_point: Any) -> str:

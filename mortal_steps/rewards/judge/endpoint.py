@@ -114,23 +114,23 @@ class Endpoint:
         )
 
     def _meaning(self, error: openai.APIStatusError, question: Question) -> Exception:
-        status, said = error.status_code, self._words(error)
+        status, words = error.status_code, self._words(error)
         if status in RETRIED or status >= 500:
-            return UnavailableError(said, _retry_after_s(error.response.headers))
+            return UnavailableError(words, _retry_after_s(error.response.headers))
         if status in (401, 403):
             return self._wrong_key(status)
         if 300 <= status < 400 or status == 405:
             return ConfigError(
                 f"base_url = {self.base_url!r} of a judge: requests to {self.base_url}"
-                f"/chat/completions are not answered there ({said}); write the address that the "
+                f"/chat/completions are not answered there ({words}); write the address that the "
                 "API has now, without /chat/completions"
             )
         if status == 404:
             return ConfigError(
                 f"model = {question.term.model!r} of a judge: {self.base_url} has no such model, "
-                f"or is no OpenAI-compatible API ({said}); correct model or base_url"
+                f"or is no OpenAI-compatible API ({words}); correct model or base_url"
             )
-        return RefusedError(said)
+        return RefusedError(words)
 
     def _read(self, completion: ChatCompletion) -> Reply:
         """Return the reply; raises one of `MALFORMED` for a proxy's body that no such API sends."""
@@ -161,10 +161,10 @@ class Endpoint:
         )
 
     def _words(self, error: openai.APIStatusError) -> str:
-        said = printable(" ".join(error.response.text[: 4 * SHOWN].split()))
+        words = printable(" ".join(error.response.text[: 4 * SHOWN].split()))
         if self._key:
-            said = said.replace(self._key, "***")
-        return f"status {error.status_code}: {said[:SHOWN]}".rstrip(": ")
+            words = words.replace(self._key, "***")
+        return f"status {error.status_code}: {words[:SHOWN]}".rstrip(": ")
 
 
 def _check_address(base_url: str) -> None:

@@ -166,15 +166,15 @@ class Ledger:
 
 
 def _line(payment: Payment) -> bytes:
-    said = asdict(payment)
-    return json.dumps({**said, "check": _check(payment)}).encode() + b"\n"
+    fields = asdict(payment)
+    return json.dumps({**fields, "check": _check(payment)}).encode() + b"\n"
 
 
 def _payment(line: bytes) -> Payment | None:
     try:
-        said = json.loads(line)
-        check = said.pop("check")
-        payment = adapter(Payment).validate_python(said)
+        fields = json.loads(line)
+        check = fields.pop("check")
+        payment = adapter(Payment).validate_python(fields)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return payment if check == _check(payment) else None

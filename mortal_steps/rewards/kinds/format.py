@@ -5,6 +5,7 @@ The format of DeepSeek-R1-Zero (<https://arxiv.org/abs/2501.12948>, table 1).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+_STRICT = re.compile(r"<think>.*</think>\s*<answer>.*\S.*</answer>", re.DOTALL)
 
 
 class Format(RewardTerm, extra="forbid"):
@@ -49,19 +51,7 @@ def think_answer_soft(completions: Sequence[Any], **columns: Any) -> list[float]
 
 def follows_strictly(text: str) -> bool:
     """Whether a text is thoughts and an answer in their tags, and nothing else."""
-    text = text.strip()
-    if any(text.count(tag) != 1 for tag in TAGS):
-        return False
-    _, _, after = text.partition(TAGS[1])
-    between, _, answer = after.partition(TAGS[2])
-    inner = answer.removesuffix(TAGS[3])
-    return (
-        text.startswith(TAGS[0])
-        and text.endswith(TAGS[3])
-        and TAGS[2] in after
-        and not between.strip()
-        and bool(inner.strip())
-    )
+    return all(text.count(tag) == 1 for tag in TAGS) and bool(_STRICT.fullmatch(text.strip()))
 
 
 def follows_softly(text: str) -> bool:

@@ -5,7 +5,7 @@ By math-verify (<https://github.com/huggingface/Math-Verify>).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -47,24 +47,15 @@ class Math(RewardTerm, extra="forbid"):
     def load(self) -> Callable[..., list[float]]:
         """Return the reward function. Raises `RewardError` where math-verify is missing."""
         check_installed()
+        return self.math_equal
 
-        def math_equal(
-            completions: Sequence[Any],
-            log_metric: Callable[[str, float], None] | None = None,
-            **columns: Any,
-        ) -> list[float]:
-            """1 where the completion's answer is equal to the right one, else 0."""
-            return self.scores(completions, columns, log_metric)
-
-        return math_equal
-
-    def scores(
+    def math_equal(
         self,
         completions: Sequence[Any],
-        columns: Mapping[str, Any],
         log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
     ) -> list[float]:
-        """One score for each completion.
+        """Return 1 where the completion's answer is equal to the right one, else 0.
 
         Raises `DatasetRowError` for a right answer that math-verify cannot parse or finds unequal
         to itself, and `WorkerLostError` if comparisons are ended from outside. Metrics:
@@ -76,8 +67,10 @@ class Math(RewardTerm, extra="forbid"):
             for row, value in enumerate(column(columns, self.column, reward="math"))
         ]
         texts = map(text_of, completions)
-        asked = [Comparison(gold=gold, said=text) for gold, text in zip(golds, texts, strict=True)]
-        themselves = [Comparison(gold=gold, said=None) for gold in golds]
+        asked = [
+            Comparison(gold=gold, answer=text) for gold, text in zip(golds, texts, strict=True)
+        ]
+        themselves = [Comparison(gold=gold, answer=None) for gold in golds]
         verdict_of = compare_all(themselves + asked, cpu_s=self.cpu_s)
         for row, itself in enumerate(themselves):
             if verdict_of[itself] is not Verdict.EQUAL:
@@ -97,5 +90,6 @@ def math_equal(
     log_metric: Callable[[str, float], None] | None = None,
     **columns: Any,
 ) -> list[float]:
-    """`type = "math"` without settings: compares with the column `answer`; see `Math.scores`."""
-    return Math().scores(completions, columns, log_metric)
+    """Return what `type = "math"` does without settings: compare with the column `answer`; see
+    `Math.math_equal`."""
+    return Math().math_equal(completions, log_metric, **columns)

@@ -12,9 +12,13 @@ from mortal_steps.config import ModelConfig
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import LocalPath, Options
 from mortal_steps.errors import RewardError
+from mortal_steps.extensions import import_named
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
+
+MODEL = "mortal_steps.rewards.reward_model:RewardModel"
+"""Imported when it is loaded: torch takes seconds."""
 
 
 class ModelTerm(RewardTerm, extra="forbid"):
@@ -89,19 +93,8 @@ class ModelTerm(RewardTerm, extra="forbid"):
                 f"the reward model {self.model} needs; install it there, or leave "
                 "compute.local.reward.python out"
             )
-        if not is_hub_model(self.source):  # seen at once; torch takes seconds to import
+        if not is_hub_model(self.source):  # seen at once, before torch is imported
             path = Path(self.model)
             check_folder(path, called="the reward model", whole=self.tokenizer is None)
-        from mortal_steps.rewards.reward_model import RewardModel
-
-        return RewardModel(
-            self.source,
-            tokenizer=self.tokenizer,
-            template=self.chat_template_kwargs,
-            max_length=self.max_length,
-            truncation=self.truncation,
-            batch_size=self.batch_size,
-            device=self.device,
-            dtype=self.dtype,
-            threads=self.threads,
-        )
+        made: RewardFunction = import_named(MODEL, "rewards.terms")(self)
+        return made

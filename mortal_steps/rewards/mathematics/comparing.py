@@ -42,10 +42,10 @@ def compare(comparison: Comparison) -> Verdict:
     gold = parsed(comparison.gold)
     if not any(not isinstance(one, str) for one in gold):
         return Verdict.GOLD_UNPARSED
-    said = gold if comparison.said is None else parsed_completion(comparison.said)
-    if not said:
+    answer = gold if comparison.answer is None else parsed_completion(comparison.answer)
+    if not answer:
         return Verdict.UNPARSED
-    return Verdict.EQUAL if verify(gold, said, timeout_seconds=None) else Verdict.DIFFERENT
+    return Verdict.EQUAL if verify(gold, answer, timeout_seconds=None) else Verdict.DIFFERENT
 
 
 def parsed_completion(text: str) -> list[Any]:
@@ -76,11 +76,11 @@ def main() -> None:
     SIGPROF ends the process when the CPU time of one is used up, whatever its code is at.
     """
     asked = json.load(sys.stdin)
-    for gold, said in asked["sheet"]:
+    for gold, answer in asked["sheet"]:
         signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])
-        verdict = compare(Comparison(gold=gold, said=said))
+        verdict = compare(Comparison(gold=gold, answer=answer))
         os.write(1, f"{verdict.name}\n".encode())
 
 
-for _gold, _said in WARM_UP:
-    compare(Comparison(gold=_gold, said=_said))
+for _gold, _answer in WARM_UP:
+    compare(Comparison(gold=_gold, answer=_answer))

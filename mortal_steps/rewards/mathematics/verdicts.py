@@ -57,7 +57,7 @@ class Comparison:
     """A right answer and a completion's text; the right answer with itself if that is None."""
 
     gold: str
-    said: str | None
+    answer: str | None
 
 
 def compare_all(comparisons: Sequence[Comparison], *, cpu_s: float) -> dict[Comparison, Verdict]:
@@ -101,7 +101,7 @@ def _run(sheets: Sequence[Sheet], cpu_s: float) -> list[ExecutionResult]:
     programs = [
         Program(
             code=PROGRAM,
-            stdin=json.dumps({"cpu_s": cpu_s, "sheet": [[one.gold, one.said] for one in sheet]}),
+            stdin=json.dumps({"cpu_s": cpu_s, "sheet": [[one.gold, one.answer] for one in sheet]}),
             limits=Limits(timeout=len(sheet) * cpu_s + 1.0, memory_mb=MEMORY_MB),
         )
         for sheet in sheets

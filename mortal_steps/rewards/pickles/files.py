@@ -44,7 +44,7 @@ def write_pickle(path: Path, value: Any, digest: str, called: str) -> None:
 
 
 def check_pickle(path: Path, digest: str) -> bytes:
-    """The pickle in a file, which is not executed.
+    """Return the pickle in a file, which is not executed.
 
     Raises `RewardError` where it is not there, or is of another Python, and `CorruptFileError`
     where it is not what was written.
@@ -76,12 +76,12 @@ def check_pickle(path: Path, digest: str) -> bytes:
     return content
 
 
-def read_pickle(path: Path, digest: str, places: Sequence[str]) -> Any:
-    """The object in a file. `places`: files and modules of the user's that it imports from, as in
+def read_pickle(path: Path, digest: str, modules: Sequence[str]) -> Any:
+    """Make the object in a file. `modules`: files and modules of the user's that it imports, as in
     `module:name`. Raises what `check_pickle` does, and `RewardError` where it cannot be made."""
     content = check_pickle(path, digest)
-    for place in places:
-        make_importable(folders_of(place, Path.cwd()))
+    for module in modules:
+        make_importable(folders_of(module, Path.cwd()))
     try:
         return pickle.loads(content)
     except Exception as error:

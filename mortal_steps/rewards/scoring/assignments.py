@@ -6,14 +6,14 @@ has those.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mortal_steps.config import RewardsConfig, RunConfig
-from mortal_steps.config.rewards import RewardTerm
-from mortal_steps.data.sources import comes_from_gym
+from mortal_steps.config import ComputeConfig, RewardsConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.hosts.process import visible_environment
 from mortal_steps.rewards.host import ModelHost, RewardHost
@@ -43,42 +43,41 @@ class Assignment:
     by_problem: bool = False
 
 
-def assign(config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> list[Assignment]:
-    """Return what the rewards of `config` are called in, none of it started."""
-    terms = dict(zip(reward_names(config.rewards), config.rewards.all_terms, strict=True))
+def assign(
+    rewards: RewardsConfig,
+    *,
+    compute: ComputeConfig,
+    gym_rows: bool,
+    template_options: dict[str, Any],
+    run_dir: Path,
+    before_start: Callable[[], None],
+) -> list[Assignment]:
+    """Return what the rewards are called in, none of it started. The chat template of reward models
+    takes `template_options`; the other parameters are explained at `RewardHost`."""
+    terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
     models = {name: term for name, term in terms.items() if isinstance(term, ModelTerm)}
     own = {name: term for name, term in terms.items() if term.own_processes}
     shared = {name: term for name, term in terms.items() if name not in {*models, *own}}
     num_hosts = bool(shared) + sum(term.own_processes or 0 for term in own.values())
-    sharing = config.rewards.num_reward_workers * max(1, num_hosts)
-    sandbox = sandbox_settings(
-        config.rewards, config.compute.modal.app, os.environ, sharing=sharing
+    sharing = rewards.num_reward_workers * max(1, num_hosts)
+    make_host = functools.partial(
+        RewardHost,
+        gym_rows=gym_rows,
+        sandbox=sandbox_settings(rewards, compute.modal.app, os.environ, sharing=sharing),
+        judge=JudgedRun(run_dir=str(run_dir.absolute()), call_timeout_s=rewards.timeout_s),
+        passed_on={*compute.local.reward.env, *rewards.credentials},
+        before_start=before_start,
     )
-    passed_on = {*config.compute.local.reward.env, *config.rewards.credentials}
-
-    def host(terms: Mapping[str, RewardTerm]) -> RewardHost:
-        return RewardHost(
-            terms,
-            gym_rows=comes_from_gym(config.data),
-            sandbox=sandbox,
-            judge=JudgedRun(
-                run_dir=str(run_dir.absolute()), call_timeout_s=config.rewards.timeout_s
-            ),
-            passed_on=passed_on,
+    assignments = [Assignment(names=tuple(shared), hosts=[make_host(shared)])] if shared else []
+    for name, model in models.items():
+        host = ModelHost(
+            {name: model.with_template(template_options)},
+            passed_on={*compute.local.reward.env, *rewards.credentials, *OF_THE_HUB},
             before_start=before_start,
         )
-
-    def model_host(name: str, term: ModelTerm) -> ModelHost:
-        with_template = term.with_template(config.training.template_options)
-        return ModelHost(
-            {name: with_template}, passed_on={*passed_on, *OF_THE_HUB}, before_start=before_start
-        )
-
-    assignments = [Assignment(names=tuple(shared), hosts=[host(shared)])] if shared else []
-    for name, model in models.items():
-        assignments.append(Assignment(names=(name,), hosts=[model_host(name, model)]))
+        assignments.append(Assignment(names=(name,), hosts=[host]))
     for name, term in own.items():
-        hosts = [host({name: term}) for _ in range(term.own_processes or 1)]
+        hosts = [make_host({name: term}) for _ in range(term.own_processes or 1)]
         assignments.append(Assignment(names=(name,), hosts=hosts, by_problem=term.by_problem))
     return assignments
 

@@ -8,7 +8,7 @@ A file of rows as a dataset may be, such as JSON lines, each an object with
     anything else     columns of the dataset
 
 or a `generations-<shard>.parquet` of a run. Completions of one problem are a group, wherever they
-stand in the file.
+stand in the file. `answers` and `sample_programs` make groups without a file.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ from mortal_steps.data.sources.files import read_file
 from mortal_steps.errors import DataError
 from mortal_steps.store import RunStore
 from mortal_steps.types import Completion, GeneratedGroup, GeneratedShard, PolicyVersion, Problem
+
+SAMPLE_TASK = "Write a function add(a, b) that returns the sum of two numbers."
+SAMPLE_TESTS = ("assert add(1, 2) == 3", "assert add(-1, 1) == 0")
+SAMPLE_PROGRAMS = (
+    "```python\ndef add(a, b):\n    return a + b\n```",
+    "```python\ndef add(a, b):\n    return a - b\n```",
+)
+"""One right and one wrong program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,3 +133,27 @@ def _completion(given: Mapping[str, Any], problem: Problem, where: str) -> Compl
         policy_version=PolicyVersion(0),
         messages=tuple(each.model_dump() for each in messages),
     )
+
+
+def sample_programs() -> list[GivenGroup]:
+    """One right and one wrong program, for the sandbox."""
+    problem = Problem(id="sample", prompt=SAMPLE_TASK, columns={"testcase": list(SAMPLE_TESTS)})
+    return [answers(problem, SAMPLE_PROGRAMS, "program")]
+
+
+def answers(problem: Problem, texts: Sequence[str], called: str) -> GivenGroup:
+    """Return texts as completions of a problem; messages call each `called` and its number."""
+    completions = [
+        Completion(
+            token_ids=(),
+            logprobs=(),
+            text=text,
+            finish_reason="stop",
+            seed=0,
+            policy_version=PolicyVersion(0),
+        )
+        for text in texts
+    ]
+    places = [f"{called} {number}" for number, _ in enumerate(texts, 1)]
+    group = GeneratedGroup(problem=problem, prompt_ids=[], completions=completions)
+    return GivenGroup(group=group, places=places)

@@ -59,7 +59,8 @@ class Box:
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """A descriptor that becomes readable when the program's first process may have ended."""
+        """Yield a descriptor that becomes readable when the program's first process may have
+        ended."""
         descriptor = os.pidfd_open(pid)
         try:
             yield descriptor
@@ -71,7 +72,7 @@ class Box:
         return True
 
     def others(self) -> Iterator[int]:
-        """The ids of the program's processes."""
+        """Return the ids of the program's processes."""
         me = os.getpid()
         return (pid for pid in _all() if pid != me)
 
@@ -165,8 +166,9 @@ class Container(Box):
         """See `Box`. These are the processes of the programs' user that have not ended."""
         for pid in _all():
             with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as status:
-                said = dict(line.split(b":", 1) for line in status if b":" in line)
-                if int(said[b"Uid"].split()[0]) == self._own and said[b"State"].split()[0] != b"Z":
+                fields = dict(line.split(b":", 1) for line in status if b":" in line)
+                has_ended = fields[b"State"].split()[0] == b"Z"
+                if int(fields[b"Uid"].split()[0]) == self._own and not has_ended:
                     yield pid
 
     def kill_others(self) -> None:
@@ -207,7 +209,7 @@ class Container(Box):
 
 
 def enclosure_of(start: dict[str, Any]) -> Box:
-    """The enclosure that the first message to a server names."""
+    """Return the enclosure that the first message to a server names."""
     kinds = {"box": Box, "bare": Bare, "container": Container}
     return kinds[start["enclosure"]](start["uid"])
 

@@ -73,9 +73,9 @@ def _answer_one(connection: wire.Connection, start: dict[str, Any], enclosure: B
     code_size, stdin_size = request[wire.SIZES]
     with _file(connection, code_size) as code, _file(connection, stdin_size) as stdin:
         ending, duration_s = _run(limits, (code, stdin), connection, start, enclosure)
-    told = {**_told(ending, limits, duration_s), "used_up": enclosure.is_used_up}
+    answer = {**_answer(ending, limits, duration_s), "used_up": enclosure.is_used_up}
     with contextlib.closing(ending.stdout), contextlib.closing(ending.stderr):
-        wire.send(connection, told, ending.stdout, ending.stderr)
+        wire.send(connection, answer, ending.stdout, ending.stderr)
 
 
 def _run(
@@ -112,8 +112,8 @@ def _run(
     return ending, time.monotonic() - began
 
 
-def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
-    """The answer that describes how the program ended."""
+def _answer(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
+    """Return the answer that describes how the program ended."""
     limit = ending.limit
     if ending.exit_code == -signal.SIGKILL and ending.cpu_s >= limits["cpu_s"]:
         limit = limit or "cpu_s"  # the kernel killed it before the server did
@@ -128,7 +128,7 @@ def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str
 
 @contextlib.contextmanager
 def _file(connection: wire.Connection, size: int) -> Iterator[int]:
-    """The descriptor of a file that holds the next text and cannot be changed."""
+    """Yield the descriptor of a file that holds the next text and cannot be changed."""
     descriptor = wire.receive_file(connection, size)
     try:
         if size:

@@ -131,11 +131,11 @@ class Watch:
         count, cpu_s, memory_mb = 0, self._ending.cpu_s, 0.0
         for pid in self._enclosure.others():
             with contextlib.suppress(OSError):  # it has just ended
-                held_mb = _memory_mb_of(pid)
+                process_mb = _memory_mb_of(pid)
                 with open(f"/proc/{pid}/stat", "rb") as stat:
                     times = stat.read().rpartition(b")")[2].split()[11:15]
                 count, cpu_s = count + 1, cpu_s + sum(map(int, times)) / TICKS
-                memory_mb += held_mb
+                memory_mb += process_mb
         if count < 2:
             return None  # the kernel enforces the limits of a single process
         if cpu_s >= self._limits["cpu_s"]:
@@ -155,7 +155,7 @@ class Watch:
                 self._reap(0)
 
     def _reap(self, options: int) -> int | None:
-        """The id of a process that has ended; 0 if none has, None if no process is left."""
+        """Return the id of a process that has ended; 0 if none has, None if no process is left."""
         try:
             child, status, used = os.wait4(-1, options)
         except ChildProcessError:
@@ -179,8 +179,8 @@ def _memory_mb_of(pid: int) -> float:
     Raises `OSError` if the process has ended.
     """
     with open(f"/proc/{pid}/status", "rb") as status:
-        said = dict(line.split(b":", 1) for line in status if line[:3] in (b"VmR", b"Rss"))
-    resident, files = (said.get(name, b"0 kB").split()[0] for name in (b"VmRSS", b"RssFile"))
+        fields = dict(line.split(b":", 1) for line in status if line[:3] in (b"VmR", b"Rss"))
+    resident, files = (fields.get(name, b"0 kB").split()[0] for name in (b"VmRSS", b"RssFile"))
     return (int(resident) - int(files)) / 1024
 
 

@@ -33,7 +33,7 @@ class Connection(Protocol):
         ...
 
     def fileno(self) -> int:
-        """Number of the descriptor that is read."""
+        """Return the number of the descriptor that is read."""
         ...
 
 
@@ -73,15 +73,15 @@ class Text:
 
 
 def encode(message: dict[str, Any], *texts: bytes) -> bytes:
-    """A message as the bytes that are sent."""
-    told = {**message, SIZES: [len(text) for text in texts]}
-    content = json.dumps(told).encode()
+    """Return a message as the bytes that are sent."""
+    fields = {**message, SIZES: [len(text) for text in texts]}
+    content = json.dumps(fields).encode()
     return HEADER.pack(len(content), sum(map(len, texts))) + content + b"".join(texts)
 
 
 def decode(content: bytes, length: int) -> dict[str, Any]:
-    """The message in `content`, whose JSON takes `length` bytes. Raises `ValueError` if it is not a
-    message."""
+    """Return the message in `content`, whose JSON takes `length` bytes. Raises `ValueError` if it
+    is not a message."""
     message = json.loads(content[:length])
     if not isinstance(message, dict):
         raise ValueError("the message is not a JSON object")

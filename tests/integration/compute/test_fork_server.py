@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.system.processes import ProcessId
 from tests.support.paths import ROOT
 
-KEY = CallKey(run_id="test", stage="test", step=0)
+KEY = "test/0/0"
 FORKED = "mortal_steps.compute.forkserver"
 STARTED = "mortal_steps.compute.container"
 

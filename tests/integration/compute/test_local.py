@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute import local_container, pool
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
 from mortal_steps.system.processes import ProcessId
 from mortal_steps.system.scratch import Scratch
 from tests.support.paths import ROOT
 
-KEY = CallKey(run_id="test", stage="test", step=0)
+KEY = "test/0/0"
 FACTORY = "tests.support.workers:Counter"
 
 
@@ -190,7 +190,7 @@ BUSY = 'compute.call("rollout", "sleep", key=key, seconds=60)'
 def test_workers_end_with_their_owner(tmp_path, then):
     owner = textwrap.dedent(f"""
         import asyncio, os, pathlib
-        from mortal_steps.compute.base import CallKey, WorkerSpec
+        from mortal_steps.compute.base import WorkerSpec
         from mortal_steps.compute.local import LocalCompute
 
         async def main():
@@ -199,7 +199,7 @@ def test_workers_end_with_their_owner(tmp_path, then):
             compute = LocalCompute(
                 {{"rollout": spec}}, working_dir=here, log_dir=pathlib.Path({str(tmp_path)!r})
             )
-            key = CallKey(run_id="t", stage="t", step=0)
+            key = "t/0/0"
             print(await compute.call("rollout", "pid", key=key), flush=True)
             print(await compute.call("rollout", "make_temporary_file", key=key), flush=True)
             await {then}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.colocated import NodeWorkers
-from mortal_steps.compute.roles import on_one_node, worker_specs
+from mortal_steps.compute.modal.host import Workers
+from mortal_steps.compute.roles import in_containers, worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import VLLM_PYTHON
 from mortal_steps.errors import DataError, WorkerLostError
@@ -20,7 +20,7 @@ SPEC = WorkerSpec(factory="tests.support.workers:Counter", kwargs={})
 
 @pytest.fixture
 def node():
-    workers = NodeWorkers({"actor": SPEC, "rollout": SPEC})
+    workers = Workers({"actor": SPEC, "rollout": SPEC})
     yield workers
     workers.close()
 
@@ -64,7 +64,7 @@ def specs_on(monkeypatch, engine, **modal):
     specs = worker_specs(
         config, run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
     )
-    return specs, on_one_node(specs, config)
+    return specs, in_containers(specs, config)
 
 
 def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):

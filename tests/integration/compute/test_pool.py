@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mortal_steps.compute import pool
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, WorkerLostError
@@ -18,7 +18,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
 from tests.support.run_info import run_info
 
-KEY = CallKey(run_id="test", stage="generate", step=0)
+KEY = "generate/0/0"
 
 
 @pytest.fixture

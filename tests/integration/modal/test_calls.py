@@ -12,7 +12,6 @@ import pytest
 
 from mortal_flows.signals import stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
-from mortal_steps.compute.base import CallKey
 from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError, WorkerLostError
@@ -23,7 +22,7 @@ from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, project
 
 VOLUME = RunsVolume("mortal-runs")
-START = CallKey(run_id="late", stage="start_workers", step=0)
+START = "start_workers/0/0"
 
 
 def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tmp_path):

@@ -58,14 +58,14 @@ def test_every_worker_of_a_run_has_what_is_configured_in_one_region(
     plane, tmp_path, role, mode, expected
 ):
     config = project(tmp_path, "reserved", *ON_MODAL, *CHOSEN, *mode)
-    function = bound(plane, worker_of(config, role, "reserved", 0))
+    function = bound(plane, worker_of(config.compute, config.rollout, role, "reserved", 0))
     assert reserved(function) == expected
     assert function["scheduler_placement"]["regions"] == ["us-east"]
 
 
 def test_without_a_region_modal_chooses_one(plane, tmp_path):
     config = project(tmp_path, "anywhere", *ON_MODAL)
-    function = bound(plane, worker_of(config, "actor", "anywhere", 0))
+    function = bound(plane, worker_of(config.compute, config.rollout, "actor", "anywhere", 0))
     assert "regions" not in function.get("scheduler_placement", {})
 
 

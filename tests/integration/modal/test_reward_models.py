@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from mortal_steps.compute.modal.detached import fetch_reward_models, hand_over
-from mortal_steps.config import ModelConfig
 from mortal_steps.errors import RewardError
 from mortal_steps.orchestration.open_run import open_run, resume_config
+from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.rewards.reward_model import RewardModel
 from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, SHORT, project
@@ -34,7 +34,7 @@ def judged_by(folder, run_id, *settings):
 
 
 def scores_of(folder):
-    model = RewardModel(ModelConfig(name_or_path=str(folder)), batch_size=1)
+    model = RewardModel(ModelTerm(model=str(folder), batch_size=1))
     return model(prompts=["ab="] * len(COMPLETIONS), completions=list(COMPLETIONS))
 
 

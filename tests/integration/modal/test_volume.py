@@ -20,7 +20,7 @@ from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
-from tests.support.modal.project import MORTAL, ON_MODAL, at, project
+from tests.support.modal.project import MORTAL, ON_MODAL, at, project, sections
 from tests.support.modal.requests import REQUEST
 
 MINE = """
@@ -44,7 +44,7 @@ def mine(plane, tmp_path_factory):
 
 
 def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
-    asyncio.run(check_deployed(mine))
+    asyncio.run(check_deployed(*sections(mine)))
     for setting, has, wanted in (
         ("app=mine", "mine", "mortal-runs"),
         ("volume=mine", "mortal-runs", "mine"),
@@ -52,13 +52,13 @@ def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
         config = project(tmp_path, "any", *ON_MODAL, f"compute.modal.{setting}")
         told = f"Volume {has}.* on {wanted} .*`mortal deploy CONFIG`"
         with pytest.raises(ComputeError, match=told):
-            asyncio.run(check_deployed(config))
+            asyncio.run(check_deployed(*sections(config)))
 
 
 def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mine):
     """The app was deployed anew, with this Volume, while the run went on."""
     request = replace(REQUEST, role="reward", method="dry_run", payload={})
-    result = worker_of(mine, "reward", "any", 0).call.remote(request)
+    result = worker_of(mine.compute, mine.rollout, "reward", "any", 0).call.remote(request)
     with pytest.raises(ComputeError, match=r"Volume mine.* mortal-runs"):
         raise result.error
 

@@ -11,6 +11,7 @@ import pytest
 from mortal_steps.errors import ActorStateError, StoreError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import weights
+from mortal_steps.policy.publishing import Publisher
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
@@ -70,7 +71,7 @@ def test_random_numbers_drawn_by_other_threads_change_no_bit(run, actor, uninter
 def test_after_an_error_in_a_step_the_state_is_restored(run, actor, uninterrupted, monkeypatch):
     run.train(actor, range(2))
     with monkeypatch.context() as patch:
-        patch.setattr(weights, "publish", raise_store_error)
+        patch.setattr(Publisher, "publish", raise_store_error)
         with pytest.raises(StoreError, match="disk full"):
             run.train(actor, [2])
     run.train(actor, [2, 3, 4])

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from mortal_steps.policy import journal
+from mortal_steps.policy import journal, publishing
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.store import shared_memory
 from tests.support.killed import killed_in_a_fork
@@ -39,7 +39,7 @@ def run(model_path, tmp_path, staleness):
 
 @pytest.fixture
 def undisturbed(model_path, tmp_path, staleness):
-    """What `reload` ends with."""
+    """Return what `reload` ends with."""
     run = made(tmp_path / "reload", model_path, "reload", staleness=staleness)
     actor = run.actor()
     actor.prepare(step=0)
@@ -66,7 +66,7 @@ def train_until_killed(run, before):
     actor.prepare(step=0)
     train(run, actor, range(KILLED_AT))
     if before == "its version":
-        weights.probe_of = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        publishing.probe_of = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     else:
         journal.write_result = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     run.train(actor, [KILLED_AT])

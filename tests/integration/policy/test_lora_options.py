@@ -66,7 +66,7 @@ has_bitsandbytes = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def untied(model_path, tmp_path_factory):
-    """A random model with biases, and output embeddings of their own."""
+    """Return a random model with biases, and output embeddings of their own."""
     folder = tmp_path_factory.mktemp("untied")
     shape = Qwen2Config(
         vocab_size=77,

@@ -47,7 +47,7 @@ class NoneOfThem(GRPO):
 
 @pytest.fixture
 def gmpo(tmp_path, monkeypatch):
-    """The example of docs/extending.md."""
+    """Return the example of docs/extending.md."""
     write_modules("extending.md", "A loss", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()

@@ -65,7 +65,7 @@ def test_every_optimizer_is_restored_in_its_own_types(model_path, tmp_path, opti
 
 @contextlib.contextmanager
 def recommitted(run, path):
-    """The folder's files in a new commit, to be changed."""
+    """Return the folder's files in a new commit, to be changed."""
     files = {
         name: (run.store.path(path) / name).read_bytes() for name in run.store.folder_files(path)
     }

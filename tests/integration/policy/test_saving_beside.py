@@ -30,7 +30,7 @@ def saving(config, **settings):
 
 
 def begun(run):
-    """An actor of the run that takes steps, in a fresh process."""
+    """Return an actor of the run that takes steps, in a fresh process."""
     actor = run.actor()
     actor.prepare(step=0)
     return actor

@@ -140,7 +140,7 @@ def test_another_shuffle_shows(model_path, tmp_path):
 
 
 def in_one_turn(batch):
-    """The batch with one turn in each completion, which is all of it."""
+    """Return the batch with one turn in each completion, which is all of it."""
 
     def completion(there):
         turn = Turn(start=0, stop=len(there.token_ids), seed=1, finish_reason="stop", round=0)

@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import ModelError, MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, arguments_of
@@ -61,6 +61,10 @@ def chat(role: str, text: str) -> list[dict[str, str]]:
     return [{"role": role, "content": text}]
 
 
+def model_of(folder: str | Path, **settings: Any) -> RewardModel:
+    return RewardModel(ModelTerm(model=str(folder), **settings))
+
+
 @pytest.mark.parametrize("is_chat", [False, True])
 def test_scores_equal_those_of_trl_to_the_bit(trl: GRPOTrainer, is_chat: bool) -> None:
     prompts: list[Any] = [chat("user", text) for text in PROMPTS] if is_chat else PROMPTS
@@ -69,7 +73,7 @@ def test_scores_equal_those_of_trl_to_the_bit(trl: GRPOTrainer, is_chat: bool) -
     rewards = trl._calculate_rewards(inputs, prompts, said, [[0]] * len(said))
     assert len(set(rewards[:, 0].tolist())) == len(said)
     for number, model in enumerate(trl.reward_funcs):
-        ours = RewardModel(ModelConfig(name_or_path=model.name_or_path), template={"ending": "!"})
+        ours = model_of(model.name_or_path, chat_template_kwargs={"ending": "!"})
         scores = torch.tensor(ours(prompts=prompts, completions=said))
         assert torch.equal(scores, rewards[:, number])
     named = RunConfig(rewards={"functions": [model.name_or_path for model in trl.reward_funcs]})
@@ -77,22 +81,21 @@ def test_scores_equal_those_of_trl_to_the_bit(trl: GRPOTrainer, is_chat: bool) -
 
 
 def test_alone_in_its_batch_a_score_does_not_depend_on_the_others(folder: Path) -> None:
-    model = RewardModel(ModelConfig(name_or_path=str(folder)), batch_size=1)
+    model = model_of(folder, batch_size=1)
     together = model(prompts=PROMPTS, completions=COMPLETIONS)
     pairs = zip(PROMPTS, COMPLETIONS, strict=True)
     assert together == [model(prompts=[p], completions=[c])[0] for p, c in pairs]
 
 
 def test_what_is_too_long_is_cut_where_the_settings_say_so_or_fails(folder: Path) -> None:
-    source = ModelConfig(name_or_path=str(folder))
     long = make_shard(("a" * 20, "b" * CONTEXT))
-    failure = call(long, model=RewardModel(source))["model"]
+    failure = call(long, model=model_of(folder))["model"]
     assert isinstance(failure, CallFailure) and "its setting max_length" in failure.message
     end, start = (
-        scored(RewardModel(source, max_length=4, truncation=truncation), make_shard(("cdefg",)))
+        scored(model_of(folder, max_length=4, truncation=truncation), make_shard(("cdefg",)))
         for truncation in ("left", "right")
     )
-    plain = RewardModel(source)
+    plain = model_of(folder)
     assert end.scores == plain(prompts=[""], completions=["defg"])
     assert start.scores == plain(prompts=["ab="], completions=["c"])
 
@@ -165,7 +168,7 @@ def test_a_model_scores_beside_functions_and_again_after_a_kill(
         request = make_request(store, shard, output=output)
         return list(store.read_record(worker.reward(request=request).file, RewardedShard).rewards)
 
-    model = RewardModel(ModelConfig(name_or_path=str(folder)), template={"ending": "?"})
+    model = model_of(folder, chat_template_kwargs={"ending": "?"})
     by_name = arguments_of(shard.groups, TrainerState(global_step=0, max_steps=1)).by_name
     expected = [{"short": 1.0, "judge": value} for value in model(**by_name)]
     first = score("first.parquet")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.errors import WorkerLostError
@@ -33,7 +33,7 @@ def slow(completions, log_metric, log_extra, **kwargs):
 """
 TEXTS = [("a", "bbbbb"), ("cc", "dddd"), ("eee", "f")]
 NUM_SHARDS = 4
-KEY = CallKey(run_id="test", stage="reward", step=4)
+KEY = "reward/4/0"
 PATIENCE_S = 20.0
 
 

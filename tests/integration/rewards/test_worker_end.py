@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.errors import WorkerLostError
@@ -29,7 +29,7 @@ async def test_what_functions_start_ends_with_the_worker(tmp_path: Path, by: str
     kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
     spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
     compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
-    key = CallKey(run_id="test", stage="reward", step=0)
+    key = "reward/0/0"
     await compute.call("reward", "dry_run", key=key, problems=[Problem(id="train-0", prompt="ab=")])
     daemon = int(Path("daemon").read_text())
     assert is_alive(daemon)
@@ -49,7 +49,7 @@ async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
     spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
     compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
-    key = CallKey(run_id="test", stage="reward", step=0)
+    key = "reward/0/0"
     regex = [Problem(id="train-0", prompt="ab=", columns={"regex": True})]
     await compute.call("reward", "start", key=key)
     worker = compute.processes()["reward-0"]

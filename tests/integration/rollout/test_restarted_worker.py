@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.roles import FACTORIES, sampler_settings
+from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RolloutConfig, RunConfig
 from mortal_steps.errors import WorkerLostError
 from tests.support.rollout.cases import SPREAD, SPREAD_ENV
@@ -29,7 +29,7 @@ async def test_a_killed_worker_is_started_anew_and_samples_the_same_bits(
 ):
     store, (request, *_), _ = run
     spec = WorkerSpec(
-        factory=FACTORIES["rollout"],
+        factory="mortal_steps.rollout.worker:RolloutWorker",
         kwargs={
             "run_dir": str(store.root),
             **sampler_settings(
@@ -43,7 +43,7 @@ async def test_a_killed_worker_is_started_anew_and_samples_the_same_bits(
     compute = LocalCompute({"rollout": spec}, working_dir=tmp_path, log_dir=tmp_path)
 
     async def sampled(output: str) -> str:
-        key = CallKey(run_id="test", stage="generate", step=0)
+        key = "generate/0/0"
         asked = replace(request, output=output)
         reference = await compute.call("rollout", "generate", key=key, worker=0, request=asked)
         return reference.file.sha256
@@ -68,7 +68,7 @@ async def test_a_worker_whose_vllm_loses_a_process_is_lost_and_replaced(
     store, (request, *_), _ = run
     rollout = RolloutConfig(engine="vllm", engine_options=SPREAD)
     spec = WorkerSpec(
-        factory=FACTORIES["rollout"],
+        factory="mortal_steps.rollout.worker:RolloutWorker",
         kwargs={
             "run_dir": str(store.root),
             **sampler_settings(RunConfig(rollout=rollout), str(folders["model_a"])),
@@ -79,7 +79,7 @@ async def test_a_worker_whose_vllm_loses_a_process_is_lost_and_replaced(
     compute = LocalCompute({"rollout": spec}, working_dir=tmp_path, log_dir=tmp_path)
 
     async def sampled(output: str) -> str:
-        key = CallKey(run_id="test", stage="generate", step=0)
+        key = "generate/0/0"
         asked = replace(request, output=output)
         reference = await compute.call("rollout", "generate", key=key, request=asked)
         return reference.file.sha256

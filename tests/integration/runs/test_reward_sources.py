@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.compute.base import CallKey
 from mortal_steps.errors import RewardError
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.driver import open_session
@@ -14,7 +13,7 @@ from mortal_steps.rewards.sources import SOURCES_FILE, find_history
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import project_config, unchecked
 
-KEY = CallKey(run_id="run", stage="reward", step=0)
+KEY = "reward/0/0"
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def ask_with_an_old_lease(fire):
     (settings,) = fire.run_dir.glob("settings/*.json")
     reference = FileRef(path=f"settings/{settings.name}", sha256=digest_file(settings))
     request = replace(REQUEST, settings=reference, method="save_final", payload={})
-    return worker_of(run.config, "actor", "fire", 0).call.spawn(request)
+    return worker_of(run.config.compute, run.config.rollout, "actor", "fire", 0).call.spawn(request)
 
 
 def call_id(fire, name):

@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from mortal.server.files import VARIABLE, own_sqlite
+from mortal.server.files import DATABASE, SQLITE, VARIABLE
 from mortal.server.local_server import answers
 from mortal.server.process import SERVER_SETTINGS
 from tests.support.database import new_database
@@ -27,7 +27,7 @@ class KillableServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = int(probe.getsockname()[1])
-        self._database = new_database(home) or {VARIABLE: own_sqlite(home)}
+        self._database = new_database(home) or {VARIABLE: f"{SQLITE}:///{home / DATABASE}"}
         self.api_url = f"http://127.0.0.1:{self._port}/api"
         self._process: subprocess.Popen[bytes] | None = None
         self._coming_back: threading.Thread | None = None

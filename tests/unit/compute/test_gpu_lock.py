@@ -48,7 +48,7 @@ class Container:
         pass
 
 
-def pools(gpu: Gpu) -> tuple[Pool[Container], Pool[Container]]:
+def pools(gpu: Gpu) -> tuple[Pool, Pool]:
     """The actor, and two rollout workers that measure."""
     lock = GpuLock()
     actor = Pool([Container(gpu)], None, gpu=lock)

@@ -16,7 +16,7 @@ from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.open_run import as_begun
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-from mortal_steps.orchestration.rollout_trial import trial_spec
+from mortal_steps.orchestration.trial import trial_specs
 from mortal_steps.promotion.judging import finished_specs
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -87,12 +87,13 @@ def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
 def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypatch, tmp_path):
     let_there_be(monkeypatch, several(3))
     store = RunStore(tmp_path)
-    tried = trial_spec(config(), store, "model", "rollout")
+    trial = trial_specs(placed_config(config()), store, "model")
+    tried = trial["rollout"]
     judged = finished_specs(config(), store, Run(store, config(), run_info(tmp_path)))["rollout"]
     for spec in (tried, judged):
         assert spec.devices == ("1", "2") and spec.count == 2
         assert "gpu_memory_utilization" not in spec.kwargs["rollout"].engine_options
-    assert trial_spec(config(), store, "model", "actor").devices == ("0",)
+    assert trial["actor"].devices == ("0",)
 
 
 def test_seven_devices_have_seven_workers(monkeypatch):
@@ -138,10 +139,10 @@ def test_a_single_node_leaves_gpus_idle_whatever_the_number_of_workers(monkeypat
 def test_an_engine_on_several_gpus_needs_as_many(monkeypatch):
     let_there_be(monkeypatch, several(4))
     two = {"tensor_parallel_size": 2}
-    with pytest.raises(ConfigError, match=r"names '1' for an engine on 2 GPUs"):
+    with pytest.raises(ConfigError, match=r"on 2 GPUs .*, and one has 1"):
         check_devices(config(devices=["1"], engine_options=two))
     let_there_be(monkeypatch, several(1))
-    with pytest.raises(ConfigError, match=r"compute on 2 GPUs .*, and there are 1"):
+    with pytest.raises(ConfigError, match=r"on 2 GPUs .*, and one has 1"):
         check_devices(config(engine_options=two))
 
 
@@ -199,6 +200,10 @@ def test_an_engine_on_eight_gpus_rents_eight():
         check_devices(RunConfig(compute=modal, rollout=parallel))
 
 
+def shared(run):
+    return sharing_gpus(run.compute.local, run.rollout, run.num_rollout_workers)
+
+
 @pytest.mark.parametrize(
     ("gpus", "settings", "share"),
     [
@@ -212,15 +217,15 @@ def test_an_engine_on_eight_gpus_rents_eight():
 )
 def test_workers_on_one_gpu_share_its_memory(monkeypatch, gpus, settings, share):
     let_there_be(monkeypatch, several(gpus))
-    options = sharing_gpus(placed_config(config(**settings))).rollout.engine_options
+    options = shared(placed_config(config(**settings))).engine_options
     assert options == ({} if share is None else {"gpu_memory_utilization": share})
 
 
 def test_what_the_configuration_says_of_memory_stands():
     chosen = {"gpu_memory_utilization": 0.5}
-    assert sharing_gpus(config(engine_options=chosen)).rollout.engine_options == chosen
+    assert shared(config(engine_options=chosen)).engine_options == chosen
     plain = config(engine="transformers")
-    assert sharing_gpus(plain) == plain
+    assert shared(plain) == plain.rollout
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_documented_defaults():
         ),
         (
             {"rollout": {"sleep_while_training": True}, "compute": {"backend": "modal"}},
-            r"sleep_while_training = true is for workers that share a GPU of this machine",
+            r"sleep_while_training = true is for workers on one machine",
         ),
         (
             {"rollout": {"sleep_while_training": True, "source": "replay:Replay"}},

@@ -53,7 +53,7 @@ async def end(training, error):
         raise error
 
     said = []
-    progress = ProgressLine(start=0, num_steps=9, say=said.append)
+    progress = ProgressLine(start=0, num_steps=9, log=said.append)
     with pytest.raises(type(error)) as raised:
         await training._or_save(stage(), progress)
     assert raised.value is error

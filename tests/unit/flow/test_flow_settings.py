@@ -4,7 +4,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mortal_flows.settings import has_begun, is_named_after, run_id, run_name, settings
+from mortal_flows.settings import run_id, run_name, settings
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.resolve_defaults import with_own_seed
@@ -66,21 +66,6 @@ def test_each_night_has_a_seed_of_its_own_and_a_retry_the_same(tmp_path):
     assert first.seed >= 0 and second.seed >= 0 and first.seed != second.seed
     write_identity(RunStore(tmp_path / str(first.run_id)), first, [], [])
     assert with_own_seed(settings(NIGHTS[0], None, str(file), ())) == first
-
-
-@pytest.mark.parametrize("from_file", [True, False])
-def test_a_flow_run_that_the_server_takes_for_new_finds_the_run_that_it_began(tmp_path, from_file):
-    """The server's database was restored from a copy of the day before."""
-    file, deployed = tmp_path / "nightly.toml", RunConfig(name="demo", runs_dir=str(tmp_path))
-    file.write_text(f'name = "demo"\nruns_dir = "{tmp_path}"\n')
-    given = (None, str(file), ()) if from_file else (deployed, None, ())
-    begun = settings(NIGHTS[0], *given)
-    assert not has_begun(NIGHTS[0], *given)
-    write_identity(RunStore(tmp_path / str(begun.run_id)), begun, [], [])
-    assert has_begun(NIGHTS[0], *given) and not has_begun(NIGHTS[1], *given)
-    assert is_named_after(NIGHTS[0], str(begun.run_id))
-    assert not is_named_after(NIGHTS[1], str(begun.run_id))
-    assert not has_begun(NIGHTS[0], deployed, None, ["no.such=1"]), "the flow says what is wrong"
 
 
 @pytest.mark.parametrize(

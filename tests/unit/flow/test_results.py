@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shutil
 
 from mortal_tasks import results
 from mortal_tasks.results import ResultFolder
@@ -17,11 +16,4 @@ def test_a_result_that_cannot_be_written_fails_no_task_run(tmp_path, monkeypatch
         return asyncio.run(folder.awrite_path("key", b"content"))
 
     assert write().endswith("key")
-    assert "bytes are free there" in caplog.text
-
-    def broken(path):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(shutil, "disk_usage", broken)
-    write()
-    assert "? bytes are free there" in caplog.text
+    assert "Training goes on" in caplog.text

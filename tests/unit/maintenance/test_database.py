@@ -8,9 +8,7 @@ from mortal.server.files import (
     VARIABLE,
     ServerRecord,
     database_url,
-    own_sqlite,
     read_record,
-    sqlite_file,
     without_password,
     write_record,
 )
@@ -27,12 +25,11 @@ def unset(monkeypatch):
 
 
 def test_sqlite_is_the_default_and_a_variable_names_postgresql(tmp_path, monkeypatch):
-    assert sqlite_file(database_url(tmp_path)) == tmp_path / "prefect.db"
+    assert database_url(tmp_path) == f"sqlite+aiosqlite:///{tmp_path}/prefect.db"
     for name in (EARLIER_VARIABLE, VARIABLE):
         monkeypatch.setenv(name, POSTGRESQL)
         assert database_url(tmp_path) == POSTGRESQL
         monkeypatch.delenv(name)
-    assert sqlite_file(POSTGRESQL) is None
 
 
 def test_a_url_that_prefect_cannot_use_is_refused_without_its_password(tmp_path, monkeypatch):
@@ -49,7 +46,7 @@ def test_no_password_is_kept_or_shown():
 
 def test_a_server_on_another_database_is_not_joined(tmp_path):
     process = ProcessId(pid=1, started="", boot="")
-    mine = own_sqlite(tmp_path)
+    mine = database_url(tmp_path)
     record = ServerRecord(api_url="http://x:1/api", process=process, database=mine)
     own._check_database(record, mine)
     with pytest.raises(ServerError, match=rf"keeps its history in .*, but {VARIABLE} asks for"):

@@ -29,7 +29,7 @@ def container(tmp_path, monkeypatch):
             monkeypatch.setenv(name, "")
             monkeypatch.delenv(name)
         monkeypatch.setenv(PINS, pins)
-        monkeypatch.setattr(compiled, "_gpu", lambda: gpu)
+        monkeypatch.setattr(compiled, "gpu_versions", lambda: {"GPU": gpu} if gpu else {})
         monkeypatch.setattr(compiled, "HERE", tmp_path / f"disk-{next(started)}")
 
     start()

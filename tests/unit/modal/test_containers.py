@@ -22,4 +22,5 @@ def test_rewards_have_as_many_containers_as_are_asked_for(
 ) -> None:
     compute = {"backend": "modal", "modal": {"rewards": where}}
     config = RunConfig.model_validate({"rewards": rewards, "compute": compute})
-    assert num_containers(config) == expected
+    workers = (config.num_rollout_workers, config.rewards.num_reward_workers)
+    assert num_containers(config.compute, *workers) == expected

@@ -209,12 +209,12 @@ async def test_a_run_goes_on_where_the_volume_stood_when_its_lease_was_taken(
     """Another machine drove it until then, though it was opened before."""
 
     @contextlib.asynccontextmanager
-    async def workers(run, beside, on_stop):
+    async def workers(run, local, on_stop):
         further = RunManifest(status="running", step=3)
         run.store.write_record(MANIFEST_FILE, further, RunManifest)
-        yield beside
+        yield local
 
-    monkeypatch.setattr(driver, "_modal_workers", workers)
+    monkeypatch.setattr("mortal_steps.compute.modal.compute.modal_compute", workers)
     run = find_run(tmp_path / "volume", "run")
     assert run.manifest.step == 2
     async with driver.open_session(run) as session:

@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.compute.modal import messages
 from mortal_steps.compute.modal.host import WorkerHost
-from mortal_steps.errors import CorruptFileError, LeaseLostError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerLostError
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
     Problem,
@@ -25,7 +25,7 @@ class Copies:
         if method == "taken away":
             raise KeyboardInterrupt
         if method == "broken":
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            raise WorkerLostError("actor ended: an illegal memory access was encountered")
         batch = payload["request"]["batch"]
         assert self._store.read_record(batch, list[Problem]) == PROBLEMS
         made = self._store.write_record("steps/000000/made.json", MADE, list[Problem])
@@ -37,9 +37,7 @@ def host(volume, there, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setenv("MODAL_TASK_ID", "ta-1")
-    host = WorkerHost(
-        runs_dir=volume.root, run_id="run", volume=volume, volume_name=REQUEST.volume, node=False
-    )
+    host = WorkerHost(runs_dir=volume.root, run_id="run", volume=volume, volume_name=REQUEST.volume)
     host._workers, host._settings = Copies(there), REQUEST.settings
     return host
 
@@ -56,7 +54,7 @@ def test_what_was_made_travels_and_is_committed(host, volume, here, there, batch
     assert there.read_record(batch, list[Problem]) == PROBLEMS
 
 
-def test_a_container_whose_gpu_has_failed_commits_and_ends(host, volume, here, batch, monkeypatch):
+def test_a_container_whose_worker_is_lost_commits_and_ends(host, volume, here, batch, monkeypatch):
     class Ended(BaseException):
         pass
 

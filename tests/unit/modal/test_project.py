@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.compute.modal.project import project_files
+from mortal_steps.compute.modal.detached import code_of
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 
@@ -24,16 +24,16 @@ def test_a_pickled_reward_goes_along_with_the_modules_that_it_imports(tmp_path, 
     pickle.touch()
     (tmp_path / "helpers.py").touch()
     config = config_of("runs/.objects/reward-a.pickle", ["helpers.py"])
-    assert project_files(config) == {
+    assert code_of(config) == {
         "runs/.objects/reward-a.pickle": pickle,
         "helpers.py": tmp_path / "helpers.py",
     }
     beside_the_flow = config_of("runs/.objects/reward-a.pickle", ["helpers.py"], rewards="flow")
-    assert project_files(beside_the_flow) == {}
-    assert len(project_files(beside_the_flow, all_in_containers=True)) == 2
+    assert code_of(beside_the_flow) == {}
+    assert len(code_of(beside_the_flow, all_in_containers=True)) == 2
 
 
 def test_a_pickled_reward_of_another_folder_is_refused_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="choose a runs_dir in it"):
-        project_files(config_of("/elsewhere/reward-a.pickle"))
+        code_of(config_of("/elsewhere/reward-a.pickle"))

@@ -29,7 +29,7 @@ SHAPE = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """The hub's cache with two commits of a model, the branch `main` at the first."""
+    """Return the hub's cache with two commits of a model, the branch `main` at the first."""
     folder = tmp_path / "hub"
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder))
     model = folder / "models--somebody--tiny"

@@ -10,7 +10,7 @@ from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model in production."""
+    """Return a model in production."""
     for name in ("model.safetensors", "config.json"):
         (tmp_path / name).write_bytes(b"0123456789")
     listed = {path.name: digest_of_file(path) for path in tmp_path.iterdir()}

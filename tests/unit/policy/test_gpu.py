@@ -15,7 +15,7 @@ from mortal_steps.system import gpus
 
 @pytest.fixture
 def gpu_beside(monkeypatch, tmp_path):
-    """A machine with a GPU of which torch knows nothing."""
+    """Return a machine with a GPU of which torch knows nothing."""
     if torch.cuda.is_available():
         pytest.skip("torch can use this machine's GPU")
     monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))

@@ -10,7 +10,7 @@ from tests.support.policy.rollouts import FIRST_LETTER, make_batch, make_config
 
 
 def mask(batch, *indices, tokens=None):
-    """The batch with some groups masked; `tokens` replaces each of their tokens."""
+    """Return the batch with some groups masked; `tokens` replaces each of their tokens."""
     groups = list(batch.groups)
     for index in indices:
         groups[index] = dataclasses.replace(

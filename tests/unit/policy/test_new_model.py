@@ -26,7 +26,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The default model of seed 0."""
+    """Return the default model of seed 0."""
     folder = tmp_path_factory.mktemp("model")
     build_model(folder, NewModelConfig(), seed=0)
     return folder

@@ -13,8 +13,10 @@ from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk import weights
+from mortal_steps.policy.publishing import Publisher, probe_tokens
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.store import RunStore
+from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import Problem
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_batch, make_config
@@ -25,7 +27,7 @@ ADAPTER = {"use_lora": True, "lora": {"dropout": 0.2, "publish": "adapter"}}
 
 
 def make_stepper(model_path, folder, num_steps=2, **training):
-    """A stepper that has taken so many steps, and could take one more."""
+    """Return a stepper that has taken so many steps, and could take one more."""
     config = make_config(learning_rate=1e-2, **training)
     stepper = GRPO().stepper(
         config, model_path=model_path, num_steps=num_steps + 1, output_dir=folder
@@ -34,6 +36,15 @@ def make_stepper(model_path, folder, num_steps=2, **training):
     for step in range(num_steps):
         stepper.train_step(make_batch(config, step), seed=step)
     return stepper
+
+
+def publish(store, stepper, version):
+    config = make_config()
+    publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
+    publisher._probe = PROBE
+    published = publisher.publish(stepper, version)
+    publisher.finish()
+    return published
 
 
 def parameters(stepper):
@@ -54,7 +65,7 @@ def store(tmp_path):
 @pytest.mark.parametrize("training", [{}, LORA], ids=["full", "lora"])
 def test_a_published_version_is_the_policy(model_path, tmp_path, store, training):
     stepper = make_stepper(model_path, tmp_path / "out", **training)
-    reference = weights.publish(store, stepper, 2, PROBE)
+    reference = publish(store, stepper, 2)
     assert (reference.version, reference.path) == (2, "weights/v2")
     folder = store.verify_folder(reference.path, reference.sha256)
     assert {path.name for path in folder.iterdir()} == {
@@ -79,7 +90,7 @@ def test_a_published_version_is_the_policy(model_path, tmp_path, store, training
 def test_a_published_adapter_is_the_policy_beside_its_base(model_path, tmp_path, store):
     """Its probe is scored with the adapter beside the base, as engines compute it."""
     stepper = make_stepper(model_path, tmp_path / "out", **ADAPTER)
-    folder = store.path(weights.publish(store, stepper, 2, PROBE).path)
+    folder = store.path(publish(store, stepper, 2).path)
     assert {path.name for path in folder.iterdir()} == {
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -184,37 +195,28 @@ def test_scoring_and_exporting_leave_no_trace(model_path, tmp_path, training):
 
 def test_a_version_is_published_once(model_path, tmp_path, store):
     stepper = make_stepper(model_path, tmp_path / "out")
-    reference = weights.publish(store, stepper, 2, PROBE)
+    reference = publish(store, stepper, 2)
     written = store.path("weights/v2/model.safetensors").stat().st_mtime_ns
-    assert weights.publish(store, stepper, 2, PROBE) == reference
+    assert publish(store, stepper, 2) == reference
     assert store.path("weights/v2/model.safetensors").stat().st_mtime_ns == written
     assert [path.name for path in store.path("weights").iterdir()] == ["v2"]
     stepper.train_step(make_batch(make_config(), 2), seed=2)
     with pytest.raises(WeightsMismatchError, match="version 2 is published with weights"):
-        weights.publish(store, stepper, 2, PROBE)
+        publish(store, stepper, 2)
     assert weights.find(store, 2) == reference
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "probe.json", "manifest.json"])
 def test_a_damaged_version_is_noticed(model_path, tmp_path, store, caplog, name):
     stepper = make_stepper(model_path, tmp_path / "out", num_steps=1)
-    reference = weights.publish(store, stepper, 1, PROBE)
+    reference = publish(store, stepper, 1)
     flip_a_byte(store.path(f"weights/v1/{name}"))
     with pytest.raises(CorruptFileError):
         store.verify_folder(reference.path, reference.sha256)
     if name != "manifest.json":  # whoever has no reference cannot tell an altered manifest
         assert weights.find(store, 1) is None
         assert "published version 1 cannot be used" in caplog.text
-        assert weights.publish(store, stepper, 1, PROBE) == reference
-
-
-def test_pruning_keeps_what_is_asked_for(store):
-    for version in range(4):
-        with store.committing_folder(f"weights/v{version}") as folder:
-            (folder / "model.safetensors").write_bytes(b"%d" % version)
-    store.path("weights/v5.old").mkdir()
-    weights.prune(store, {1, 3, 7})
-    assert weights.published_versions(store) == [1, 3]
+        assert publish(store, stepper, 1) == reference
 
 
 def test_the_digest_of_several_files_is_of_their_digests(tmp_path):
@@ -243,14 +245,14 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
     tokenizer = (
         GRPO().stepper(config, model_path=model_path, num_steps=1, output_dir=tmp_path).tokenizer
     )
-    probe = weights.probe_tokens(store, tokenizer, {}, config.model.max_model_len)
+    probe = probe_tokens(store, tokenizer, {}, config.model.max_model_len)
     assert len(probe) == length
     assert probe[: len(start)] == start
 
 
 def test_a_run_without_problems_has_no_probe(store):
     with pytest.raises(StoreError, match=r"train\.arrow holds no problems"):
-        weights.probe_tokens(store, None, {}, 512)
+        probe_tokens(store, None, {}, 512)
 
 
 # --- models that cannot be used -------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What trackers are told, and what is known of them before they are imported."""
 
 import json
+import os
 
 import pytest
 
@@ -90,6 +91,15 @@ def test_only_committed_steps_are_told_each_once_and_in_order(run):
     run.update(step=3)
     assert told(committed, after=2) == [3]
     assert told(CommittedSteps(run, 20), after=1) == [2, 3]
+
+
+def test_two_steps_within_a_tick_of_the_clock_are_both_told(run):
+    committed = CommittedSteps(run, 20)
+    path = run.store.path("manifest.json")
+    for step in (1, 2):
+        commit(run, step)
+        os.utime(path, ns=(0, 0))
+        assert told(committed, after=step - 1) == [step]
 
 
 def test_steps_that_a_run_takes_again_are_not_told_again(run):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ComputeConfig, RewardsConfig
 from mortal_steps.rewards.scoring.assignments import assign
 
 ONE = {"function": "rewards.py:one"}
@@ -27,7 +27,13 @@ MODEL = {"type": "model", "model": "./models/judge"}
 def test_functions_share_a_process_unless_they_ask_for_their_own(
     tmp_path: Path, terms: list[dict[str, Any]], expected: list[Any]
 ) -> None:
-    config = RunConfig.model_validate({"rewards": {"terms": terms}})
-    assignments = assign(config, tmp_path, lambda: None)
+    assignments = assign(
+        RewardsConfig.model_validate({"terms": terms}),
+        compute=ComputeConfig(),
+        gym_rows=False,
+        template_options={},
+        run_dir=tmp_path,
+        before_start=lambda: None,
+    )
     found = [(list(each.names), len(each.hosts), each.by_problem) for each in assignments]
     assert found == expected

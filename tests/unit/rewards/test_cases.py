@@ -44,7 +44,7 @@ def statements(value: Any, entry_point: Any = None) -> list[str]:
     ("value", "forms"),
     [
         ("assert f(1) == 2", [AssertCase]),
-        ("import math\nassert f(1)\nassert f(2)", [AssertCase]),
+        ("import math\nassert f(1)\nassert f(2)", [AssertCase, AssertCase]),
         (["assert f(1)", "assert f(2)"], [AssertCase, AssertCase]),
         ("def check(f):\n    assert f(1)\ncheck(f)", [AssertCase]),
         ("for n in range(3):\n    if f(n): raise ValueError", [AssertCase]),
@@ -104,13 +104,33 @@ def test_what_is_no_test_case_is_an_error_of_its_row(value: Any, message: str) -
     assert error.value.row == 1
 
 
+def test_what_is_shared_stands_before_each_assertion() -> None:
+    first, second = cases_of("import math\nassert f(1)\nassert f(2)")
+    assert isinstance(first, AssertCase) and first.statements == "import math\nassert f(1)"
+    assert isinstance(second, AssertCase) and second.statements == "import math\nassert f(2)"
+    assert first.marker != second.marker
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s = Stack()\ns.push(1)\nassert s.pop() == 1\ns.push(2)\nassert s.pop() == 2\n",
+        "import math\nassert f(1)\nx = 2\nassert f(x)",
+        "numbers = iter(f())\nassert next(numbers) == 1\nassert next(numbers) == 2",
+        "assert (n := f(1)) == 1\nassert f(n) == 2",
+    ],
+)
+def test_assertions_that_need_each_other_are_one_test_case(text: str) -> None:
+    assert statements(text) == [text]
+
+
 def test_a_check_that_nobody_calls_is_called_with_the_function_of_the_row(passes: Any) -> None:
     (case,) = cases_of(CHECK, "add")
     assert passes(case, "def add(a, b): return a + b")
     assert not passes(case, "def add(a, b): return 'wrong'")
     assert statements(CHECK, "Solution().add")[0].endswith("check(Solution().add)")
     assert statements(f"{CHECK}check(add)", "other") == [f"{CHECK}check(add)"]
-    with pytest.raises(ValueError, match="entry_point = 'a b' names no function"):
+    with pytest.raises(ValueError, match="entry_point = 'a b'"):
         cases_of(CHECK, "a b")
 
 
@@ -213,5 +233,5 @@ def test_the_time_of_a_call_is_enough_for_completions_that_are_all_too_slow() ->
 
 def test_a_dataset_without_test_cases_is_told_its_own_columns():
     given = {"answer": ["2"], "completion_ids": [[1]], "trainer_state": None, "log_metric": print}
-    with pytest.raises(ValueError, match=r"its columns are prompt, answer\. Without a reward"):
+    with pytest.raises(ValueError, match="prompt, answer"):
         CodeExecutionEnvironment().score_batch(["2"], ["1 + 1 ="], **given)

@@ -40,12 +40,12 @@ EQUAL, DIFFERENT, UNPARSED = Verdict.EQUAL, Verdict.DIFFERENT, Verdict.UNPARSED
     ],
 )
 def test_answers_are_found_and_compared(gold: str, said: str | None, verdict: Verdict) -> None:
-    assert compare(Comparison(gold=gold, said=said)) is verdict
+    assert compare(Comparison(gold=gold, answer=said)) is verdict
 
 
 def test_it_needs_no_signal_and_so_no_main_thread() -> None:
     found: list[Verdict] = []
-    comparison = Comparison(gold="1/2", said="$0.5$")
+    comparison = Comparison(gold="1/2", answer="$0.5$")
     thread = threading.Thread(target=lambda: found.append(compare(comparison)))
     thread.start()
     thread.join()
@@ -63,5 +63,5 @@ def test_an_answer_is_not_run_as_code(call: str, tmp_path: Path) -> None:
         f"<answer>1+{code}</answer>",
         f"(1)+{code}",
     ):
-        compare(Comparison(gold="1", said=said))
+        compare(Comparison(gold="1", answer=said))
     assert not target.exists()

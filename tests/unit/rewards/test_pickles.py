@@ -164,7 +164,7 @@ def test_a_pickle_is_read_by_another_process(tmp_path):
 def test_a_pickle_that_was_altered_is_not_executed(tmp_path):
     file, executed = tmp_path / "reward.pickle", tmp_path / "executed"
     write_pickle(file, adding(1), "a" * 64, "it")
-    with pytest.raises(CorruptFileError, match="is not the reward's object"):
+    with pytest.raises(CorruptFileError):
         read_pickle(file, "b" * 64, ())
 
     class Touches:
@@ -173,7 +173,7 @@ def test_a_pickle_that_was_altered_is_not_executed(tmp_path):
 
     head = file.read_bytes().partition(b"\n")[0]
     file.write_bytes(head + b"\n" + pickle.dumps(Touches()))
-    with pytest.raises(CorruptFileError, match="is not the reward's object"):
+    with pytest.raises(CorruptFileError):
         read_pickle(file, "a" * 64, ())
     assert not executed.exists()
 

@@ -26,7 +26,7 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The trained tensors and buffers by module name. A base model under an adapter is not
+    """Return the trained tensors and buffers by module name. A base model under an adapter is not
     trained."""
     if not isinstance(model, PeftModel):
         return dict(model.state_dict())

@@ -110,7 +110,7 @@ class Stepped(Trainer):
             load_model(self.model, Path(resume_from_checkpoint))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """What was learned comes from the checkpoint; with `renewed_at`, no more than that.
+        """Take what was learned from the checkpoint; with `renewed_at`, no more than that.
 
         transformers takes the learning rate, Adam's betas and all other hyperparameters from there
         too, whatever the arguments say.
@@ -180,7 +180,7 @@ class Observer(TrainerCallback):
         self._logged = dict(logs)
 
     def take_metrics(self) -> dict[str, float]:
-        """The last log entry, without what the clock decides or has no finite value."""
+        """Return the last log entry, without what the clock decides or has no finite value."""
         logged, self._logged = self._logged, {}
         metrics: dict[str, float] = {}
         self.not_finite = []

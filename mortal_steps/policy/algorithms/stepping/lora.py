@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 from peft import LoraConfig
@@ -83,24 +83,35 @@ def lora_config(training: TrainingConfig) -> LoraConfig | None:
 
 def _check_names(chosen: Mapping[str, Any]) -> None:
     known = [field.name for field in dataclasses.fields(LoraConfig) if field.init]
-    hints = get_type_hints(LoraConfig)
     for name, value in chosen.items():
         key = f"training.lora.peft.{name}"
         if reason := REFUSED.get(name):
             raise ConfigError(f"{key} cannot be set: {reason}")
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean training.lora.peft.{near[0]}?" if near else ""
+            hint = _similar(name, known, "training.lora.peft")
             raise ConfigError(f"{key}: PEFT's LoraConfig has no such option{hint}")
-        typed = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True))
         for start, reason in REFUSED_STARTS.items():
             if name == "init_lora_weights" and str(value).startswith(start):
                 raise ConfigError(f"{key} = {value!r} cannot be used: {reason}")
-        try:
-            typed.validate_python(value, strict=True)
-        except ValidationError as error:
-            reason = in_plain_words(error.errors()[0]["msg"])
-            raise ConfigError(f"{key} = {value!r}: {reason}") from None
+        check_type(LoraConfig, name, value, key=key)
+
+
+def check_type(options: type, name: str, value: Any, *, key: str) -> None:
+    """Raise `ConfigError`, which names the `key`, unless the value has the type that the dataclass
+    `options` gives it. Those of TRL and PEFT take any value, and fail much later."""
+    hint = get_type_hints(options)[name]
+    try:
+        TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(
+            value, strict=True
+        )
+    except ValidationError as error:
+        reason = in_plain_words(error.errors()[0]["msg"])
+        raise ConfigError(f"{key} = {value!r}: {reason}") from None
+
+
+def _similar(name: str, known: Sequence[str], section: str) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {section}.{near[0]}?" if near else ""
 
 
 def quantization_config(model: ModelConfig) -> BitsAndBytesConfig | None:
@@ -117,11 +128,9 @@ def quantization_config(model: ModelConfig) -> BitsAndBytesConfig | None:
     known = [name for name in inspect.signature(BitsAndBytesConfig).parameters if name != "kwargs"]
     for name in chosen:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean model.quantization.{near[0]}?" if near else ""
             raise ConfigError(
                 f"model.quantization.{name}: transformers' BitsAndBytesConfig has no such option"
-                f"{hint}"
+                f"{_similar(name, known, 'model.quantization')}"
             )
     try:
         built = BitsAndBytesConfig(**chosen)

@@ -78,8 +78,8 @@ def _why_no_cast(model: PreTrainedModel, is_adapted: bool) -> str | None:
 
 
 def without_weights(model: ModelConfig) -> PreTrainedModel:
-    """The model as it is trained, its parameters on torch's device `meta`. Raises `ModelError` if
-    its configuration cannot be read."""
+    """Return the model as it is trained, its parameters on torch's device `meta`. Raises
+    `ModelError` if its configuration cannot be read."""
     remote = model.trust_remote_code
     if model.new is not None:
         # Imported where used: few models are new.

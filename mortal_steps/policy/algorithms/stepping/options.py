@@ -7,17 +7,15 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 import trl
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import Trainer, TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import trl_values
-from mortal_steps.config.loader import in_plain_words
 from mortal_steps.config.trl_options import (
     check_names,
     idleness,
@@ -28,7 +26,11 @@ from mortal_steps.config.trl_options import (
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.models.local_folder import read_type
-from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
+from mortal_steps.policy.algorithms.stepping.lora import (
+    check_type,
+    lora_config,
+    quantization_config,
+)
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
@@ -90,7 +92,8 @@ def build_options(
         if option in own:
             raise ConfigError(f"training.trl.{option} is set by algorithm.{option}; use that")
     check_names(given, kind.__name__)
-    _check_types(given, kind)
+    for name, value in given.items():
+        check_type(kind, name, value, key=f"training.trl.{name}")
     chosen = {name: value for name, value in given.items() if not idleness(name)}
     ours = our_options(config, kind, num_steps=num_steps, output_dir=output_dir) | own
     # Said where there is nothing else, or transformers refuses autocast.
@@ -107,7 +110,7 @@ def build_options(
     except (ValueError, TypeError, NotImplementedError) as error:
         keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in given.items())
         raise ConfigError(f"{keys or 'training'}: {kind.__name__} refuses this: {error}") from error
-    algorithm.check_built(config, built)
+    algorithm.check_built(config.training, config.rollout, built)
     return built
 
 
@@ -150,7 +153,7 @@ def our_options(
 
 
 def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each option that changes nothing here."""
+    """Return a sentence for each option that changes nothing here."""
     reasons = {name: idleness(name) for name in chosen}
     return tuple(
         f"training.trl.{name} changes nothing: {reason}"
@@ -160,7 +163,7 @@ def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
-    """A sentence on what steps are, where a batch makes several optimizer updates."""
+    """Return a sentence on what steps are, where a batch makes several optimizer updates."""
     updates = config.training.optimizer_steps_per_batch
     if updates == 1:
         return ()
@@ -173,7 +176,7 @@ def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
 
 
 def _idle_lora(config: RunConfig) -> tuple[str, ...]:
-    """A sentence for a shape of an adapter where there is none."""
+    """Return a sentence for a shape of an adapter where there is none."""
     lora = config.training.lora
     if config.training.use_lora or lora == type(lora)():
         return ()
@@ -184,7 +187,8 @@ def _idle_lora(config: RunConfig) -> tuple[str, ...]:
 
 
 def _lost_updates(config: RunConfig) -> tuple[str, ...]:
-    """A warning for weights in half precision, which most updates of Adam's size do not change.
+    """Return a warning for weights in half precision, which most updates of Adam's size do not
+    change.
 
     A weight changes if the update is half its spacing or more; the spacing of a weight between 2^e
     and 2^(e+1) is 2^(e-7) in bfloat16. Weights are taken to be normal with a standard deviation of
@@ -210,25 +214,13 @@ def _lost_updates(config: RunConfig) -> tuple[str, ...]:
 
 
 def _saved_type(config: RunConfig) -> str | None:
-    """What `model.dtype = "auto"` stands for; None where that is not known here."""
+    """Return what `model.dtype = "auto"` stands for; None where that is not known here."""
     if config.model.new is not None:
         return None
     try:
         return read_type(Path(tokenizer_folder(config.model)) / "config.json")
     except ModelError:
         return None
-
-
-def _check_types(chosen: dict[str, Any], kind: type[TrainingArguments]) -> None:
-    # They are plain dataclasses, which take any value of any type and fail much later.
-    hints = get_type_hints(kind)
-    for name, value in chosen.items():
-        typed = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True))
-        try:
-            typed.validate_python(value, strict=True)
-        except ValidationError as error:
-            reason = in_plain_words(error.errors()[0]["msg"])
-            raise ConfigError(f"training.trl.{name} = {value!r}: {reason}") from None
 
 
 def _check_packages(built: TrainingArguments) -> None:

@@ -94,10 +94,10 @@ def _refusing() -> Iterator[None]:
 
 
 def _refuse(gradient: torch.Tensor) -> None:
-    """Called with the gradient of attention's output, before it goes back through attention."""
+    """Refuse other kernels from here: the gradient of attention's output goes back next."""
     torch.use_deterministic_algorithms(True)
 
 
 def _warn(gradient: torch.Tensor) -> None:
-    """Called with the gradient of what attention was given."""
+    """Warn again: the gradient has passed attention."""
     torch.use_deterministic_algorithms(True, warn_only=True)

@@ -27,7 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, DivergedError, ModelError
-from mortal_steps.policy.algorithms.base import AdapterBase
+from mortal_steps.policy.algorithms.base import AdapterBase, Stepper
 from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
@@ -61,7 +61,7 @@ from mortal_steps.scores import reward_names
 from mortal_steps.types import TrainingBatch, TrainingPlace
 
 
-class TrlStepper:
+class TrlStepper(Stepper):
     """One run's trainer: `begin`, then a `train_step` per batch.
 
     The trainer is the algorithm's `trainer_class`. `autocast` decides on bfloat16 autocast where
@@ -128,12 +128,9 @@ class TrlStepper:
         *,
         renewed_at: int | None = None,
     ) -> None:
-        """Prepare to train, from the start or from a folder written by `save_state`.
-
-        With `renewed_at`, a number of train steps, another configuration wrote the folder: model,
-        optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
-        configuration, and its schedule stands where so many of its own steps would have led.
-        """
+        """See `Stepper.begin`. Of a folder that another configuration wrote, model, optimizer
+        moments and what TRL adapts by itself are taken, and the schedule goes on where
+        `renewed_at` steps of this configuration would have led."""
         if renewed_at is not None:
             updates = self._config.training.optimizer_steps_per_batch
             self._trainer.renewed_at = renewed_at * updates
@@ -150,8 +147,8 @@ class TrlStepper:
     def train_step(self, batch: TrainingBatch, *, seed: int) -> dict[str, float]:
         """Train on one batch; a pure function of the state before, the batch and `seed`.
 
-        Returns TRL's metrics of the step, without those that the clock decides. A metric without
-        a finite value is left out. Raises `DivergedError` as `check_finite` does.
+        Returns TRL's metrics of the step, without those that the clock decides or that have no
+        finite value. Raises `DivergedError` as `check_finite` does.
         """
         seed_everything(seed)
         rows = self._trainer.accept(batch)
@@ -165,50 +162,37 @@ class TrlStepper:
 
     @property
     def optimizer_steps(self) -> int:
-        """Optimizer updates since the start of the run."""
         return self._trainer.state.global_step
 
     def random_digest(self) -> str:
-        """sha256 of torch's random streams as they are: those that training draws from.
-
-        Python's and numpy's are seeded with each step, too, but any thread of the process may draw
-        from them (a client that connects again, say), and no bit of a run depends on them.
-        """
+        # Python's and numpy's are seeded with each step, too, but any thread of the process may
+        # draw from them, such as a client that connects again. No bit of a run depends on them.
         return streams_digest()
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the model, frozen ones included and tied ones counted once."""
         return int(self._trainer.model.num_parameters())
 
     @property
     def autocast(self) -> bool:
-        """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
         return bool(self._trainer.args.bf16)
 
     def place(self) -> TrainingPlace:
-        """Where and in which numbers training runs."""
         return training_place(self._trainer)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return what a user should know before the first step."""
         return tuple(filter(None, [on_cpu_beside_gpu(), padding_warning(self._trainer)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probability (nats) of each token but the first, given those before it.
-
-        At temperature 1, without dropout, in the type of the weights: an engine that has these has
-        no part in the trainer's autocast. Where they are published in another type, with weights
-        rounded as they are there. Leaves training mode and random streams as they are.
-        """
+        """See `Stepper.score`. It is computed in the type of the weights: an engine that has these
+        has no part in the trainer's autocast. Where they are published in another type, weights are
+        rounded as they are there. Training mode and random streams stay as they are."""
         return logprobs_of(self._trainer.model, token_ids, self._published_in)
 
     def save_state(self, folder: Path) -> None:
-        """Write all that `begin` needs to go on bit for bit; only between train steps."""
         state.take_state(self._trainer, self._base, copy=False).save_state(folder)
 
     def why_no_snapshot(self) -> str | None:
-        """Return why `snapshot` cannot be called; None where it can."""
         kind = type(self)
         for name in ("save_state", "digests"):
             if name in vars(self) or getattr(kind, name) is not getattr(TrlStepper, name):
@@ -216,40 +200,32 @@ class TrlStepper:
         return state.why_no_copy(self._trainer)
 
     def snapshot(self) -> TrainerState:
-        """Copy what `save_state` writes, to be written while training goes on."""
         return state.take_state(self._trainer, self._base, copy=True)
 
     def weights_digest(self) -> str:
-        """Digest of the weights that are trained, as they are now."""
         return digests.weights_digest(self._trainer.model)
 
     def digests(self) -> dict[str, str]:
-        """Digest of each part of the state that `save_state` writes and `begin` restores."""
         return state.state_digests(self._trainer)
 
     def export_weights(self, folder: Path) -> None:
-        """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA
-        adapter alone (`training.lora.publish`)."""
         if self._config.training.publishes_adapter:
             save_adapter(self._trainer.model, folder, self._base, self._published_in)
         else:
             save_model(self._trainer.model, folder, self._published_in)
 
     def published_digests(self) -> dict[str, str]:
-        """Digest each tensor that `export_weights` writes, by its name there, where it is."""
         model, dtype = self._trainer.model, self._published_in
         whole = not self._config.training.publishes_adapter
         tensors = published_tensors(model) if whole else adapter_tensors(model)
         return tensor_digests((name, cast(tensor, dtype)) for name, tensor in tensors.items())
 
     def save_final(self, folder: Path) -> None:
-        """Write the trained model with its tokenizer: the adapter alone where there is one."""
         base = named_base(self._config.model, self._model_path)  # where it is now: others load it
         save_trained(self._trainer.model, folder, base, method=self._trainer._name)
         save_tokenizer(self.tokenizer, folder)
 
     def save_merged(self, folder: Path) -> None:
-        """Write the trained model with its tokenizer, an adapter merged into its base."""
         save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
 

@@ -53,7 +53,7 @@ def test_a_key_that_no_header_can_have_is_named_and_not_told(
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_key_that_is_missing_is_asked_for(stub: JudgeStub, status: int) -> None:
     stub.always = lambda body: Answer(status=status)
-    with pytest.raises(ConfigError, match="api_key_env of a judge is not set"):
+    with pytest.raises(ConfigError, match="api_key_env"):
         ask(make(stub))
 
 
@@ -68,7 +68,7 @@ def test_a_variable_that_is_not_there_is_named_before_anything_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"api_key_env = 'OPENAI_API_KEY' .* no such environment"):
+    with pytest.raises(ConfigError, match=r"api_key_env = 'OPENAI_API_KEY'"):
         LLMJudgeEnvironment(model="gpt-4o-mini", score_range=(0, 10))
 
 
@@ -77,7 +77,7 @@ def test_the_key_for_openai_is_sent_to_nobody_else(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     stub.key = "sk-secret"
-    with pytest.raises(ConfigError, match="is not set"):
+    with pytest.raises(ConfigError, match="api_key_env"):
         ask(make(stub))
 
 
@@ -101,14 +101,14 @@ def test_an_address_with_and_without_a_slash_is_asked_once(stub: JudgeStub) -> N
 
 
 def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
-    with pytest.raises(ConfigError, match="base_url of a judge holds a user name") as raised:
+    with pytest.raises(ConfigError, match="base_url") as raised:
         LLMJudgeEnvironment("m", base_url="http://me:sk-secret@host/v1")
     assert "sk-secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("address", ["host/v1", "ftp://host/v1", "https:///v1"])
 def test_what_is_no_address_is_named_before_anything_is_asked(address: str) -> None:
-    with pytest.raises(ConfigError, match=f"base_url = '{address}' of a judge is no address"):
+    with pytest.raises(ConfigError, match=f"base_url = '{address}'"):
         LLMJudgeEnvironment("m", base_url=address)
 
 
