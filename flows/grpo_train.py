@@ -210,8 +210,8 @@ def _nothing_to_train(run: Run) -> State[Any]:
     begun = context.flow_run if context is not None else None
     if isinstance(begun, FlowRun) and is_first_try(begun):
         skipped = (
-            f"skipped: run_id = {run_id} is set, and that run was complete before; without a "
-            "run_id, each night trains a run of its own"
+            f"skipped: run {run_id} was complete before; if the configuration sets this run_id, "
+            "leave it out, and each night trains a run of its own"
         )
         get_run_logger().warning(skipped)
         return Cancelled(message=skipped)

@@ -2,15 +2,16 @@
 
 A cache key names the run directory (by its random uid), the stage, the step, the shard and the
 policy version, so a Retry of the flow run and a new flow run for the same run id find the same
-result. The version of this code is in it, because a result is a pickle, which leaves fields unset
-that are newer than it is. Keys are file names, in one folder a stage: making folders takes longer
-than writing files.
+result. Keys are file names, in one folder a stage: making folders takes longer than writing files.
 What is cached is a reference; `committed` checks that the store still has the file, whole.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -21,12 +22,11 @@ from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.utilities.annotations import opaque as taken_whole
 
-from mortal_steps import __version__
 from mortal_steps.compute.pool import called
 from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.system.threads import in_thread
-from mortal_steps.types import BatchRef, GenerationRef, RewardRef
+from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
 
 Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
 T = TypeVar("T")
@@ -35,6 +35,18 @@ REPLAYED = "replayed"
 """Tag of a task run whose answer already existed when it was called, for example after a resume."""
 RETRIES = 3
 RETRY_DELAYS_S = [1.0, 5.0, 15.0]
+
+
+def shape_of(*kinds: type) -> str:
+    """Digest the names of the fields of dataclasses."""
+    names = [[kind.__name__, *(field.name for field in fields(kind))] for kind in kinds]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]
+
+
+SHAPE = shape_of(BatchRef, GenerationRef, RewardRef, FileRef, StageTiming)
+"""Digest of the fields of what is cached. A result is a pickle, and a pickle leaves fields unset
+that are newer than it is. Under another key it is not found, and the worker answers from the store
+instead."""
 
 
 def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
@@ -65,7 +77,7 @@ def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
         rest = {name: value for name, value in inputs.items() if name != "session"}
         shard = rest.get("shard", 0)
         tag_stage(stage, replayed=session.is_committed(stage, rest["step"], shard))
-        return f"{session.run.info.uid}/{stage}-{__version__}/{identify(**rest)}"
+        return f"{session.run.info.uid}/{stage}-{SHAPE}/{identify(**rest)}"
 
     cached = {"persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
     return {**DURABLE, **cached}

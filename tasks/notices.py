@@ -1,47 +1,96 @@
 """A run's notices as Prefect events, which `mortal automate --notify` forwards to people.
 
-Prefect's client keeps the events that it cannot send at once. Each has the id of its notice, so the
-server recognises one that it gets twice.
+They are sent by a request and not by Prefect's worker thread, because only a request shows whether
+the server has accepted them. Notices that it has not accepted are sent again, if necessary by the
+next process of the run. Each event has the id of its notice, so the server recognises one that it
+gets twice.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from prefect.events import emit_event
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.events import Event
+from prefect.events.related import related_resources_from_run_context
 
 from mortal_steps.runs.notices import Notice, mark_sent, unsent
 from mortal_steps.runs.run import Run
+from mortal_tasks.best_effort import best_effort
+from mortal_tasks.server_watch import ServerWatch
 
+RETRY_S = 30.0
+"""Seconds between two attempts to send what the server has not accepted."""
 RESOURCE = "mortal.run"
 LEVEL = "mortal.level"
 """Label on the resource of every event; automations select events by it."""
 
 
-def emit_notices(run: Run) -> None:
-    """Send the notices that are noted and not sent yet as events of this flow run."""
-    sent = [notice for notice in unsent(run.store) if _emit(run, notice)]
-    if sent:
-        mark_sent(run.store, sent)
+class NoticeEvents:
+    """Sends the notices of one run as events that are related to this flow run."""
 
+    def __init__(self, run: Run, server: ServerWatch) -> None:
+        self._run = run
+        self._server = server
+        self._sending: asyncio.Task[None] | None = None
+        self._again_at: float | None = None
+        """When to try once more, on the monotonic clock; None where nothing is left."""
 
-def _emit(run: Run, notice: Notice) -> bool:
-    """Return whether the event is on its way; it is not while the server does not know the flow
-    run."""
-    event = emit_event(
-        event=notice.event,
-        id=UUID(notice.id),
-        occurred=datetime.fromtimestamp(notice.at, UTC),
-        resource={
-            "prefect.resource.id": f"{RESOURCE}.{run.info.run_id}",
-            "prefect.resource.name": run.info.run_id,
-            LEVEL: notice.level,
-        },
-        payload=payload(run, notice),
-    )
-    return event is not None
+    def tell(self) -> None:
+        """Begin to send the notices that are noted and not sent yet."""
+        self._again_at = 0.0
+        self.try_again()
+
+    def try_again(self) -> None:
+        """Send the remaining notices if a new attempt is due; otherwise do nothing."""
+        busy = self._sending is not None and not self._sending.done()
+        if self._again_at is None or busy or time.monotonic() < self._again_at:
+            return
+        if not self._server.away:
+            self._sending = asyncio.create_task(self._send())
+
+    async def close(self) -> None:
+        """Return once all notices are sent, or after some seconds without success."""
+        if self._sending is not None:
+            await self._sending
+        if not self._server.away:
+            await self._send()
+
+    async def _send(self) -> None:
+        self._again_at = None  # unless there is more by the time that these are sent
+        notices = unsent(self._run.store)
+        if not notices:
+            return
+        if await best_effort(self._post(notices), "a notice of the run is not sent yet"):
+            mark_sent(self._run.store, notices)
+        else:
+            self._again_at = time.monotonic() + RETRY_S
+
+    async def _post(self, notices: Sequence[Notice]) -> bool:
+        async with get_client() as client:
+            events = [await self._event(client, notice) for notice in notices]
+            content = [event.model_dump(mode="json") for event in events]
+            await client.request("POST", "/events", json=content)
+        return True
+
+    async def _event(self, client: PrefectClient, notice: Notice) -> Event:
+        return Event(
+            event=notice.event,
+            id=UUID(notice.id),
+            occurred=datetime.fromtimestamp(notice.at, UTC),
+            resource={
+                "prefect.resource.id": f"{RESOURCE}.{self._run.info.run_id}",
+                "prefect.resource.name": self._run.info.run_id,
+                LEVEL: notice.level,
+            },
+            related=await related_resources_from_run_context(client),
+            payload=payload(self._run, notice),
+        )
 
 
 def payload(run: Run, notice: Notice) -> dict[str, Any]:

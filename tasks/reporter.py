@@ -25,7 +25,7 @@ from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
 from mortal_tasks.best_effort import best_effort
-from mortal_tasks.notices import emit_notices
+from mortal_tasks.notices import NoticeEvents
 from mortal_tasks.server_watch import ServerWatch
 
 TASK_RUNS_LEVEL = "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"
@@ -79,9 +79,8 @@ class PrefectReporter(Reporter):
     def __init__(self, run: Run, server: ServerWatch) -> None:
         self._run = run
         self._page = PageArtifact(f"report-{run.info.run_id}")
+        self._notices = NoticeEvents(run, server)
         self._server = server
-        self._tells_later = False
-        """Whether notices wait for the server to come back."""
 
     def say(self, line: str) -> None:
         get_run_logger().info(line)
@@ -91,8 +90,7 @@ class PrefectReporter(Reporter):
         return self._server.away
 
     async def ready(self) -> None:
-        if self._tells_later:
-            self.tell()
+        self._notices.try_again()
         self._server.check()
 
     async def refresh(self) -> None:
@@ -105,15 +103,13 @@ class PrefectReporter(Reporter):
         await best_effort(self._page.put(report, description), "the report is not shown")
 
     def tell(self) -> None:
-        self._tells_later = self.away
-        if not self.away:
-            emit_notices(self._run)
+        self._notices.tell()
 
     async def show_end(self) -> None:
         """Show how the run has ended, unless another process is driving it now."""
         if self._run.manifest.status in ("created", "running"):
             return
-        self.tell()
+        await self._notices.close()
         if not self.away:
             await self.refresh()
 

@@ -80,7 +80,8 @@ def train(
     from mortal_steps.runs.run import new_run_id
 
     settings = load_config(config, overrides or (), flags)
-    run_id = run_id or settings.run_id or new_run_id(settings.id_prefix)
+    if run_id is None:
+        run_id = settings.run_id or new_run_id(settings.id_prefix)
     changes: dict[str, Any] = {"run_id": run_id}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)

@@ -29,7 +29,9 @@ def begin_run(
 
     with _explained():
         settings = settings_of(config, given)
-        named = run_id or settings.run_id or new_run_id(settings.id_prefix)
+        named = run_id
+        if named is None:
+            named = settings.run_id or new_run_id(settings.id_prefix)
         settings = settings.model_copy(update={"run_id": named})
         prepare(settings)
         volume = settings.compute.modal.volume

@@ -13,11 +13,14 @@ from collections.abc import Iterator
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.events.schemas.automations import Automation
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from mortal_steps.errors import ServerError
 
 ANSWER_TIMEOUT_S = 20.0
+PAGE = 200
+"""Automations that one request asks for."""
 REFUSED = (401, 403)
 """HTTP status codes by which a server refuses a user."""
 
@@ -59,3 +62,14 @@ def _refused(api_url: str, error: httpx.HTTPStatusError) -> ServerError:
         f"PREFECT_API_URL = {api_url} is not the address of a Prefect API (status {code}); such an "
         "address ends in /api, as in http://127.0.0.1:4200/api"
     )
+
+
+def delete_automations(client: SyncPrefectClient, prefixes: tuple[str, ...]) -> list[str]:
+    """Delete the automations whose names begin with one of these texts. Returns their names."""
+    there: list[Automation] = []
+    while page := client.read_automations(limit=PAGE, offset=len(there)):
+        there += page
+    found = [each for each in there if each.name.startswith(prefixes)]
+    for automation in found:
+        client.delete_automation(automation.id)
+    return [automation.name for automation in found]

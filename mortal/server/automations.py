@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.events.schemas.automations import Automation, AutomationCore
+from prefect.events.schemas.automations import AutomationCore
 
+from mortal.server.api import delete_automations
+from mortal.server.notifications import DOWN, PREFIX
 from mortal.server.recovery import (
+    ALL,
     FLOWS,
     HEARTBEAT_DEFAULT_S,
     HEARTBEAT_SETTING,
@@ -24,10 +27,6 @@ from mortal.server.recovery import (
     names,
 )
 from mortal_steps.errors import ServerError
-
-OURS = "mortal: "
-"""How the names of all automations of `mortal automate` begin."""
-PAGE = 200
 
 
 def automate(recovery: Recovery) -> Iterator[str]:
@@ -75,7 +74,7 @@ def remove() -> Iterator[str]:
     """Remove all automations of `mortal automate`, those for notices, too. Yields a line for each
     one that existed."""
     with get_client(sync_client=True) as client:
-        for name in delete_automations(client, (OURS,)):
+        for name in delete_automations(client, (*ALL, PREFIX, DOWN)):
             yield f"removed {name!r}"
 
 
@@ -120,14 +119,3 @@ def _make(client: SyncPrefectClient, wanted: AutomationCore) -> bool:
         if each not in same[:1]:
             client.delete_automation(each.id)
     return not same
-
-
-def delete_automations(client: SyncPrefectClient, prefixes: tuple[str, ...]) -> list[str]:
-    """Delete the automations whose names begin with one of these texts. Returns their names."""
-    there: list[Automation] = []
-    while page := client.read_automations(limit=PAGE, offset=len(there)):
-        there += page
-    found = [each for each in there if each.name.startswith(prefixes)]
-    for automation in found:
-        client.delete_automation(automation.id)
-    return [automation.name for automation in found]

@@ -117,7 +117,11 @@ def read_record(home: Path) -> ServerRecord | None:
     damaged record, or one that does not name the server's process, counts as missing."""
     try:
         found = json.loads((home / "server.json").read_text(encoding="utf-8"))
-        return ServerRecord(**{**found, "process": ProcessId(**found["process"])})
+        return ServerRecord(
+            api_url=found["api_url"],
+            process=ProcessId(**found["process"]),
+            database=found["database"],
+        )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 

@@ -21,7 +21,7 @@ from prefect.events.schemas.automations import (
 )
 from prefect.exceptions import ObjectNotFound
 
-from mortal.server.automations import delete_automations
+from mortal.server.api import delete_automations
 from mortal.server.recovery import (
     ANY_DEPLOYED_RUN,
     FLOWS,

@@ -39,8 +39,8 @@ from mortal_steps.system.gpus import has_gpu
 from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.scratch import Scratch
 
-LARGEST_ORDER = 200 * 1024
-"""Bytes, of which the environment variables are nearly all."""
+LARGEST_ORDER = 64 * 1024
+"""Bytes."""
 LARGEST_OUTPUT = 64 * 1024
 """Bytes of what imports print that a worker's log begins with."""
 MOST_DESCRIPTORS = 32
@@ -62,7 +62,9 @@ class ForkOrder:
 
     name: str
     working_dir: str
-    environment: Mapping[str, str]
+    environment: Mapping[str, str | None]
+    """Where it differs from the server's own, as many orders wait in one small buffer; None: not
+    set."""
 
 
 class ForkedProcess:
@@ -104,6 +106,7 @@ class ForkServer:
     with this process, and its workers with it."""
 
     def __init__(self, python: str, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._environment = {**environment, **OF_THE_SERVER}
         self.scratch = Scratch()
         """Folder for those of its workers."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -116,7 +119,7 @@ class ForkServer:
                 [python, "-P", "-m", module, str(theirs.fileno()), *modules],
                 output=output,
                 pass_fds=[theirs.fileno(), scratch.fileno()],
-                env={**environment, **OF_THE_SERVER, **scratch.environment()},
+                env={**self._environment, **scratch.environment()},
                 scratch=scratch.path,
             )
 
@@ -144,7 +147,12 @@ class ForkServer:
     ) -> ForkedProcess:
         """Order a worker, with its socket, its output and whatever else it shall keep open. It
         begins after the imports. Raises `OSError` if the server has ended."""
-        order = ForkOrder(name=name, working_dir=working_dir, environment=environment)
+        changed = {**dict.fromkeys(self._environment), **environment}
+        order = ForkOrder(
+            name=name,
+            working_dir=working_dir,
+            environment={k: v for k, v in changed.items() if v != self._environment.get(k)},
+        )
         answers, theirs = socket.socketpair()
         answers.setblocking(False)
         with theirs:
@@ -268,8 +276,10 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
         os.write(1, printed)
     os.setsid()
     os.chdir(order.working_dir)
-    os.environ.clear()
-    os.environ.update(order.environment)
+    for name, value in order.environment.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     tempfile.tempdir = None  # found anew, in the environment

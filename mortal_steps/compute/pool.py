@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -63,8 +64,9 @@ class Pool:
         self.containers = containers
         self._prepare = prepare
         self._gpu, self._alone_in = gpu, alone_in
-        self.ready: set[int] = set()
-        """Numbers of the workers that take calls now."""
+        self.ready: dict[int, int] = {}
+        """The workers that take calls now: their numbers, and when each has joined last."""
+        self._joinings = itertools.count()
         self._free: deque[int] = deque()
         """Those of `ready` that have no call, the one first that has been free the longest."""
         self._joining: dict[int, asyncio.Task[None]] = {}
@@ -99,10 +101,11 @@ class Pool:
         """
         self._start_missing()
         number = await self._next_free()
+        joined = self.ready[number]
         try:
             yield self.containers[number]
         finally:
-            if number in self.ready:
+            if self.ready.get(number) == joined:  # else it was lost, and may serve others by now
                 self._offer(number)
 
     async def close(self) -> None:
@@ -163,17 +166,15 @@ class Pool:
         )
 
     def _join(self, number: int) -> None:
-        self.ready.add(number)
+        self.ready[number] = next(self._joinings)
         self._offer(number)
 
     def _offer(self, number: int) -> None:
-        if number not in self._free:  # as it is if it was lost meanwhile, and joined again
-            self._free.append(number)
+        self._free.append(number)
         self._changed.set()
 
     def _leave(self, number: int) -> None:
-        if number in self.ready:
-            self.ready.remove(number)
+        if self.ready.pop(number, None) is not None:
             if number in self._free:
                 self._free.remove(number)
             self._start_missing()

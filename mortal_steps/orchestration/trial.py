@@ -122,7 +122,7 @@ class TriedCompletion:
     """A completion and its scores."""
 
     place: str
-    """Its place in the file, such as `line 3`."""
+    """Its place in the file, such as `row 3`."""
     problem_id: str
     prompt: Prompt
     text: str

@@ -105,6 +105,13 @@ def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None
         _check(store, config, history[-1].sources, now)
 
 
+def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
+    """Do the same in a worker, which has all files."""
+    if history := find_history(store):
+        now = _present(config, working_dir, _began_in(store, working_dir))
+        _check(store, config, history[-1].sources, now)
+
+
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
     """Record the sources where they are new or accepted; only for the run's one driver.
 

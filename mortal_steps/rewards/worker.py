@@ -15,7 +15,7 @@ from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.scoring.assignments import assign
 from mortal_steps.rewards.scoring.scorer import Scorer
-from mortal_steps.rewards.sources import check_sources
+from mortal_steps.rewards.sources import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -60,7 +60,7 @@ class RewardWorker:
             gym_rows=comes_from_gym(self._config.data),
             template_options=self._config.training.template_options,
             run_dir=self._store.root,
-            before_start=lambda: check_sources(self._store, self._config, Path.cwd()),
+            before_start=lambda: check_files(self._store, self._config, Path.cwd()),
         )
         return Scorer(assignments, reward_names(rewards), rewards)
 

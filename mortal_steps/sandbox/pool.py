@@ -15,7 +15,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -89,11 +89,18 @@ class Pool(Generic[L]):
 
         Raises `SandboxError` if a program keeps losing its lanes or no thread can be started.
         """
+        futures: list[Future[Results]] = []
         try:
-            futures = [self._threads.submit(self._run_row, row) for row in rows]
-        except RuntimeError as error:  # the system allows no further thread
-            raise SandboxError(f"the sandbox could not be started: {error}") from None
-        return [future.result() for future in futures]
+            try:
+                for row in rows:
+                    futures.append(self._threads.submit(self._run_row, row))
+            except RuntimeError as error:  # the system allows no further thread
+                raise SandboxError(f"the sandbox could not be started: {error}") from None
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()  # nobody waits for those that have not begun
+            raise
 
     def lanes(self) -> list[L]:
         """Return the lanes that have started."""

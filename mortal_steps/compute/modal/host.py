@@ -96,6 +96,10 @@ class Workers:
             self._end_processes(grace_s=0.0)
             raise
 
+    def has_ended(self, role: Role) -> bool:
+        """Return whether the role's process has ended, or never began."""
+        return self._containers[role].process is None
+
     def close(self) -> None:
         """End the workers."""
         self._end_processes(CLOSE_GRACE_S)
@@ -184,7 +188,8 @@ class WorkerHost:
             return CallResult(value=value, files=load_records(store, made))
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
-            if isinstance(error, WorkerLostError) and not self._is_node:
+            lost = isinstance(error, WorkerLostError) and not self._is_node
+            if lost and self._workers is not None and self._workers.has_ended(request.role):
                 # Another container has another GPU, which may be well.
                 self._commit()
                 os._exit(1)

@@ -54,11 +54,9 @@ async def download_run(volume: RunsVolume, store: RunStore) -> bool:
         _check_same(store, info)
         if _standing(store) < stands:
             logs = [name for name in PROGRESS[1:] if name != COSTS]
-            await _download(volume, store, [*IDENTITY[:-1], *logs])
-            await _download_steps(volume, store, stands[0])
-            for name in (IDENTITY_FILE, MANIFEST_FILE):  # which tell that it stands there
-                if there.path(name).exists():
-                    write_atomically(store.path(name), there.path(name).read_bytes())
+            await _download(volume, there, [*IDENTITY[:-1], *logs])
+            await _download_steps(volume, there, stands[0])
+            _take_over(there, store)
     await _merge_costs(volume, store)
     await _fetch_finished(volume, store)
     return True
@@ -188,6 +186,14 @@ async def verify_remote(volume: RunsVolume, run_id: str) -> Any:
     check_volume(await ask_about(options), options)
     verify = modal.Function.from_name(app, "verify")
     return await call_with_retries(run_id, lambda: verify.remote.aio(run_id))
+
+
+def _take_over(there: RunStore, store: RunStore) -> None:
+    """Copy every file, those last that tell that there is a run, and that it stands there."""
+    last = (IDENTITY_FILE, MANIFEST_FILE)
+    files = [str(path.relative_to(there.root)) for path in there.root.rglob("*") if path.is_file()]
+    for name in [*sorted(set(files) - {*last}), *(name for name in last if name in files)]:
+        write_atomically(store.path(name), there.path(name).read_bytes())
 
 
 def _standing(store: RunStore) -> tuple[int, float]:

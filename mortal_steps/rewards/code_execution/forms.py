@@ -121,9 +121,18 @@ def _case(table: Mapping[str, Any], function: str | None, question: Any, answer:
         return StdinCase(stdin=_text(question), stdout=_text(answer))
     if table.get("testtype") == "functional" and isinstance(question, str):
         # LiveCodeBench: a line of JSON for each argument, and the value as JSON
-        question = [_literal(line) for line in question.splitlines() if line.strip()]
-        answer = _literal(answer) if isinstance(answer, str) else answer
+        question = [_json(line) for line in question.splitlines() if line.strip()]
+        answer = _json(answer) if isinstance(answer, str) else answer
     return _call(function, question, {}, answer)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(
+            f"a test case of the type 'functional' holds {text!r:.80}, which is no JSON"
+        ) from None
 
 
 def _call(function: str, args: Any, kwargs: Any, expected: Any) -> CallCase:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mortal_steps.errors import JudgeError
 from mortal_steps.rewards.environments import RewardEnvironment
-from mortal_steps.rewards.judge.ledger import Payment, current_run
+from mortal_steps.rewards.judge.ledger import Payment, current_run, shared_ledger
 from mortal_steps.rewards.judge.question import (
     Grade,
     Question,
@@ -56,7 +56,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
         )
         run = current_run()
         self._endpoint = Endpoint(self.term.base_url, self.term.key_variable)
-        self._ledger = run.ledger()
+        self._ledger = shared_ledger()
         self._call_s = SHARE * run.call_timeout_s
         self._given_up: dict[str, str] = {}
         """Why a question is not asked any more: it had its tries, which cost something each."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -121,14 +122,15 @@ class Spending:
 
 
 class Ledger:
-    """The answers that a judge knows and pays for. Without a run directory it keeps them in
-    memory."""
+    """The answers that a process knows and pays for; it can be used by several threads. Without a
+    run directory it keeps them in memory."""
 
     def __init__(self, run_dir: Path | None) -> None:
         self._folder = None if run_dir is None else run_dir / FOLDER
         self._files = None if self._folder is None else PaymentFiles(self._folder)
         self._grades: dict[str, Grade] = {}
         self._descriptor: int | None = None
+        self._writing = threading.Lock()
 
     def refresh(self) -> None:
         """Read the answers that others have paid for meanwhile."""
@@ -142,9 +144,10 @@ class Ledger:
 
     def pay(self, payment: Payment) -> None:
         """Store an answer; raises `StoreError` if it cannot be written."""
-        if self._folder is not None:
-            self._write(self._folder, payment)
-        self._learn(payment)
+        with self._writing:
+            if self._folder is not None:
+                self._write(self._folder, payment)
+            self._learn(payment)
 
     def _learn(self, payment: Payment) -> None:
         if payment.score is not None:
@@ -194,23 +197,31 @@ class JudgedRun:
     call_timeout_s: float = 60.0
     """Time limit of one call of a reward function."""
 
-    def ledger(self) -> Ledger:
-        """Return a ledger of the run; one in memory for a dry run, which scores before there is a
-        run directory and must not begin one."""
-        run_dir = None if self.run_dir is None else Path(self.run_dir)
-        begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()
-        return Ledger(run_dir if begun else None)
-
 
 _run = JudgedRun()
+_ledger: Ledger | None = None
+_making = threading.Lock()
 
 
 def use_run(run: JudgedRun) -> None:
     """Set the run of this process."""
-    global _run
-    _run = run
+    global _run, _ledger
+    with _making:
+        _run, _ledger = run, None
 
 
 def current_run() -> JudgedRun:
     """Return the run of this process."""
     return _run
+
+
+def shared_ledger() -> Ledger:
+    """Return the ledger of all judges of this process; one in memory for a dry run, which scores
+    before there is a run directory and must not begin one."""
+    global _ledger
+    with _making:
+        if _ledger is None:
+            run_dir = None if _run.run_dir is None else Path(_run.run_dir)
+            begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()
+            _ledger = Ledger(run_dir if begun else None)
+        return _ledger

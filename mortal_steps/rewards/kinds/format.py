@@ -13,7 +13,7 @@ from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import text_of
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-_STRICT = re.compile(r"<think>.*</think>\s*<answer>.*\S.*</answer>", re.DOTALL)
+_STRICT = re.compile(r"<think>.*</think>\s*<answer>(?!\s*</answer>).*</answer>", re.DOTALL)
 
 
 class Format(RewardTerm, extra="forbid"):

@@ -81,7 +81,8 @@ def read_pickle(path: Path, digest: str, modules: Sequence[str]) -> Any:
     `module:name`. Raises what `check_pickle` does, and `RewardError` where it cannot be made."""
     content = check_pickle(path, digest)
     for module in modules:
-        make_importable(folders_of(module, Path.cwd()))
+        name = "" if module.endswith(".py") else module
+        make_importable(folders_of(module, Path.cwd()), name)
     try:
         return pickle.loads(content)
     except Exception as error:

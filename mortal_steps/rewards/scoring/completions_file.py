@@ -54,7 +54,7 @@ class _Answer(BaseModel, strict=True):
     """What a row holds besides the problem."""
 
     completion: str | Annotated[list[_Message], Field(min_length=1)]
-    completion_ids: list[Annotated[int, Field(ge=0)]] = []
+    completion_ids: list[Annotated[int, Field(ge=0)]] | None = None
 
 
 def read_completions(path: Path, prompt_column: str) -> list[GivenGroup]:
@@ -124,9 +124,10 @@ def _completion(given: Mapping[str, Any], problem: Problem, where: str) -> Compl
             "completion as text, or the prompt as messages"
         )
     replies = (each.content for each in messages if each.role == "assistant")
+    token_ids = answer.completion_ids or []
     return Completion(
-        token_ids=answer.completion_ids,
-        logprobs=[0.0] * len(answer.completion_ids),
+        token_ids=token_ids,
+        logprobs=[0.0] * len(token_ids),
         text=answer.completion if isinstance(answer.completion, str) else "".join(replies),
         finish_reason="stop",
         seed=0,

@@ -87,15 +87,18 @@ class Job:
         """How long calls took, by function."""
 
     def score_whole(self) -> None:
-        """Call each function on the whole shard: the async ones beside each other first.
+        """Call each function on the whole shard; as in TRL, the async ones last and in parallel.
 
         Raises `RewardError` for a function that keeps failing, unless failures are masked, and the
         `MortalError` that a function raised.
         """
         groups = self._work.shard.groups
         whole = arguments_of(groups, self._work.trainer_state)
-        first = self._call(self._host.async_of(self._names), whole)
-        for name in self._names:
+        in_parallel = self._host.async_of(self._names)
+        first: dict[str, Outcome] = {}
+        for name in sorted(self._names, key=in_parallel.__contains__):  # plain functions first
+            if name in in_parallel and not first:
+                first = self._call(in_parallel, whole)
             outcome = self._with_retries(name, whole, first.get(name))
             self._keep(name, 0, groups, outcome, self.failed[name])
             if isinstance(outcome, CallFailure) and len(groups) > 1:

@@ -133,7 +133,7 @@ def _is_dotted_name(name: str) -> bool:
 
 
 def _module_of_name(name: str, named: str) -> ModuleType:
-    make_importable([Path.cwd()])
+    make_importable([Path.cwd()], name)
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:

@@ -1,40 +1,35 @@
 """The user's own modules, which reward functions are in or import.
 
-A module of the user's folders goes before an installed one of its name (`tasks`, `utils`), as in a
-script, but not before the standard library or what MORTAL requires: a `datasets.py` that prepares
-data must not be taken for the library that reads it.
+A module of the user's folders goes before an installed one of its name (`tasks`, `utils`), but not
+before the standard library, MORTAL, or what MORTAL needs: a `datasets.py` that prepares data must
+not be taken for the library that reads it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.metadata
 import re
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 
 from mortal_steps import DISTRIBUTION
 
 OURS = frozenset({"mortal", "mortal_steps"})
-INSTALLED = ("site-packages", "dist-packages")
-"""Ends of the folders that packages are installed in."""
 
 
-def make_importable(folders: Sequence[Path]) -> None:
-    """Let this process find the modules of the folders: behind the standard library, before what is
-    installed. What they would hide of MORTAL and its requirements is imported before."""
-    for name in sorted(OURS | _required()):
-        hiding = (at / file for at in folders for file in (f"{name}.py", f"{name}/__init__.py"))
-        if any(path.is_file() for path in hiding):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    new = [str(folder) for folder in folders if str(folder) not in sys.path]
-    first = (at for at, path in enumerate(sys.path) if path.endswith(INSTALLED))
-    at = next(first, len(sys.path))
-    sys.path[at:at] = new
+def make_importable(folders: Sequence[Path], name: str = "") -> None:
+    """Let this process find the modules of the folders, `name` among them.
+
+    Folders of modules without `__init__.py` are found through `sys.path`, last in line.
+    """
+    users_modules().add(folders, name)
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     importlib.invalidate_caches()
 
 
@@ -80,18 +75,84 @@ def find_in(folders: Sequence[Path], name: str, *, relative: bool = False) -> li
     return []
 
 
+@functools.cache
 def is_protected(name: str) -> bool:
-    """Return whether a user's module does not replace this top-level name."""
-    return name in sys.stdlib_module_names or name in OURS or name in _required()
+    """Return whether a user's module must not replace this top-level name."""
+    if name in sys.stdlib_module_names or name in OURS:
+        return True
+    installed = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    if PathFinder.find_spec(name, installed) is None:
+        return False  # known without reading what each distribution holds, which takes a while
+    distributions = installed_distributions().get(name, [])
+    needed = _needed()
+    return any(needed is None or _normal(one) in needed for one in distributions)
 
 
 @functools.cache
-def _required() -> frozenset[str]:
-    """Return the packages that MORTAL requires, by the names of their modules; none where MORTAL is
-    not installed."""
-    try:
-        requirements = importlib.metadata.requires(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        return frozenset()
-    names = (re.match(r"[\w.-]+", each) for each in requirements if "extra ==" not in each)
-    return frozenset(name[0].lower().replace("-", "_") for name in names if name is not None)
+def installed_distributions() -> dict[str, list[str]]:
+    """Return the distributions that hold each installed top-level name."""
+    by_name = importlib.metadata.packages_distributions()
+    return {name: list(found) for name, found in by_name.items()}
+
+
+@functools.cache
+def _needed() -> frozenset[str] | None:
+    """Return what MORTAL requires, directly or not; None where it is not installed itself, so that
+    whatever is there is there for it."""
+    found: set[str] = set()
+    waiting = [DISTRIBUTION]
+    while waiting:
+        try:
+            requirements = importlib.metadata.requires(waiting.pop()) or []
+        except importlib.metadata.PackageNotFoundError:
+            if not found:
+                return None
+            continue
+        for requirement in requirements:
+            name = re.match(r"[\w.-]+", requirement)
+            if name is not None and "extra ==" not in requirement and _normal(name[0]) not in found:
+                found.add(_normal(name[0]))
+                waiting.append(name[0])
+    return frozenset(found)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class UsersModules(MetaPathFinder):
+    """Finds modules in the user's folders before installed ones. It is the first entry of
+    `sys.meta_path`."""
+
+    def __init__(self) -> None:
+        self._folders: list[str] = []
+        self._named: set[str] = set()
+
+    def add(self, folders: Sequence[Path], name: str = "") -> None:
+        """Look into these folders first. If `name` is given, one of them contains this module."""
+        first = [str(one) for one in folders]
+        self._folders = first + [one for one in self._folders if one not in first]
+        if name and find_in(folders, name):
+            self._named.add(name.partition(".")[0])
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `MetaPathFinder`. A folder of files that are no modules is no package: one without
+        `__init__.py` comes before installed packages only where a function is named in it."""
+        if path is not None:
+            return None
+        spec = PathFinder.find_spec(fullname, self._folders)
+        if spec is None or (spec.loader is None and fullname not in self._named):
+            return None
+        return None if is_protected(fullname) else spec
+
+
+def users_modules() -> UsersModules:
+    """Return the finder of this process, which is installed at the first call."""
+    for finder in sys.meta_path:
+        if isinstance(finder, UsersModules):
+            return finder
+    finder = UsersModules()
+    sys.meta_path.insert(0, finder)
+    return finder

@@ -77,6 +77,17 @@ async def test_a_forked_worker_has_what_a_started_one_has(make_compute, tmp_path
     assert forked["session"] != forked["parent"]
 
 
+async def test_many_orders_wait_for_the_imports_whatever_the_environment_holds(
+    make_compute, monkeypatch
+):
+    """A cluster's environment may be large; nobody reads the orders before the imports end."""
+    for number in range(40):
+        monkeypatch.setenv(f"OF_THE_CLUSTER_{number}", "x" * 2000)
+    compute = make_compute("html.parser", count=12)
+    found = await asyncio.gather(*(call(compute, "process", worker) for worker in range(12)))
+    assert all(FORKED in each["command"] for each in found)
+
+
 async def test_torch_computes_with_the_threads_of_the_worker(make_compute):
     threads = [
         await call(make_compute("torch", threads=count), "threads_of_torch") for count in (1, 2, 3)

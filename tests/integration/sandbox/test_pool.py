@@ -20,7 +20,7 @@ from mortal_steps.sandbox import levels, pool
 from mortal_steps.sandbox.base import Limits, Program
 from mortal_steps.sandbox.box import own_interpreter
 from mortal_steps.sandbox.executors import local_pool
-from mortal_steps.sandbox.lane import Lane
+from mortal_steps.sandbox.lane import Lane, LaneLost
 from mortal_steps.sandbox.levels import Level, probe_of, reached_level, way_to_run, why_not
 from mortal_steps.sandbox.pool import Pool, Row
 from tests.support.rewards.processes import assert_ends
@@ -157,6 +157,21 @@ def test_a_lane_that_cannot_be_started_is_an_error_of_the_sandbox(
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         broken.close()
+
+
+def test_an_error_leaves_no_program_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "DELAY_S", 0.01)
+    started: list[int] = []
+
+    def start() -> Lane:
+        started.append(1)
+        raise LaneLost("no lane")
+
+    broken: Pool[Lane] = Pool(start, 1)
+    with pytest.raises(SandboxError, match="no lane"):
+        broken.run([Program(code="print(1)")] * 50)
+    broken.close()
+    assert len(started) <= 5 * pool.ATTEMPTS, "of the first, and of some that had begun by then"
 
 
 def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

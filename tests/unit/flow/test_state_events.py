@@ -1,21 +1,20 @@
-"""A run's notices as Prefect events."""
+"""A run's notices and a Prefect server that does not take them."""
 
-import asyncio
 import time
 from types import SimpleNamespace
 
 import pytest
-from prefect.events import Event
+from prefect.logging import disable_run_logger
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from mortal_steps.config import RunConfig
 from mortal_steps.runs import notices
 from mortal_steps.runs.notices import new_notice, note, unsent
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_tasks import notices as events
-from mortal_tasks.notices import payload
-from mortal_tasks.reporter import PrefectReporter
+from mortal_tasks.notices import NoticeEvents, payload
 from tests.support.run_info import run_info
+from tests.support.webhook import Webhook
 
 
 @pytest.fixture
@@ -26,16 +25,14 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def sent(monkeypatch):
-    """The events that Prefect's client is given; `test_notices.py` sends some to a server."""
-    sent = []
-
-    def emit(**fields):
-        sent.append(Event(**fields))
-        return sent[-1]
-
-    monkeypatch.setattr(events, "emit_event", emit)
-    return sent
+def server():
+    """The one request of a Prefect server's API that is asked for here; it is not a Prefect server
+    in anything else."""
+    server = Webhook()
+    settings = {PREFECT_API_URL: server.url, PREFECT_CLIENT_MAX_RETRIES: 0}
+    with disable_run_logger(), temporary_settings(settings):
+        yield server
+    server.close()
 
 
 def some_notice(run, **said):
@@ -43,51 +40,45 @@ def some_notice(run, **said):
     return new_notice(run, "mortal.step.slow", "warning", step=3, value=9.0, **said)
 
 
-def tell(run, *, away=False):
-    reporter = PrefectReporter(run, SimpleNamespace(away=away))
-    reporter.tell()
-    return reporter
+async def told(run, *, away=False):
+    events = NoticeEvents(run, SimpleNamespace(away=away))
+    events.tell()
+    await events.close()
 
 
-def test_what_is_new_is_told_once(run, sent):
+async def test_what_is_new_is_told_once_in_one_request(run, server):
     first, second = some_notice(run), some_notice(run, which=2)
     note(run, first)
     note(run, second)
-    tell(run)
-    tell(run)
-    assert [str(event.id) for event in sent] == [first.id, second.id]
+    await told(run)
+    await told(run)
+    [events] = server.received
+    assert [event["id"] for event in events] == [first.id, second.id]
     resource = {"prefect.resource.id": "mortal.run.r", "mortal.level": "warning"}
-    assert sent[0].resource.root.items() >= resource.items()
+    assert events[0]["resource"].items() >= resource.items()
     assert unsent(run.store) == []
 
 
-def test_while_the_server_is_away_notices_stay_to_be_told(run, sent):
+async def test_what_no_server_takes_stays_to_be_told(run, server):
     note(run, some_notice(run))
-    server = SimpleNamespace(away=True, check=lambda: None)
-    reporter = PrefectReporter(run, server)
-    reporter.tell()
-    asyncio.run(reporter.ready())
-    assert sent == []
-    assert len(unsent(run.store)) == 1
-    server.away = False
-    asyncio.run(reporter.ready())
-    assert len(sent) == 1
-
-
-def test_a_server_that_does_not_know_the_flow_run_is_told_nothing(run, monkeypatch):
-    note(run, some_notice(run))
-    monkeypatch.setattr(events, "emit_event", lambda **_: None)
-    tell(run)
+    server.close()
+    await told(run)
     assert len(unsent(run.store)) == 1
 
 
-def test_what_is_old_is_no_news(run, sent, monkeypatch):
+async def test_a_server_that_is_away_is_not_asked(run, server):
+    note(run, some_notice(run))
+    await told(run, away=True)
+    assert server.received == []
+
+
+async def test_what_is_old_is_no_news(run, server, monkeypatch):
     then = SimpleNamespace(time=lambda: time.time() - notices.STILL_NEWS_S - 1)
     with monkeypatch.context() as patch:
         patch.setattr(notices, "time", then)
         note(run, some_notice(run))
-    tell(run)
-    assert sent == []
+    await told(run)
+    assert server.received == []
 
 
 def test_a_message_says_run_step_number_link_and_what_to_do(run):

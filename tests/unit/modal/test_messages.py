@@ -20,11 +20,16 @@ class Copies:
 
     def __init__(self, store):
         self._store = store
+        self.ended = False
+
+    def has_ended(self, role):
+        return self.ended
 
     def call(self, role, method, payload, label):
         if method == "taken away":
             raise KeyboardInterrupt
-        if method == "broken":
+        if method in ("broken", "reports a loss"):
+            self.ended = method == "broken"
             raise WorkerLostError("actor ended: an illegal memory access was encountered")
         batch = payload["request"]["batch"]
         assert self._store.read_record(batch, list[Problem]) == PROBLEMS
@@ -65,6 +70,13 @@ def test_a_container_whose_worker_is_lost_commits_and_ends(host, volume, here, b
     with pytest.raises(Ended):
         host.call(request("broken", here, batch))
     assert volume.asked[:2] == ["reload", "commit"]
+
+
+def test_a_worker_that_reports_the_loss_of_something_else_stays(host, volume, here, batch):
+    """Such as that of a reward host, which it can start again."""
+    result = host.call(request("reports a loss", here, batch))
+    assert type(result.error) is WorkerLostError
+    assert volume.asked == ["reload", "commit"]
 
 
 def test_what_is_too_large_goes_by_the_volume(host, volume, here, batch, monkeypatch):

@@ -132,6 +132,24 @@ def test_assignments_run_beside_each_other() -> None:
     assert scores.rewards == [[{"f": 1.0, "one": 1.0}]] * 2
 
 
+def test_async_functions_are_called_at_once_after_the_others_as_trl_does() -> None:
+    called: list[tuple[str, ...]] = []
+
+    class WithAsync(InThisProcess):
+        def async_of(self, names: Sequence[str]) -> list[str]:
+            return [name for name in names if name.startswith("async")]
+
+        def call(self, names: Sequence[str], *args: Any, **options: Any) -> dict[str, Outcome]:
+            called.append(tuple(names))
+            return super().call(names, *args, **options)
+
+    names = ["async_a", "plain", "async_b"]
+    host = WithAsync(**dict.fromkeys(names, lengths))
+    scores = score([Assignment(names=names, hosts=[host])], (("a",), ("bb",)))
+    assert called == [("plain",), ("async_a", "async_b")]
+    assert list(scores.rewards[0][0]) == names
+
+
 def test_an_error_of_one_assignment_ends_the_shard_once_the_other_has_answered() -> None:
     begun, failed = threading.Event(), threading.Event()
 

@@ -85,6 +85,11 @@ def test_the_format_of_thoughts_and_answer(text: str, strict: float, soft: float
     assert score(Format(strict=False), completions) == think_answer_soft(completions) == [soft] * 2
 
 
+def test_a_long_answer_without_the_format_is_read_once() -> None:
+    text = "<think>a</think><answer>" + "<" * 1_000_000 + "</answer> and more"
+    assert think_answer_format([text]) == [0.0]
+
+
 def test_a_template_that_opens_the_thoughts_is_allowed_for() -> None:
     opened = GOOD.removeprefix("<think>")
     assert score(Format(opened=True), [opened, GOOD]) == [1, 0]
