@@ -30,7 +30,7 @@ def reward_weights(rewards: RewardsConfig) -> dict[str, float]:
 
 
 def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """A completion's reward: the weighted sum over the functions that scored, as in TRL.
+    """Return a completion's reward: the weighted sum over the functions that scored, as in TRL.
 
     None when every function abstained: such a completion takes no part in training.
     """

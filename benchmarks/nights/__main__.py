@@ -23,9 +23,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.nights.house import BLOCK, PAUSE_S, SILENCE_S, House, house
+from benchmarks.nights.cluster import BLOCK, PAUSE_S, SILENCE_S, Cluster, cluster
 from benchmarks.nights.judge import LATENCY_S
-from benchmarks.nights.morning import Morning, judged, wait_for_promotion
 from benchmarks.nights.night import Night, Watch, flow_runs, next_night
 from benchmarks.nights.plan import FAULTS, NightPlan, plan
 from benchmarks.nights.project import (
@@ -35,6 +34,7 @@ from benchmarks.nights.project import (
     write_settings,
 )
 from benchmarks.nights.table import faults_table, nights_table
+from benchmarks.nights.verdict import Verdict, judged, wait_for_promotion
 from benchmarks.output import add_output_option, console, write_results
 
 SKIPPED = "skipped: "
@@ -51,14 +51,14 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="nights-") as name:
         folder = Path(name)
-        with house(folder, with_disk="disk" not in args.without) as here:
-            _evening(here, args.steps, args.interval_s)
+        with cluster(folder, with_disk="disk" not in args.without) as here:
+            _set_up(here, args.steps, args.interval_s)
             here.judge.latency_s = LATENCY_S
             nights, skipped, promotions = _nights(here, plans)
             here.judge.latency_s = 0.0
-            mornings = judged(here, nights, promotions, folder)
-    _report(args, mornings, skipped, time.monotonic() - began)
-    sys.exit(1 if any(morning.faults for morning in mornings) else 0)
+            verdicts = judged(here, nights, promotions, folder)
+    _report(args, verdicts, skipped, time.monotonic() - began)
+    sys.exit(1 if any(verdict.faults for verdict in verdicts) else 0)
 
 
 def _parse() -> argparse.Namespace:
@@ -81,7 +81,7 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _evening(here: House, steps: int, interval_s: float) -> None:
+def _set_up(here: Cluster, steps: int, interval_s: float) -> None:
     """Do what the user does before the first night: train a first model, and deploy."""
     _say("the evening before: a first model")
     write_settings(here.project, settings(EVENING_STEPS * steps, "good", first=True))
@@ -95,7 +95,7 @@ def _evening(here: House, steps: int, interval_s: float) -> None:
     here.command("mortal", "automate", *times, "--notify", f"custom-webhook/{BLOCK}")
 
 
-def _nights(here: House, plans: Sequence[NightPlan]) -> tuple[list[Night], int, dict[str, str]]:
+def _nights(here: Cluster, plans: Sequence[NightPlan]) -> tuple[list[Night], int, dict[str, str]]:
     """Return the nights, how many were skipped because they could only begin too late, and what was
     decided."""
     nightly = here.ask("GET", "/deployments/name/grpo-train/nightly")["id"]
@@ -121,19 +121,19 @@ def _say(line: str) -> None:
 
 
 def _report(
-    args: argparse.Namespace, mornings: Sequence[Morning], skipped: int, seconds: float
+    args: argparse.Namespace, verdicts: Sequence[Verdict], skipped: int, seconds: float
 ) -> None:
-    for table in (nights_table(mornings), faults_table(mornings)):
+    for table in (nights_table(verdicts), faults_table(verdicts)):
         console.print(f"\n{table}", markup=False)
-    struck = sum(len(morning.night.struck) for morning in mornings)
+    struck = sum(len(verdict.night.struck) for verdict in verdicts)
     console.print(
-        f"\n{len(mornings)} nights, {struck} faults, {skipped} nights skipped, "
+        f"\n{len(verdicts)} nights, {struck} faults, {skipped} nights skipped, "
         f"which could only begin too late, seed {args.seed}, {seconds / 60:.1f} minutes"
     )
-    for morning in mornings:
-        for fault in morning.faults:
-            console.print(f"  night {morning.night.plan.number}: {fault}", markup=False)
-    results = {"seed": args.seed, "seconds": seconds, "skipped": skipped, "nights": list(mornings)}
+    for verdict in verdicts:
+        for fault in verdict.faults:
+            console.print(f"  night {verdict.night.plan.number}: {fault}", markup=False)
+    results = {"seed": args.seed, "seconds": seconds, "skipped": skipped, "nights": list(verdicts)}
     write_results(args.output, results)
 
 

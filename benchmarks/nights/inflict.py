@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from benchmarks.nights.house import House
+from benchmarks.nights.cluster import Cluster
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.store import RunStore
 from tests.support.chaos.processes import kill, process_ids
@@ -26,23 +26,23 @@ class NoTargetError(Exception):
     """There is no such process at the moment."""
 
 
-def inflict(house: House, run_dir: Path, fault: str) -> None:
+def inflict(cluster: Cluster, run_dir: Path, fault: str) -> None:
     """Let it happen; returns when it is over. Raises `NoTargetError`."""
     faults: dict[str, Callable[[], object]] = {
         "flow": partial(_kill_of_run, run_dir, "flow"),
         "actor": partial(_kill_of_run, run_dir, "actor-0"),
         "rollout-0": partial(_kill_of_run, run_dir, "rollout-0"),
         "reward host": partial(_kill_of_run, run_dir, "host"),
-        "worker": partial(_kill_worker, house),
-        "server": partial(_kill_server, house),
-        "machine": partial(house.machine.lose_power, OFF_S),
-        "stalled line": partial(house.line.stall, STALL_S),
-        "reset line": house.line.reset,
-        "cut line": partial(house.line.drop, CUT_S),
-        "judge": partial(house.judge.be_away, JUDGE_AWAY_S),
+        "worker": partial(_kill_worker, cluster),
+        "server": partial(_kill_server, cluster),
+        "machine": partial(cluster.machine.lose_power, OFF_S),
+        "stalled line": partial(cluster.line.stall, STALL_S),
+        "reset line": cluster.line.reset,
+        "cut line": partial(cluster.line.drop, CUT_S),
+        "judge": partial(cluster.judge.be_away, JUDGE_AWAY_S),
     }
-    if house.disk is not None:
-        faults["disk"] = partial(house.disk.be_full, DISK_FULL_S)
+    if cluster.disk is not None:
+        faults["disk"] = partial(cluster.disk.be_full, DISK_FULL_S)
     faults[fault]()
 
 
@@ -57,15 +57,15 @@ def _kill_of_run(run_dir: Path, victim: str) -> None:
     raise NoTargetError(f"no {victim} in {FOUND_WITHIN_S:g} s")
 
 
-def _kill_worker(house: House) -> None:
-    (service,) = (each for each in house.machine.services if each.name == "worker")
+def _kill_worker(cluster: Cluster) -> None:
+    (service,) = (each for each in cluster.machine.services if each.name == "worker")
     if service.process is None:
         raise NoTargetError("the worker has not been started")
     service.process.kill()
 
 
-def _kill_server(house: House) -> None:
-    for pid in house.machine.process_ids():
+def _kill_server(cluster: Cluster) -> None:
+    for pid in cluster.machine.process_ids():
         if b"mortal.server.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
             return

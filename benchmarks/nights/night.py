@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from benchmarks.nights.house import House
+from benchmarks.nights.cluster import Cluster
 from benchmarks.nights.inflict import NoTargetError, inflict
 from benchmarks.nights.plan import NightPlan, Planned
 from benchmarks.nights.project import NAME
@@ -63,10 +63,10 @@ class Night:
     database_mb: float = 0.0
 
 
-def next_night(house: House, deployment: str, since: float, plan: NightPlan) -> Night:
+def next_night(cluster: Cluster, deployment: str, since: float, plan: NightPlan) -> Night:
     """Return the deployment's next flow run that begins after `since`, seconds since the epoch."""
     while True:
-        for each in flow_runs(house, deployment):
+        for each in flow_runs(cluster, deployment):
             if each["run_count"] and _seconds(each["start_time"]) > since:
                 run_id = f"{NAME}-{UUID(each['id']).hex[-12:]}"
                 due = each["expected_start_time"]
@@ -79,18 +79,18 @@ def _seconds(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp()
 
 
-def flow_runs(house: House, deployment: str) -> list[Mapping[str, Any]]:
+def flow_runs(cluster: Cluster, deployment: str) -> list[Mapping[str, Any]]:
     """Those of a deployment that are due or were, the first one first."""
     wanted = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
-    found: list[Mapping[str, Any]] = house.ask("POST", "/flow_runs/filter", wanted)
+    found: list[Mapping[str, Any]] = cluster.ask("POST", "/flow_runs/filter", wanted)
     return found
 
 
 class Watch:
     """Sees a night to its end."""
 
-    def __init__(self, house: House, night: Night, say: Callable[[str], None]) -> None:
-        self._house = house
+    def __init__(self, cluster: Cluster, night: Night, say: Callable[[str], None]) -> None:
+        self._cluster = cluster
         self._night = night
         self._say = say
         self._left = deque(night.plan.faults)
@@ -115,7 +115,7 @@ class Watch:
                 )
         night.seconds = time.time() - night.began
         night.missed += [each.fault for each in self._left]
-        night.database_mb = self._house.database_mb()
+        night.database_mb = self._cluster.database_mb()
         return night
 
     def _has_ended(self) -> bool:
@@ -148,7 +148,7 @@ class Watch:
 
     def _run(self) -> Run | None:
         try:
-            return find_run(self._house.runs, self._night.run_id)
+            return find_run(self._cluster.runs, self._night.run_id)
         except (RunNotFoundError, StoreError):
             return None  # not begun, or in the middle of a full disk
 
@@ -159,7 +159,7 @@ class Watch:
         night, at, step = self._night, time.time(), self._step
         self._say(f"  step {step}: {planned.fault}")
         try:
-            inflict(self._house, self._house.runs / night.run_id, planned.fault)
+            inflict(self._cluster, self._cluster.runs / night.run_id, planned.fault)
         except NoTargetError as error:
             self._say(f"  {error}")
             night.missed.append(planned.fault)
@@ -170,7 +170,7 @@ class Watch:
     def _ask(self) -> None:
         """Ask the server how the flow run is."""
         self._asked = time.monotonic()
-        found = self._house.ask("GET", f"/flow_runs/{self._night.flow_run_id}")
+        found = self._cluster.ask("GET", f"/flow_runs/{self._night.flow_run_id}")
         state = found["state"]["type"]
         if state != self._night.state:
             self._moved = time.monotonic()

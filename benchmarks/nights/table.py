@@ -5,15 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from benchmarks.nights.morning import Morning
 from benchmarks.nights.night import Struck
 from benchmarks.nights.plan import FAULTS
+from benchmarks.nights.verdict import Verdict
 from mortal_steps.report.markdown import table
 
 TOLD = {"good": "", "collapse": "reward collapses", "regression": "evaluation falls"}
 
 
-def nights_table(mornings: Sequence[Morning]) -> str:
+def nights_table(verdicts: Sequence[Verdict]) -> str:
     """Return a line for each night."""
     headings = [
         *("night", "planted", "faults", "starts", "minutes", "steps lost, doubled"),
@@ -21,27 +21,27 @@ def nights_table(mornings: Sequence[Morning]) -> str:
     ]
     rows = [
         (
-            str(morning.night.plan.number),
-            TOLD[morning.night.plan.kind],
-            str(len(morning.night.struck)),
-            str(morning.night.starts),
-            f"{morning.night.seconds / 60:.1f}",
-            f"{morning.lost}, {morning.doubled}",
-            "no" if morning.differs else "yes",
-            f"{morning.held_out[0]:.2f} → {morning.held_out[1]:.2f}",
-            f"{morning.notice_s:.1f} s" if morning.notice_s is not None else "",
-            morning.promotion.split(" ")[0],
-            "; ".join(morning.holes) if morning.holes else f"whole ({morning.task_runs})",
-            f"{morning.night.database_mb:.1f}",
+            str(verdict.night.plan.number),
+            TOLD[verdict.night.plan.kind],
+            str(len(verdict.night.struck)),
+            str(verdict.night.starts),
+            f"{verdict.night.seconds / 60:.1f}",
+            f"{verdict.lost}, {verdict.doubled}",
+            "no" if verdict.differs else "yes",
+            f"{verdict.held_out[0]:.2f} → {verdict.held_out[1]:.2f}",
+            f"{verdict.notice_s:.1f} s" if verdict.notice_s is not None else "",
+            verdict.promotion.split(" ")[0],
+            "; ".join(verdict.holes) if verdict.holes else f"whole ({verdict.task_runs})",
+            f"{verdict.night.database_mb:.1f}",
         )
-        for morning in mornings
+        for verdict in verdicts
     ]
     return table(headings, rows, "llrrrrllrllr")
 
 
-def faults_table(mornings: Sequence[Morning]) -> str:
+def faults_table(verdicts: Sequence[Verdict]) -> str:
     """Return a line for each kind of fault."""
-    struck = [each for morning in mornings for each in morning.night.struck]
+    struck = [each for verdict in verdicts for each in verdict.night.struck]
     rows = [
         (kind, str(len(mine)), _seconds([each.lasted_s for each in mine]), _recovery(mine))
         for kind in FAULTS

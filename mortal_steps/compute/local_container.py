@@ -28,7 +28,7 @@ CLOSE_GRACE_S = 2.0
 LAST_LINES = 8
 """Of its log, in the error that says that a worker has ended. Before a process ends, its libraries
 may still print some."""
-EPITAPH_BYTES = 8192
+LOG_END_BYTES = 8192
 """Bytes at the end of a lost container's log that are read for its error message."""
 LONGEST_LOG = 64 * 2**20
 """Bytes. A log that is longer after a call is cut to its end."""
@@ -249,10 +249,10 @@ class LocalContainer:
                 self.on_lost()
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(WorkerLostError(self._epitaph(pid, code)))
+                future.set_exception(WorkerLostError(self._exit_reason(pid, code)))
         scratch.remove()
 
-    def _epitaph(self, pid: int | None, code: int | None) -> str:
+    def _exit_reason(self, pid: int | None, code: int | None) -> str:
         how = ending(code) if code is not None else "its exit code is not known"
         ended = f"{self.name}{f' (process {pid})' if pid else ''} ended: {how}"
         if self._log_path is None:
@@ -267,7 +267,7 @@ class LocalContainer:
 
 def _end_of(log: Path) -> bytes:
     with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - EPITAPH_BYTES))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
         return file.read()
 
 

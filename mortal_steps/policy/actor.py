@@ -287,7 +287,7 @@ class Actor:
                 "damage differ where a reward function is not deterministic, or on other hardware: "
                 f"put the files of steps/{step:06d} back from a copy, or train again"
             )
-        journal.mend_entry(self._store, entry)
+        journal.repair_entry(self._store, entry)
         if recorded.weights is None:
             return recorded
         version = recorded.weights.version

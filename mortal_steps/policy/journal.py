@@ -82,7 +82,7 @@ def check_entry(store: RunStore, step: int) -> None:
         store.check_record(file)
 
 
-def mend_entry(store: RunStore, entry: JournalEntry) -> None:
+def repair_entry(store: RunStore, entry: JournalEntry) -> None:
     """Commit the entry of a step that was taken before, unless the existing entry is whole and
     names the same files.
 

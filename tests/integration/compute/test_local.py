@@ -60,7 +60,7 @@ async def test_a_log_does_not_grow_without_end(make_compute, tmp_path, monkeypat
     os.kill(compute.processes()["rollout-0"], signal.SIGKILL)
     with pytest.raises(WorkerLostError) as caught:
         await call(compute, "sleep", seconds=60)
-    assert len(str(caught.value)) < local_container.EPITAPH_BYTES + 1000
+    assert len(str(caught.value)) < local_container.LOG_END_BYTES + 1000
 
 
 async def test_a_killed_worker_is_named_and_replaced(make_compute):

@@ -33,7 +33,7 @@ PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class House:
+class Cluster:
     """Where the nights are spent."""
 
     project: Path
@@ -81,8 +81,8 @@ class House:
 
 
 @contextlib.contextmanager
-def house(folder: Path, *, with_disk: bool) -> Iterator[House]:
-    """Yield a house in the folder: the server and the worker run; nothing is deployed."""
+def cluster(folder: Path, *, with_disk: bool) -> Iterator[Cluster]:
+    """Yield a cluster in the folder: the server and the worker run; nothing is deployed."""
     project, state = folder / "project", folder / "state"
     project.mkdir()
     with contextlib.ExitStack() as held:
@@ -102,7 +102,7 @@ def house(folder: Path, *, with_disk: bool) -> Iterator[House]:
         server.begin()
         api_url = f"http://127.0.0.1:{server_port}/api"
         client = held.enter_context(httpx.Client(base_url=api_url, timeout=30, trust_env=False))
-        made = House(
+        made = Cluster(
             project=project,
             machine=machine,
             line=line,

@@ -1,4 +1,4 @@
-"""The morning after: what each night left, beside the same night in a quiet place."""
+"""Judges the nights: what each of them left, compared with the same night without faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.nights.house import House
+from benchmarks.nights.cluster import Cluster
 from benchmarks.nights.night import Night
 from benchmarks.nights.project import NAME, settings, write_project
 from benchmarks.nights.receiver import Received
@@ -33,7 +33,7 @@ REFERENCES_AT_ONCE = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Morning:
+class Verdict:
     """A night, judged."""
 
     night: Night
@@ -62,24 +62,24 @@ class Morning:
 
 
 def judged(
-    house: House, nights: Sequence[Night], promotions: Mapping[str, str], folder: Path
-) -> list[Morning]:
+    cluster: Cluster, nights: Sequence[Night], promotions: Mapping[str, str], folder: Path
+) -> list[Verdict]:
     """Each night beside its quiet one, which is trained now."""
     with ThreadPoolExecutor(REFERENCES_AT_ONCE) as pool:
-        quiet = pool.map(lambda night: _quiet(house, night, folder), nights)
+        quiet = pool.map(lambda night: _quiet(cluster, night, folder), nights)
         return [
-            _judged(house, night, whole, promotions)
+            _judged(cluster, night, whole, promotions)
             for night, whole in zip(nights, quiet, strict=True)
         ]
 
 
-def wait_for_promotion(house: House, night: Night, deployment: str) -> str:
+def wait_for_promotion(cluster: Cluster, night: Night, deployment: str) -> str:
     """Return what its own flow run decided about the night's model."""
     wanted = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
     deadline = time.monotonic() + PROMOTED_WITHIN_S
     state = "nothing asked for it"
     while time.monotonic() < deadline:
-        found = house.ask("POST", "/flow_runs/filter", wanted)
+        found = cluster.ask("POST", "/flow_runs/filter", wanted)
         mine = [each for each in found if each["parameters"]["run_id"] == night.run_id]
         for each in mine:
             state = str(each["state"]["message"] or each["state"]["name"])
@@ -90,23 +90,23 @@ def wait_for_promotion(house: House, night: Night, deployment: str) -> str:
 
 
 def _judged(
-    house: House, night: Night, whole: Mapping[str, Any], promotions: Mapping[str, str]
-) -> Morning:
-    run = find_run(house.runs, night.run_id)
+    cluster: Cluster, night: Night, whole: Mapping[str, Any], promotions: Mapping[str, str]
+) -> Verdict:
+    run = find_run(cluster.runs, night.run_id)
     root, steps = run.store.root, run.info.num_steps
     updates = run.config.training.optimizer_steps_per_batch
     work = work_of(root, read_events(root / "logs"), steps, updates)
     ended = night.state == "COMPLETED"
     found = digests(root, steps) if ended else {}
     differs = tuple(_differences(whole["digests"], found))
-    history = [(each["name"], each["state_type"]) for each in _task_runs(house, night.run_id)]
-    received = [each for each in house.receiver.received if night.run_id in each.subject]
+    history = [(each["name"], each["state_type"]) for each in _task_runs(cluster, night.run_id)]
+    received = [each for each in cluster.receiver.received if night.run_id in each.subject]
     evaluations = [row["reward"] for row in run.logs.read("evaluations.jsonl")]
     holes = tuple(_holes(history, steps, run.config.num_shards))
     said = promotions[night.run_id]
-    morning = Morning(
+    verdict = Verdict(
         night=night,
-        began_with=_began_with(house, run).run_id,
+        began_with=_began_with(cluster, run).run_id,
         steps=run.manifest.step,
         lost=work.lost,
         doubled=work.doubled,
@@ -120,37 +120,37 @@ def _judged(
         faults=(),
     )
     damaged = [f"{file.path} {file.damage}" for file in _damaged(run)]
-    return _with_faults(morning, damaged)
+    return _with_faults(verdict, damaged)
 
 
-def _with_faults(morning: Morning, damaged: Sequence[str]) -> Morning:
-    night = morning.night
+def _with_faults(verdict: Verdict, damaged: Sequence[str]) -> Verdict:
+    night = verdict.night
     faults = [
         *([f"ended {night.state}"] if night.state != "COMPLETED" else []),
-        *([f"{morning.lost} steps lost"] if morning.lost else []),
-        *([f"{morning.doubled} steps doubled"] if morning.doubled else []),
-        *(f"other {name} than undisturbed" for name in morning.differs),
-        *([] if "machine" in [each.fault for each in night.struck] else morning.holes),
+        *([f"{verdict.lost} steps lost"] if verdict.lost else []),
+        *([f"{verdict.doubled} steps doubled"] if verdict.doubled else []),
+        *(f"other {name} than undisturbed" for name in verdict.differs),
+        *([] if "machine" in [each.fault for each in night.struck] else verdict.holes),
         *damaged,
-        *_wrong_promotion(morning),
-        *_wrong_notice(morning),
+        *_wrong_promotion(verdict),
+        *_wrong_notice(verdict),
     ]
-    return dataclasses.replace(morning, faults=tuple(faults))
+    return dataclasses.replace(verdict, faults=tuple(faults))
 
 
-def _wrong_promotion(morning: Morning) -> Iterator[str]:
-    wanted = "promoted" if morning.night.plan.kind == "good" else "refused"
-    if not morning.promotion.startswith(wanted):
-        yield f"should have been {wanted}: {morning.promotion}"
+def _wrong_promotion(verdict: Verdict) -> Iterator[str]:
+    wanted = "promoted" if verdict.night.plan.kind == "good" else "refused"
+    if not verdict.promotion.startswith(wanted):
+        yield f"should have been {wanted}: {verdict.promotion}"
 
 
-def _wrong_notice(morning: Morning) -> Iterator[str]:
-    if morning.night.plan.kind == "good":
+def _wrong_notice(verdict: Verdict) -> Iterator[str]:
+    if verdict.night.plan.kind == "good":
         return
-    if morning.notice_s is None:
+    if verdict.notice_s is None:
         yield "no notice of what was planted"
-    elif morning.notice_s > NOTICED_WITHIN_S:
-        yield f"the notice came after {morning.notice_s:.0f} s"
+    elif verdict.notice_s > NOTICED_WITHIN_S:
+        yield f"the notice came after {verdict.notice_s:.0f} s"
 
 
 def _notice_s(night: Night, received: Sequence[Received]) -> float | None:
@@ -176,10 +176,10 @@ def _damaged(run: Run) -> list[Any]:
     return [file for file in files if file.damage]
 
 
-def _task_runs(house: House, run_id: str) -> Iterator[Mapping[str, Any]]:
+def _task_runs(cluster: Cluster, run_id: str) -> Iterator[Mapping[str, Any]]:
     offset = 0
     wanted = {"flow_runs": {"tags": {"all_": [f"run:{run_id}"]}}, "sort": "ID_DESC"}
-    while page := house.ask("POST", "/task_runs/filter", {**wanted, "offset": offset}):
+    while page := cluster.ask("POST", "/task_runs/filter", {**wanted, "offset": offset}):
         yield from page
         offset += len(page)
 
@@ -201,9 +201,9 @@ def _holes(history: Sequence[tuple[str, str]], steps: int, num_shards: int) -> I
         yield f"{len(unfinished)} task runs never ended: {', '.join(unfinished)}"
 
 
-def _began_with(house: House, run: Run) -> ModelVersion:
+def _began_with(cluster: Cluster, run: Run) -> ModelVersion:
     """Return the version whose files the night began with."""
-    registry = Registry(house.project / "models", NAME)
+    registry = Registry(cluster.project / "models", NAME)
     weights = run.info.model_files["model.safetensors"]
     for version in registry.in_use():
         model = registry.store.path(version.path) / "model.safetensors"
@@ -212,12 +212,12 @@ def _began_with(house: House, run: Run) -> ModelVersion:
     raise RuntimeError(f"{run.info.run_id} began with no model that was in production")
 
 
-def _quiet(house: House, night: Night, folder: Path) -> Mapping[str, Any]:
+def _quiet(cluster: Cluster, night: Night, folder: Path) -> Mapping[str, Any]:
     place = folder / f"quiet-{night.plan.number}"
     place.mkdir()
-    write_project(place, house.judge.url)
-    registry = Registry(house.project / "models", NAME)
-    version = _began_with(house, find_run(house.runs, night.run_id))
+    write_project(place, cluster.judge.url)
+    registry = Registry(cluster.project / "models", NAME)
+    version = _began_with(cluster, find_run(cluster.runs, night.run_id))
     link = place / "models" / NAME / "production"
     same = link.parent / version.path  # by which its run is told from one with another model
     same.parent.mkdir(parents=True)
