@@ -104,7 +104,8 @@ class Judge:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
         rewards = self._config.eval_rewards
         sources = find_sources(rewards.code, self._run.working_dir(), folders=rewards.folders)
-        parts = [sha256, self._problems.sha256, sources.digest(), self._settings()]
+        problems = self._problems if self._given else self._run.info.eval_problems
+        parts = [sha256, problems.sha256, sources.digest(), self._settings()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _settings(self) -> dict[str, Any]:

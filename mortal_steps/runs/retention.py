@@ -85,7 +85,7 @@ def _goes_back_to(run: Run, by_uid: Mapping[str, str]) -> Iterator[str]:
 def _why_kept(run: Run, protected: Collection[str]) -> str | None:
     root = run.store.root
     try:
-        compute = run.settings()["compute"]
+        compute = run.config.compute
     except MortalError as error:
         return f"its settings cannot be read: {error}"
     if is_driven(run.store):
@@ -95,7 +95,7 @@ def _why_kept(run: Run, protected: Collection[str]) -> str | None:
     if not os.access(root, os.W_OK) or not os.access(root.parent, os.W_OK):
         return "you may not write there"
     complete = run.manifest.status == "completed" and run.manifest.final is not None
-    if compute["backend"] == "modal" and not complete:
-        volume = compute["modal"]["volume"]
+    if compute.backend == "modal" and not complete:
+        volume = compute.modal.volume
         return f"it may go on from the Volume {volume}, where `mortal gc` does not look"
     return "it is protected" if root.name in protected else None

@@ -265,4 +265,6 @@ def check_run(
     if not (root / MANIFEST_FILE).exists():
         with contextlib.suppress(CorruptFileError):
             find_run(runs_dir, run_id)
-    return _Checking(root, note).run()
+    result = _Checking(root, note).run()
+    result.is_driven = result.is_driven or is_driven(RunStore(root))  # which may have begun since
+    return result

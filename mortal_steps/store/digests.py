@@ -11,6 +11,8 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from mortal_steps.errors import CorruptFileError
+
 BLAKE3 = "blake3:"
 PIECE_BYTES = 2 << 20
 MOST_THREADS = 8
@@ -28,6 +30,19 @@ def digest_of_file(path: Path) -> str:
         while count := file.readinto(piece):
             hasher.update(piece[:count])
     return BLAKE3 + hasher.hexdigest()
+
+
+def has_digest(path: Path, listed: str) -> bool:
+    """Return whether it is the file that is listed with this digest.
+
+    Raises `CorruptFileError` where this version does not know the digest's algorithm.
+    """
+    if not listed.startswith(BLAKE3):
+        raise CorruptFileError(
+            f"{path} is listed with the digest {listed[:20]}, whose algorithm this version of "
+            "MORTAL does not know; continue with the one that wrote it"
+        )
+    return digest_of_file(path) == listed
 
 
 def num_threads(num_bytes: int) -> int:

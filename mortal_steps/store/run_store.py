@@ -42,7 +42,7 @@ from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store import shared_memory
-from mortal_steps.store.digests import digest_of_file
+from mortal_steps.store.digests import digest_of_file, has_digest
 from mortal_steps.store.files import (
     delete_folder,
     failed_write,
@@ -215,7 +215,7 @@ class RunStore(RecordStore):
         if self._verified.is_known(path, digest):
             return None
         look = self._verified.look(path)
-        if digest_of_file(path) != digest:
+        if not has_digest(path, digest):
             return "is damaged: its digest does not match"
         self._verified.note(path, digest, look)
         return None

@@ -149,7 +149,8 @@ class Algorithm(AlgorithmConfig):
         """Raise `ConfigError` for what the algorithm cannot train; return a sentence for each
         option that has no effect.
 
-        Called before any worker is started, in a process of its own.
+        That an adapter fits the model's layers is part of it (`lora_targets.check_targets`). Called
+        before any worker is started, in a process of its own.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `check`")
 

@@ -19,6 +19,7 @@ from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.retention import DAY_S
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.store import RunStore, shared_memory
+from mortal_steps.store.files import digest_file
 from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
 from mortal_steps.types.identity import Parent, RunInfo
 from tests.support.registry import decide, model_files
@@ -75,6 +76,19 @@ def left(runs):
 def test_nothing_goes_of_runs_that_say_nothing(runs, tmp_path):
     begun(tmp_path, "old", 999)
     assert plan(runs).items == ()
+
+
+def test_a_run_of_a_newer_version_stays(runs, tmp_path):
+    """Its configuration has a key that this version does not know."""
+    newer, known = (begun(tmp_path, name, 9) for name in ("newer", "known"))
+    file = newer.store.path("config.toml")
+    file.write_text(f"of_tomorrow = 1\n{file.read_text()}")
+    info = dataclasses.replace(newer.info, config_sha256=digest_file(file))
+    newer.store.write_record("run.json", info, RunInfo)
+    planned = plan(runs, keep_days=1)
+    (item,) = planned.items
+    assert known.info.run_id in item.what
+    assert any("of_tomorrow" in kept for kept in planned.kept)
 
 
 def test_each_run_goes_when_its_own_settings_say_so(runs, tmp_path):

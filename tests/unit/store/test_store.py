@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, DiskError, EngineError, StoreError
 from mortal_steps.store import RunStore, digests, run_store
-from mortal_steps.store.files import delete_folder, link_file, write_atomically
+from mortal_steps.store.files import delete_folder, digest_file, link_file, write_atomically
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
 from tests.support.damage import flip_a_byte
@@ -174,9 +174,10 @@ def test_a_folder_is_hashed_once_in_a_process_and_again_where_it_was_changed(sto
         for name in ("b", "c"):
             (folder / name).write_bytes(b"b" * 1000)
             os.utime(folder / name, (1, 1))  # not changed within the last tick of the clock
-    monkeypatch.setattr(
-        run_store, "digest_of_file", lambda path: hashed.append(path.name) or digest(path)
-    )
+    for module in (run_store, digests):
+        monkeypatch.setattr(
+            module, "digest_of_file", lambda path: hashed.append(path.name) or digest(path)
+        )
     sha256 = store.folder_digest("weights/v1")
     store.verify_folder("weights/v1", sha256)
     assert hashed == []  # but when they were committed
@@ -188,6 +189,15 @@ def test_a_folder_is_hashed_once_in_a_process_and_again_where_it_was_changed(sto
     with store.committing_folder("weights/v1") as folder:
         (folder / "c").write_bytes(b"c" * 1000)
     store.verify_folder("weights/v1", store.folder_digest("weights/v1"))  # the new one
+
+
+def test_a_digest_of_a_newer_version_is_no_damage(store):
+    with store.committing_folder("weights/v1") as folder:
+        (folder / "model").write_bytes(b"weights")
+    manifest = store.path("weights/v1/manifest.json")
+    manifest.write_text(manifest.read_text().replace("blake3:", "blake9:"))
+    with pytest.raises(CorruptFileError, match="blake9:"):
+        store.verify_folder("weights/v1", digest_file(manifest))
 
 
 def test_damage_found_beside_a_block_is_what_is_raised(store):
