@@ -256,8 +256,8 @@ class RewardsConfig(Section):
         return tuple(map(_of_its_kind, given))
 
     def pinned(self, commit_of: Callable[[ModelConfig], str | None]) -> RewardsConfig:
-        """Return the same with the commits of reward models of the hub, which `commit_of` returns;
-        None: as it is."""
+        """Return the same with the commits of reward models of the hub, which `commit_of` returns
+        for one term after the other; None: as it is."""
         if not self.are_named:
             return self
         sources = [term.source for term in self.all_terms]

@@ -222,7 +222,8 @@ class RunConfig(Section):
         return chosen if chosen is not None else stale or differs
 
     def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
-        """Return the same with reward models of the hub pinned; see `RewardsConfig.pinned`."""
+        """Return the same with reward models of the hub pinned, those of training before those of
+        evaluation; see `RewardsConfig.pinned`."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
         if self.evaluation.functions is not None:
             functions = self.eval_rewards.pinned(commit_of).functions

@@ -97,11 +97,10 @@ def resume_config(
 
     The folder in which the run began becomes the working directory of this process, because
     relative paths of the configuration start there. A run on a Modal `volume` is first downloaded
-    to `runs_dir`. `overrides` change, for this time, settings that affect no number of the run;
-    `open_run` refuses others.
+    to `runs_dir`. `overrides` change, for this time, settings that affect no number of the run.
 
-    Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that name
-    another run, and, unless `trust`, what `check_trusted` raises.
+    Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that would
+    change what the run computes, and, unless `trust`, what `check_trusted` raises.
     """
     if volume is not None and not download_run(volume, runs_dir / run_id):
         raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
@@ -114,6 +113,11 @@ def resume_config(
         raise ConfigError(
             f"overrides {list(overrides)} name another run than {config.run_id} in "
             f"{config.runs_dir}; leave run_id and runs_dir out of them"
+        )
+    if different := _in_words(changes_between(config, changed)):
+        raise ConfigError(
+            f"run {run_id} would compute something else ({', '.join(different)}); leave that out, "
+            f"or let `mortal fork {run_id} --set KEY=VALUE` train a new run from its checkpoint"
         )
     os.chdir(run.working_dir())
     if volume is None:
@@ -173,6 +177,10 @@ def changes(begun: RunConfig, config: RunConfig) -> list[str]:
     except ValidationError:  # what a default came to does not go with what was edited
         found = changes_between(begun, follow_as_before(config, begun))
         found = {key: both for key, both in found.items() if both[1] is not None} or found
+    return _in_words(found)
+
+
+def _in_words(found: Mapping[str, tuple[Any, Any]]) -> list[str]:
     return [f"{key} was {was!r}, now {now!r}" for key, (was, now) in found.items()]
 
 

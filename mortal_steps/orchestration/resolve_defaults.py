@@ -236,13 +236,18 @@ def resolved(
 
 def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     """Return the configuration with what that of a run that has `begun` has for all that."""
-    rewards = (*begun.rewards.all_terms, *begun.eval_rewards.all_terms)
-    models = [term.source for term in rewards if term.source and term.source.is_pinned]
-    commits = {model.name_or_path: model.revision for model in models}
-    config = config.with_reward_commits(
-        lambda model: None if model.is_pinned else commits.get(model.name_or_path)
-    )
+    terms = (*begun.rewards.all_terms, *begun.eval_rewards.all_terms)
+    models = iter([term.source for term in terms if term.source])
+
+    def commit_of(model: ModelConfig) -> str | None:
+        """Return the commit of the same term's model. One model may score at two revisions."""
+        before = next(models, None)
+        if before is None or before.name_or_path != model.name_or_path or model.is_pinned:
+            return None
+        return before.revision if before.is_pinned else None
+
     values = begun.model_dump()
+    config = config.with_reward_commits(commit_of)
     return _resolve(config, {key: find_key(values, key) for key in RESOLVED})
 
 

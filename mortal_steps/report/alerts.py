@@ -15,7 +15,7 @@ from typing import Any
 from mortal_steps.policy.library_warnings import gist
 from mortal_steps.report.units import number
 from mortal_steps.runs.logs import EVALUATIONS
-from mortal_steps.runs.notices import Notice, new_notice, note
+from mortal_steps.runs.notices import Notice, new_notice, note, read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.scores import reward_names
 
@@ -53,6 +53,7 @@ class Alerts:
         """Rewards of the last steps, as long as those of each group are equal."""
         self._missing = 0
         """Steps in a row without a reward."""
+        self._noted = {notice.event for notice in read_notices(run.store)}
         self._news: list[Notice] = []
         for row in run.metrics():
             list(self._of_step(row))
@@ -91,7 +92,10 @@ class Alerts:
         return news
 
     def _note(self, alerts: Iterable[Notice]) -> None:
-        self._news += [alert for alert in alerts if note(self._run, alert)]
+        for alert in alerts:
+            if alert.event not in self._noted:
+                self._noted.add(alert.event)
+                self._news += [alert] if note(self._run, alert) else []
 
     def _warning(self, event: str, step: int, value: float, text: str, advice: str) -> Notice:
         return new_notice(self._run, event, "warning", text, step=step, value=value, advice=advice)

@@ -12,7 +12,7 @@ import threading
 
 from markdown_it import MarkdownIt
 
-from mortal_steps.errors import DataError, MortalError, StoreError
+from mortal_steps.errors import MortalError, StoreError
 from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.printable import printable
 from mortal_steps.report.run_report import report_markdown
@@ -66,10 +66,10 @@ def _write(run: Run) -> None:
 def _samples(run: Run) -> list[Sample]:
     """Return one completion of each kind; none before the first step, nor where the last step's
     records are damaged, which is warned of."""
+    if run.manifest.step == run.info.first_step:
+        return []
     try:
         return samples_of(run, 1)
-    except DataError:
-        return []
     except MortalError as error:
         logger.warning("the report shows no completions: %s", error)
         return []

@@ -57,6 +57,18 @@ def pinned(config: RunConfig, commits: dict[str, str]) -> RunConfig:
     return config.with_reward_commits(lambda model: commits.get(model.name_or_path))
 
 
+def test_one_reward_model_may_score_at_two_revisions() -> None:
+    written = RunConfig(
+        rewards={"functions": ["org/judge@v1", "a:b"]}, evaluation={"functions": ["org/judge@v2"]}
+    )
+    commits = {"v1": COMMIT, "v2": "f" * 40}
+    begun = resolved(
+        written.with_reward_commits(lambda model: commits.get(model.revision)), cores=1
+    )
+    assert begun.evaluation.functions == (f"org/judge@{'f' * 40}",)
+    assert resolved_like(written, begun).fingerprint() == begun.fingerprint()
+
+
 def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
     written = RunConfig(
         rewards={"functions": ["a:b", "org/judge@main"], "weights": [1.0, 0.5]},

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config.loader import parse_config
-from mortal_steps.errors import ConfigError, RunNotFoundError, StoreError
-from mortal_steps.orchestration.open_run import open_run, resume_config
+from mortal_steps.errors import ConfigError, RunNotFoundError
+from mortal_steps.orchestration.open_run import resume_config
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -65,6 +65,5 @@ def test_what_names_another_run_or_no_setting_is_refused(runs, override, told):
 
 
 def test_a_setting_that_decides_numbers_may_not_be_changed(runs):
-    config = resume_config(runs, "mine", ["training.learning_rate=1"])
-    with pytest.raises(StoreError, match=r"learning_rate was .*, now 1.0.*`mortal fork mine"):
-        open_run(config)
+    with pytest.raises(ConfigError, match=r"learning_rate was .*, now 1.0.*`mortal fork mine"):
+        resume_config(runs, "mine", ["training.learning_rate=1"])
