@@ -101,8 +101,11 @@ def _chosen(
     everything = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
     rewards = [rollout.reward for _, rollout in everything]
     reasons = _reasons(run, given.rewards)
+    answers: dict[tuple[str, str], int] = {}
+    for index, (group, rollout) in enumerate(everything):  # the same answer is shown once
+        answers.setdefault((group.problem.id, rollout.completion.text), index)
     ranked = sorted(
-        ((reward, index) for index, reward in enumerate(rewards) if reward is not None),
+        ((reward, index) for index in answers.values() if (reward := rewards[index]) is not None),
         key=lambda scored: -scored[0],
     )
     best = [index for _, index in ranked[:most]] if "best" in kinds else []

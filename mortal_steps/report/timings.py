@@ -139,6 +139,6 @@ def _cells(row: StageRow, sized: bool) -> dict[str, str]:
         "total": f"{row.total_s:.2f} s",
         "mean": f"{1000 * row.mean_s:.1f} ms",
         **size,
-        "share": "beside" if row.in_background else f"{100 * row.share:.1f} %",
+        "share": "background" if row.in_background else f"{100 * row.share:.1f} %",
         "waiting": "" if row.in_background else f"{row.wait_s:.2f} s",
     }

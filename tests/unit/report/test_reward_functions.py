@@ -63,7 +63,12 @@ def test_what_ran_in_the_background_is_marked_and_has_no_share():
         ("checkpoint", 1.0, 0.25, False),
         ("checkpoint: write", 3.0, 0.0, True),
     ]
-    assert [cell["share"] for cell in table_cells(rows)] == ["75.0 %", "beside", "25.0 %", "beside"]
+    assert [cell["share"] for cell in table_cells(rows)] == [
+        "75.0 %",
+        "background",
+        "25.0 %",
+        "background",
+    ]
 
 
 def test_the_sync_that_a_shard_began_with_is_a_stage_of_its_own():
