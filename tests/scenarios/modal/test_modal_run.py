@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import re
 import sys
 from types import SimpleNamespace
 
@@ -86,7 +87,7 @@ def test_the_flags_are_those_of_the_run(plane, folder, trained):
 
 def test_the_checkpoints_are_listed(trained, modal_run):
     listed = modal_run("-m", "mortal_deployments.modal_app::list_checkpoints_fn").stdout
-    assert "mine  2     best\n" in listed
+    assert re.search(r"^mine +2 +best$", listed, re.MULTILINE)
 
 
 def test_an_error_is_a_message_and_no_traceback(modal_run):

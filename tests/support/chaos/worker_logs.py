@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
+from mortal_steps.rewards.host import HANDLER
 from tests.support.chaos.schedule import STARTING, WORKERS
 
 Kind = Literal[
@@ -22,6 +23,7 @@ Kind = Literal[
 ]
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) INFO mortal_steps\.[\w.]+: (.*)")
+HOST = HANDLER.rpartition(":")[2]
 STARTED = re.compile(r"process (\d+) is a [\w.]+:(\w+)")
 CALL = re.compile(r"(\w+)(?:/\d+/\d+)? (begins|ends|fails)")
 WORK = re.compile(r"(sampling|taking|replaying) (?:step )?(\S+)")
@@ -137,7 +139,7 @@ def _parse(worker: str, line: str) -> Event | None:
         return None
     at = time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")) + int(found[2]) / 1000
     if started := STARTED.fullmatch(found[3]):
-        kind: Kind = "host started" if started[2] == "RewardHost" else "started"
+        kind: Kind = "host started" if started[2] == HOST else "started"
         return Event(at=at, worker=worker, kind=kind, name=started[1])
     if call := CALL.fullmatch(found[3]):
         return Event(at=at, worker=worker, kind=call[2], name=call[1])  # type: ignore[arg-type]
