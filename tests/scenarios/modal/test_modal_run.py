@@ -2,9 +2,9 @@
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
-import re
 import sys
 from types import SimpleNamespace
 
