@@ -53,23 +53,15 @@ MOST_LOGGED = 16 * 2**20
 """Metrics or columns that one call may log, and characters in its columns."""
 
 
-def call_function(
-    function: RewardFunction, arguments: CallArguments, *, timeout_s: float
-) -> Outcome:
-    """Call a function once on all completions.
-
-    An async one that takes longer than `timeout_s` is cancelled; a plain one cannot be stopped from
-    inside. A `MortalError` that the function raises is raised: it says itself what is wrong, and
-    whether another try may help.
-    """
-    return begin_call(function, arguments, timeout_s=timeout_s)()
-
-
 def begin_call(
     function: RewardFunction, arguments: CallArguments, *, timeout_s: float
 ) -> Callable[[], Outcome]:
-    """Begin to call a function as `call_function` does, and return what waits for its outcome.
-    Only an async one still runs then."""
+    """Begin to call a function once on all completions, and return what waits for its outcome.
+
+    Only an async function still runs then; one that takes longer than `timeout_s` is cancelled. A
+    plain one cannot be stopped from inside. Waiting raises the `MortalError` that the function
+    raised: it says itself what is wrong, and whether another try may help.
+    """
     started, log = time.perf_counter(), _Log()
     output: Any = None
     error: BaseException | None = None

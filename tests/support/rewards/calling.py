@@ -6,7 +6,7 @@ from typing import Any
 from mortal_steps.config import RewardsConfig, RewardTerm
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallScores, Outcome, arguments_of
-from mortal_steps.rewards.calling.dispatch import call_function
+from mortal_steps.rewards.calling.dispatch import begin_call
 from tests.support.rewards.shards import make_shard
 
 
@@ -23,8 +23,7 @@ SHARD = make_shard(("ba", "b"), ("", "baba"))
 def call(shard: Any = SHARD, timeout_s: float = 10.0, **functions: Any) -> dict[str, Outcome]:
     arguments = arguments_of(shard.groups, STATE)
     return {
-        name: call_function(each, arguments, timeout_s=timeout_s)
-        for name, each in functions.items()
+        name: begin_call(each, arguments, timeout_s=timeout_s)() for name, each in functions.items()
     }
 
 

@@ -11,7 +11,7 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
-from mortal_steps.rewards.calling.dispatch import call_function
+from mortal_steps.rewards.calling.dispatch import begin_call
 from mortal_steps.rewards.host import RewardHost
 from mortal_steps.rewards.scoring import jobs
 from mortal_steps.rewards.scoring.assignments import Assignment
@@ -41,7 +41,7 @@ class InThisProcess(RewardHost):
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
         return {
-            name: call_function(self.functions[name], arguments, timeout_s=timeout_s)
+            name: begin_call(self.functions[name], arguments, timeout_s=timeout_s)()
             for name in names
         }
 
