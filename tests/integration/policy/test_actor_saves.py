@@ -12,7 +12,7 @@ from mortal_steps.policy.model_files.writing import save_settings
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.policy.starting_model.base_model import base_of, keep_base_model
 from mortal_steps.policy.starting_model.new_model import build_model
-from mortal_steps.store import run_store
+from mortal_steps.store import digests
 from mortal_steps.store.digests import digest_of_file
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
@@ -45,13 +45,12 @@ def test_a_resume_hashes_each_file_of_a_checkpoint_once(run, actor, monkeypatch)
     for name in files:  # as after a while: what was changed a moment ago is hashed every time
         os.utime(folder / name, (1, 1))
     hashed = []
-    digest = run_store.digest_of_file
 
     def noted(path):
         hashed.append(path)
-        return digest(path)
+        return digest_of_file(path)
 
-    monkeypatch.setattr(run_store, "digest_of_file", noted)
+    monkeypatch.setattr(digests, "digest_of_file", noted)
     resumed = run.actor()
     assert resumed.prepare(step=2).step == 2
     assert {resumed._states.state.state_id} == {saved.state_id}
