@@ -9,6 +9,7 @@ from mortal_steps.config.algorithm import AlgorithmConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
 from mortal_steps.config.data import DataConfig
+from mortal_steps.config.environment import EnvironmentConfig
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
@@ -22,6 +23,7 @@ __all__ = [
     "CheckpointsConfig",
     "ComputeConfig",
     "DataConfig",
+    "EnvironmentConfig",
     "EvaluationConfig",
     "LocalConfig",
     "LoggingConfig",

@@ -56,8 +56,9 @@ def trl_option(field: FieldInfo) -> str | None:
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the class of the table that a key is, if it is a table."""
-    for candidate in (annotation, *get_args(annotation)):
+    """Return the class of the table that a key is, if it is a table, or none by default."""
+    kinds = set(get_args(annotation)) - {type(None)}
+    for candidate in (annotation, *(kinds if len(kinds) == 1 else ())):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
     return None

@@ -13,6 +13,7 @@ from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
+from mortal_steps.config.environment import EnvironmentConfig
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
     NO_NUMBERS,
@@ -54,6 +55,7 @@ class RunConfig(Section):
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     rollout: RolloutConfig = RolloutConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     rewards: RewardsConfig = RewardsConfig()
     algorithm: Algorithm = Field(default_factory=grpo)
     training: TrainingConfig = TrainingConfig()

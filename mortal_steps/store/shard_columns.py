@@ -36,6 +36,7 @@ from mortal_steps.store.json_record import FORMAT, check_format
 from mortal_steps.store.seal import close
 from mortal_steps.types import (
     Completion,
+    Episode,
     GeneratedGroup,
     GeneratedShard,
     Problem,
@@ -47,7 +48,7 @@ from mortal_steps.types import (
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-RENAMED = {"text": "completion", "prompt_ids": "own_prompt_ids"}
+RENAMED = {"text": "completion", "prompt_ids": "own_prompt_ids", "prompt": "own_prompt"}
 """Columns of `Completion` that have another name than their field."""
 REWARDS, EXTRA = "rewards/", "extra/"
 """What the columns of scores and of logged values begin with."""
@@ -142,6 +143,7 @@ def _itself(value: Any) -> Any:
 READERS: Mapping[str, Callable[[Any], Any]] = {
     "turns": lambda turns: tuple(Turn(**turn) for turn in turns),
     "messages": tuple,
+    "episode": lambda episode: Episode(**episode),
 }
 """Make of JSON what a field of `Completion` has, where that is something else."""
 

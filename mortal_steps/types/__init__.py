@@ -53,7 +53,9 @@ from mortal_steps.types.results import (
     TrainingPlace,
 )
 from mortal_steps.types.rollouts import (
+    ChatSettings,
     Completion,
+    Episode,
     FinishReason,
     PolicyVersion,
     Problem,
@@ -76,8 +78,10 @@ __all__ = [
     "ActorReady",
     "Batch",
     "BatchRef",
+    "ChatSettings",
     "Checkpoint",
     "Completion",
+    "Episode",
     "Evaluation",
     "FailureKind",
     "FileRef",

@@ -21,6 +21,18 @@ FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ChatSettings:
+    """How chats with tools are rendered and read: settled once by TRL, when a run begins, so that
+    workers without TRL do the same."""
+
+    chat_template: str | None = None
+    """Template that keeps what was rendered before as a prefix of what is rendered after; None: the
+    tokenizer's own does."""
+    response_template: Mapping[str, Any] | None = None
+    """What transformers reads completions with; None: what the tokenizer brings."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
     """One dataset row."""
 
@@ -46,6 +58,30 @@ class Turn:
     """Why sampling ended."""
     round: int
     """Which of the shard's sampled batches the turn was part of, counted from 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Episode:
+    """What came of the environment of a completion: its calls, its own scores, its failure."""
+
+    stop: Literal["done", "max_iterations", "length", "failed"]
+    """Why there was no further turn: the model called nothing; it called a tool after
+    `environment.max_tool_calling_iterations` rounds of calls; the answers did not fit; the
+    environment failed."""
+    num_calls: int = 0
+    """Tool calls that were made, those that failed included."""
+    num_failed_calls: int = 0
+    """Calls that were answered with an error: an exception of the tool, an unknown tool."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Score of each reward that was computed beside the environment, by its name."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Mean of what these rewards reported through `log_metric`, for all of a problem's
+    completions."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What these rewards reported of this completion through `log_extra`."""
+    failure: str | None = None
+    """Of an episode that failed: the boundary and the reason, such as `tool search: no answer
+    within 60 s`. It has no scores, and no part in training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +122,10 @@ class Completion:
     """What was said in the turns and in between, for reading and for reward functions."""
     prompt_ids: Sequence[int] | None = None
     """Token ids of its own prompt, where that is not the group's."""
+    prompt: Sequence[Mapping[str, Any]] | None = None
+    """Messages of its own prompt, where an environment's `reset` has added to the problem's."""
+    episode: Episode | None = None
+    """What came of its environment, if it had one."""
 
     @property
     def loss_mask(self) -> list[int]:

@@ -1,0 +1,102 @@
+"""`[environment]`: what a model talks to, which answers its tool calls."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
+from mortal_steps.config.section import LocalPath, Section
+
+OUTAGES = ("builtins:ConnectionError", "builtins:TimeoutError")
+"""Exceptions by which a tool says that it could not be asked, by default."""
+
+
+class PickledCode(Section):
+    """A class or function that `MortalTrainer` was given as an object; MORTAL writes these."""
+
+    object: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """sha256 of what the object says: code, constants, and the values that it refers to."""
+    file: Annotated[LocalPath, NO_NUMBERS]
+    """The object, as cloudpickle keeps it. It is code: read SECURITY.md before you use somebody
+    else's."""
+    modules: Annotated[tuple[str, ...], NO_NUMBERS] = ()
+    """Your own modules that it imports, or the files that these are in."""
+
+
+def _is_spec(spec: str) -> str:
+    module, _, name = spec.rpartition(":")
+    if not module or not name.isidentifier():
+        raise ValueError(
+            f"{spec!r} names no code; write 'package.module:Name' or 'path/file.py:Name'"
+        )
+    return spec
+
+
+Code = Annotated[str, AfterValidator(_is_spec)] | PickledCode
+"""Code of the user's: `module:Name`, `path/file.py:Name`, or an object."""
+
+
+class EnvironmentConfig(Section):
+    """`[environment]`: tools that the model may call, and environments that they are methods of, as
+    TRL's GRPOTrainer takes them (`tools`, `environment_factory`). Without this table, the model
+    answers each prompt once."""
+
+    factory: Code | dict[str, Code] | None = None
+    """Class (or function that returns an instance) of the environment: `reset(**row)`, public
+    methods as tools, `get_reward()` if it has one. A table of several gives each a name, and the
+    column `environment` of each row says which is its own."""
+    tools: tuple[Code, ...] = ()
+    """Functions that the model may call in every environment, or without one: annotated parameters,
+    a docstring in Google's style; sync or async."""
+    max_tool_calling_iterations: Annotated[int | None, Decides("max_tool_calling_iterations")] = (
+        Field(None, ge=0)
+    )
+    """How many times in one completion the model's calls are answered. Default: until it calls
+    nothing, or `rollout.max_tokens` is reached, which counts the answers' tokens, too."""
+    timeout_s: Annotated[float, NO_NUMBERS] = Field(60.0, gt=0)
+    """Seconds that one `reset`, tool call or `get_reward` may take."""
+    retries: Annotated[int, NO_NUMBERS] = Field(2, ge=0)
+    """How many more times a `reset`, a call or a `get_reward` is tried that timed out, ended its
+    process or had an outage; each time in a new process, in which the earlier calls are made
+    again."""
+    on_error: Literal["raise", "mask"] = "raise"
+    """What becomes of an episode whose environment keeps failing. `raise`: the run stops; `mask`:
+    the episode takes no part in training, and the others of its group do. It is never scored 0."""
+    outages: tuple[str, ...] = OUTAGES
+    """Exceptions, as `module:Name`, by which a tool says that it could not be asked: they are tried
+    again and are never told to the model. All other exceptions of a tool are its answer, as in
+    TRL: the model reads their message. `[]`: as TRL, all of them are."""
+    cell: Literal["problem", "episode"] = "problem"
+    """What has a process of its own: a problem, whose generations take turns in it and of which
+    reward functions see the `environments`; or each episode, so that slow tools of one do not keep
+    the others waiting."""
+
+    @model_validator(mode="after")
+    def _has_something_to_call(self) -> Self:
+        if not self.is_used and self != type(self).model_construct():
+            raise ValueError(
+                "there is neither a factory nor a tool; set environment.factory or "
+                "environment.tools, or leave the table out"
+            )
+        if isinstance(self.factory, dict) and not self.factory:
+            raise ValueError("environment.factory = {}: name at least one environment")
+        return self
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything that the model may call."""
+        return self.factory is not None or bool(self.tools)
+
+    @property
+    def factories(self) -> dict[str, str | PickledCode]:
+        """The factories by their names; the only one of a run without names is ''."""
+        if isinstance(self.factory, dict):
+            return self.factory
+        return {} if self.factory is None else {"": self.factory}
+
+    @property
+    def has_names(self) -> bool:
+        """Whether a row's column `environment` chooses its environment."""
+        return isinstance(self.factory, dict)

@@ -1,0 +1,8 @@
+"""Environments: what a model talks to in several turns, as TRL's GRPOTrainer has them.
+
+episodes      `ToolEpisodes`: makes the completions of a shard, round by round
+chat          prompts, answers and calls as tokens and messages
+cells         the processes in which environments live, as the rollout worker sees them
+handler       what runs in them: resets, calls, scores
+messages      what is asked and answered
+"""
