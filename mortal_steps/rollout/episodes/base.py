@@ -18,6 +18,9 @@ from mortal_steps.errors import ConfigError, EngineError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.types import GeneratedGroup, PolicyVersion, Problem, SamplingParams
 
+CHAT_FILE = "data/chat.json"
+"""Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
+
 
 class Episodes(ABC):
     """Makes the completions of a shard with an engine that holds the weights.
