@@ -95,6 +95,10 @@ def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
         "rollout": config.with_room_for_adapters().rollout,
         "seed": config.seed,
         "template_options": config.training.template_options,
+        "environment": config.environment,
+        "rewards": config.rewards,
+        "eval_rewards": config.eval_rewards,
+        "passed_on": sorted({*config.compute.local.rollout.env, *config.rewards.credentials}),
     }
 
 

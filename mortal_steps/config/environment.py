@@ -61,7 +61,7 @@ class EnvironmentConfig(Section):
     """How many more times a `reset`, a call or a `get_reward` is tried that timed out, ended its
     process or had an outage; each time in a new process, in which the earlier calls are made
     again."""
-    on_error: Literal["raise", "mask"] = "raise"
+    on_error: Annotated[Literal["raise", "mask"], NO_NUMBERS] = "raise"
     """What becomes of an episode whose environment keeps failing. `raise`: the run stops; `mask`:
     the episode takes no part in training, and the others of its group do. It is never scored 0."""
     outages: tuple[str, ...] = OUTAGES

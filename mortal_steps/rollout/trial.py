@@ -100,4 +100,9 @@ def sample_here(
     directory."""
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         worker = FinishedModelWorker(run_dir=folder, **settings)
-        return worker.sample(problems=problems, num_generations=num_generations, sampling=sampling)
+        try:
+            return worker.sample(
+                problems=problems, num_generations=num_generations, sampling=sampling
+            )
+        finally:
+            worker.close()

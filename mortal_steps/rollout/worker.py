@@ -9,12 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import ModelConfig, RolloutConfig
+from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
-from mortal_steps.rollout.episodes.base import Episodes, check_groups, episodes_of
+from mortal_steps.rollout.episodes.base import (
+    TOOL_EPISODES,
+    Episodes,
+    check_groups,
+    episodes_of,
+    tool_episodes,
+)
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.schedule import completion_seed, derive_seed
@@ -48,9 +54,14 @@ class RolloutWorker:
         rollout: RolloutConfig,
         seed: int,
         template_options: Mapping[str, Any],
+        environment: EnvironmentConfig,
+        rewards: RewardsConfig,
+        eval_rewards: RewardsConfig,
+        passed_on: Sequence[str],
     ) -> None:
         """`model` is as engines load it, `seed` the run's, and `template_options` are for the
-        model's chat template."""
+        model's chat template. Tools and environments see the variables in `passed_on`, credentials
+        or not; the rewards that need them are computed beside them."""
         self._store = RunStore(Path(run_dir))
         self._model_path = model_path
         self._model = model
@@ -59,7 +70,11 @@ class RolloutWorker:
         self._template_options = template_options
         self._engine: Engine | None = None
         self._tokenizer: Any = None
-        self._episodes: Episodes | None = None
+        self._environment = environment
+        self._rewards, self._eval_rewards = rewards, eval_rewards
+        self._passed_on = passed_on
+        self._episodes: list[tuple[RewardsConfig, Episodes]] = []
+        """Those that were made, each with the rewards that it computes."""
         self._loaded: WeightsRef | None = None
         """Weights in the engine; None while they are unproven."""
         self._not_compared: list[str] | None = None
@@ -74,7 +89,8 @@ class RolloutWorker:
         syncing weights that cannot be imported.
         """
         self._started_engine()
-        self._started_episodes()
+        if not self._environment.is_used:  # else they need what the actor commits meanwhile
+            self._started_episodes("generate")
         weight_sync(self._rollout)
 
     def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
@@ -98,6 +114,11 @@ class RolloutWorker:
         if self._engine is not None:
             self._loaded = None
             self._engine.sleep()
+
+    def close(self) -> None:
+        """End the processes of environments, which otherwise end with this one."""
+        for _, episodes in self._episodes:
+            episodes.close()
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
         """Sample the shard and commit it, or return the one committed earlier.
@@ -185,10 +206,11 @@ class RolloutWorker:
                 f"{request.start} to {request.stop}"
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
-        groups = self._started_episodes().sample(
+        groups = self._started_episodes(request.stage).sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
-        check_groups(self._rollout.episodes, groups, seeds_PG)
+        name = TOOL_EPISODES if self._environment.is_used else self._rollout.episodes
+        check_groups(name, groups, seeds_PG)
         return GeneratedShard(
             step=request.step,
             shard=request.shard,
@@ -196,12 +218,27 @@ class RolloutWorker:
             groups=groups,
         )
 
-    def _started_episodes(self) -> Episodes:
-        if self._episodes is None:
-            self._episodes = episodes_of(
-                self._rollout, self._read_tokenizer(), self._template_options
+    def _started_episodes(self, stage: str) -> Episodes:
+        """Return what makes the completions of a stage. Stages with the same rewards share it, and
+        so do all stages without an environment."""
+        rewards = self._eval_rewards if stage == "evaluate" else self._rewards
+        for computed, episodes in self._episodes:
+            if computed == rewards or not self._environment.is_used:
+                return episodes
+        tokenizer, options = self._read_tokenizer(), self._template_options
+        if self._environment.is_used:
+            made = tool_episodes(
+                self._environment,
+                rewards,
+                tokenizer,
+                options,
+                store=self._store,
+                passed_on=self._passed_on,
             )
-        return self._episodes
+        else:
+            made = episodes_of(self._rollout, tokenizer, options)
+        self._episodes.append((rewards, made))
+        return made
 
     def _read_tokenizer(self) -> Any:
         """Return the model's tokenizer, read at the first call."""

@@ -98,10 +98,10 @@ def test_loading_problems_needs_no_torch(tmp_path):
 def test_the_rollout_worker_is_light_until_it_starts():
     heavy = ("torch", "transformers", "vllm", "safetensors")
     probe = (
-        "import sys; from mortal_steps.config import ModelConfig, RolloutConfig;"
+        "import sys; from mortal_steps.compute.roles import sampler_settings;"
+        "from mortal_steps.config import RunConfig;"
         "from mortal_steps.rollout.worker import RolloutWorker;"
-        "RolloutWorker(run_dir='nowhere', model_path='nothing', model=ModelConfig(),"
-        " rollout=RolloutConfig(), seed=0, template_options={});"
+        "RolloutWorker(run_dir='nowhere', **sampler_settings(RunConfig(), 'nothing'));"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     finished = subprocess.run(

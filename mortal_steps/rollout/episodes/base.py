@@ -12,11 +12,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mortal_steps.config import RolloutConfig
+from mortal_steps.config import EnvironmentConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.rollout import EPISODES
-from mortal_steps.errors import ConfigError, EngineError
+from mortal_steps.errors import ConfigError, EngineError, StoreError
+from mortal_steps.extensions import import_named
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.types import GeneratedGroup, PolicyVersion, Problem, SamplingParams
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    ChatSettings,
+    GeneratedGroup,
+    PolicyVersion,
+    Problem,
+    SamplingParams,
+)
+
+CHAT_FILE = "data/chat.json"
+"""Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
+TOOL_EPISODES = "mortal_steps.environments.episodes:ToolEpisodes"
+"""What makes completions where there are tools or environments."""
 
 
 class Episodes(ABC):
@@ -47,6 +60,10 @@ class Episodes(ABC):
         and its log-probabilities are 0.0. Raises `DataError` for a problem that cannot be used.
         """
 
+    def close(self) -> None:
+        """End what the episodes have started; by default, nothing."""
+        return None
+
 
 def episodes_of(
     rollout: RolloutConfig, tokenizer: Any, template_options: Mapping[str, Any]
@@ -65,6 +82,38 @@ def episodes_of(
         raise ConfigError(
             f"rollout.episodes_options = {options}: {name} does not take these ({error})"
         ) from error
+    return made
+
+
+def tool_episodes(
+    environment: EnvironmentConfig,
+    rewards: RewardsConfig,
+    tokenizer: Any,
+    template_options: Mapping[str, Any],
+    *,
+    store: RunStore,
+    passed_on: Sequence[str],
+) -> Episodes:
+    """Return the `Episodes` of a run with tools or environments.
+
+    `rewards` are those of the stage, and `passed_on` names variables that users' code sees although
+    they hold credentials. Raises
+    `StoreError` for a run of which nobody has settled how its chats are rendered.
+    """
+    found = store.find_record(CHAT_FILE, ChatSettings)
+    if found is None:
+        raise StoreError(
+            f"{store.path(CHAT_FILE)} is missing, which says how chats with tools are rendered; "
+            "the actor writes it when it prepares: restore it from a copy, or resume the run"
+        )
+    made: Episodes = import_named(TOOL_EPISODES, "environment")(
+        tokenizer=tokenizer,
+        template_options=template_options,
+        environment=environment,
+        rewards=rewards,
+        chat=found[1],
+        passed_on=passed_on,
+    )
     return made
 
 

@@ -89,6 +89,7 @@ NO_NUMBERS = (
     *("rewards.on_error", "rewards.credentials", "rewards.sandbox.", "rewards.accept_changed"),
     *("rollout.num_rollout_workers", "rollout.weight_sync", "rollout.canary_tolerance"),
     "rollout.sleep_while_training",
+    *("environment.timeout_s", "environment.retries", "environment.on_error"),
     *(
         f"compute.local.{role}.{key}"
         for role in ("actor", "rollout")

@@ -18,6 +18,7 @@ from mortal_steps.errors import (
     DataError,
     EngineError,
     ModelError,
+    StoreError,
     WeightsMismatchError,
 )
 from mortal_steps.rollout.worker import RolloutWorker, completion_seeds
@@ -256,6 +257,17 @@ def test_a_shard_beyond_the_batch_is_a_data_error(worker, batch, v0):
 def test_a_way_of_syncing_that_cannot_be_imported_is_named(store, model_a):
     with pytest.raises(ConfigError, match="nowhere:Sync"):
         worker_for(store, model_a, weight_sync="nowhere:Sync").start()
+
+
+def test_without_what_the_actor_settled_about_chats_no_tool_is_called(store, model_a, batch, v0):
+    tools = {"tools": ["json:dumps"]}
+    with_tools = RunConfig.model_validate(
+        {"rollout": {"engine": "transformers"}, "environment": tools}
+    )
+    worker = RolloutWorker(run_dir=str(store.root), **sampler_settings(with_tools, str(model_a)))
+    worker.start()  # the actor may not be that far
+    with pytest.raises(StoreError, match=r"data/chat\.json is missing"):
+        worker.generate(request=request(batch, v0))
 
 
 def test_a_folder_without_a_model_is_a_model_error(store, tmp_path):
