@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells
+from mortal_steps.environments.cells import Cells, Failed
 from mortal_steps.environments.chat import Chat, Tools
-from mortal_steps.environments.messages import Description, EpisodeStart, Opened
-from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
+from mortal_steps.environments.ledger import Ledger
+from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
+from mortal_steps.environments.rounds import EpisodeKey, Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import score_episodes
 from mortal_steps.errors import DataError, EnvironmentFailedError
 from mortal_steps.hosts.process import HostProcess
@@ -55,6 +57,7 @@ class ToolEpisodes(Episodes):
             HANDLER, {"environment": environment, "terms": terms}, passed_on=passed_on
         )
         self._known: Description | None = None
+        self._ledger: Ledger | None = None
 
     def sample(
         self,
@@ -77,8 +80,17 @@ class ToolEpisodes(Episodes):
         finally:
             cells.close()
 
+    def keep_answers_in(self, folder: Path) -> None:
+        self._close_ledger()
+        self._ledger = Ledger(folder)
+
     def close(self) -> None:
         self._host.close()
+        self._close_ledger()
+
+    def _close_ledger(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
 
     @property
     def described(self) -> Description:
@@ -89,6 +101,9 @@ class ToolEpisodes(Episodes):
 
     def _tools(self, problem: Problem) -> Tools:
         return self.described.environments[self._name(problem) or ""].tools
+
+    def _is_stateless(self, problem: Problem) -> bool:
+        return self.described.environments[self._name(problem) or ""].is_stateless
 
     def _name(self, problem: Problem) -> str | None:
         if not self._environment.has_names:
@@ -176,9 +191,29 @@ class ToolEpisodes(Episodes):
                 for each in running:
                     each.stop = "max_iterations"
                 return
-            answers = cells.call({(each.key, each.index): each.calls for each in running})
+            answers = self._answers(cells, running)
             add_all_answers(running, answers, self._chat, most=params.max_tokens, longest=longest)
             running = [each for each in running if each.goes_on]
+
+    def _answers(
+        self, cells: Cells, running: Sequence[Running]
+    ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
+        """Return the answers to the calls of a turn of each episode; each is recorded as it
+        comes."""
+        ledger, histories = self._ledger, {each.episode: each.history for each in running}
+        known: dict[EpisodeKey, Sequence[ToolAnswer]] = {}
+        if ledger is not None:
+            for each in running:
+                found = ledger.find(each.history) if self._is_stateless(each.problem) else None
+                if found is not None:
+                    known[each.episode] = found
+
+        def note(episode: EpisodeKey, answers: Sequence[ToolAnswer]) -> None:
+            if ledger is not None:
+                ledger.note(histories[episode], "/".join(map(str, episode)), answers)
+
+        asked = {each.episode: each.calls for each in running if each.episode not in known}
+        return {**known, **cells.call(asked, note)}
 
     def _scored(
         self, cells: Cells, problem: Problem, group: Sequence[Running], version: PolicyVersion

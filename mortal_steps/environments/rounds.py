@@ -13,6 +13,7 @@ from typing import Any
 
 from mortal_steps.environments.cells import Failed
 from mortal_steps.environments.chat import Chat, Tools, calls_of
+from mortal_steps.environments.ledger import history_of
 from mortal_steps.environments.messages import ToolAnswer, ToolCall
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.schedule import derive_seed
@@ -25,6 +26,10 @@ from mortal_steps.types import (
     SamplingParams,
     Turn,
 )
+
+
+EpisodeKey = tuple[str, int]
+"""The problem in the shard, and which of its episodes it is."""
 
 
 @dataclass(kw_only=True)
@@ -52,6 +57,16 @@ class Running:
     num_calls: int = 0
     num_failed_calls: int = 0
     failure: str | None = None
+
+    @property
+    def episode(self) -> EpisodeKey:
+        """What it is known by in the shard."""
+        return self.key, self.index
+
+    @property
+    def history(self) -> str:
+        """Digest of what it has seen and said."""
+        return history_of(self.seed, self.prompt_ids, self.token_ids)
 
     @property
     def goes_on(self) -> bool:
@@ -154,7 +169,7 @@ def sample_turns(
 
 def add_all_answers(
     running: Sequence[Running],
-    answers: Mapping[tuple[str, int], Sequence[ToolAnswer] | Failed],
+    answers: Mapping[EpisodeKey, Sequence[ToolAnswer] | Failed],
     chat: Chat,
     *,
     most: int,
@@ -162,7 +177,7 @@ def add_all_answers(
 ) -> None:
     """Give each episode the answers to its calls, or end it where its environment failed."""
     for each in running:
-        answered = answers[each.key, each.index]
+        answered = answers[each.episode]
         if isinstance(answered, Failed):
             each.fail(answered.reason)
         else:
