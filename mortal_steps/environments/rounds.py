@@ -27,7 +27,6 @@ from mortal_steps.types import (
     Turn,
 )
 
-
 EpisodeKey = tuple[str, int]
 """The problem in the shard, and which of its episodes it is."""
 
