@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from mortal_steps.errors import MortalError, WorkerLostError
@@ -88,8 +88,8 @@ class HostProcess:
 
     `handler` names the class, as `module:Class`; its `options` are pickled. What its methods return
     is JSON, and checked. Of the environment, what drives the run and its credentials are left out,
-    but for the names in `passed_on`. What the host prints goes where the output of this process
-    goes. For one thread at a time.
+    but for the names in `passed_on`. `before_start` is called before each start. What the host
+    prints goes where the output of this process goes. For one thread at a time.
     """
 
     def __init__(
@@ -98,10 +98,12 @@ class HostProcess:
         options: Mapping[str, Any],
         *,
         passed_on: Collection[str] = (),
+        before_start: Callable[[], None] | None = None,
         start_timeout_s: float = 600.0,
     ) -> None:
         self._construct = Construct(factory=handler, kwargs=options)
         self._passed_on = frozenset(passed_on)
+        self._before_start = before_start
         self._start_timeout_s = start_timeout_s
         self._child: Child | None = None
         self._numbers = itertools.count(1)
@@ -114,11 +116,13 @@ class HostProcess:
         """Start the process, unless it runs.
 
         Raises `WorkerLostError` if the machine has no room for it, the `MortalError` that the
-        handler's constructor raised, and `HostLostError`.
+        handler's constructor raised, what `before_start` raises, and `HostLostError`.
         """
         if self.is_running():
             return
         self.close()
+        if self._before_start is not None:
+            self._before_start()
         self._launch()
         try:
             self._exchange(0, self._construct, self._start_timeout_s, None)
