@@ -27,6 +27,7 @@ from mortal_steps.errors import ActorStateError, ConfigError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
+from mortal_steps.policy.chat_settings import check_chat, keep_chat
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -118,13 +119,15 @@ class Actor:
         leave room for `sampled` tokens. This needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, what TRL and its libraries warn of,
-        and the lengths. Raises what `Algorithm.check` raises and, for a model in a local folder,
-        the `ModelError` of `check_starting_weights`.
+        and the lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
+        `ModelError` of `check_starting_weights`; and, with tools, that of `check_chat`.
         """
         if not is_hub_model(self._config.model):
             self._check_model(self._config.model.name_or_path)
         prompts = chain(prompts_of(train), prompts_of(held_out))
         with self._warned.collecting():
+            if self._config.environment.is_used:
+                check_chat(self._config.model)
             algorithm = algorithm_of(self._config)
             if algorithm.trains_on is not supplied:
                 raise ConfigError(
@@ -177,6 +180,8 @@ class Actor:
         step = recovery.furthest(self._store, self._config.rollout, step)
         if step == 0 and is_hub_model(self._config.model):
             self._check_model(model_folder(self._model_path, self._config.model))
+        if self._config.environment.is_used:
+            keep_chat(self._store, self._config.model, self._model_path)
         published = tuple(
             weights.find(self._store, version)
             or self._publisher.publish(self._states.bring_to(version).stepper, version)

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
-from mortal_steps.hosts.process import HostLostError, HostProcess
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
 from mortal_steps.rewards.calling.dispatch import timed_out

@@ -21,6 +21,7 @@ from mortal_steps.policy.on_disk.checkpoints import BestCheckpoint, CheckpointSt
 from mortal_steps.policy.on_disk.rollout_files import Pruned, pruned_before
 from mortal_steps.policy.starting_model import base_model
 from mortal_steps.rewards.sources import SOURCES_FILE, SourceHistory
+from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.checked import (
     AGAIN,
     LOST,
@@ -42,7 +43,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.store.records import KINDS, shard_files
-from mortal_steps.types import Problem, StepResult
+from mortal_steps.types import ChatSettings, Problem, StepResult
 from mortal_steps.types.identity import RunInfo
 
 
@@ -92,6 +93,7 @@ class _Checking:
             for problems in (info.train_problems, info.eval_problems):
                 self._files.reference(problems, LOST, check_problem_file)
         self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
+        self._files.record(CHAT_FILE, ChatSettings, self._again, optional=True)
         self._base_model()
         self._checkpoints(info, manifest)
         if manifest is None:

@@ -11,8 +11,9 @@ import time
 import pytest
 
 from mortal_steps.errors import DataError, TransientError, WorkerError
-from mortal_steps.hosts import process
-from mortal_steps.hosts.process import HostLostError, HostProcess
+from mortal_steps.hosts import base
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.process import HostProcess
 from tests.support.docs_examples import write_modules
 from tests.support.paths import ROOT
 from tests.support.rewards.processes import assert_ends, is_alive
@@ -24,7 +25,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(autouse=True)
 def found(monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(process, "GRACE_S", 0.1)
+    monkeypatch.setattr(base, "GRACE_S", 0.1)
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""Tokenizers with real chat templates, tiny models beside them, and stock TRL with tools."""
