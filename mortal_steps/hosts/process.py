@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mortal_steps.errors import MortalError, WorkerLostError
@@ -52,8 +52,9 @@ class HostProcess(Host):
 
     `handler` names the class, as `module:Class`; its `options` are pickled. What its methods return
     is JSON, and checked. Of the environment, what drives the run and its credentials are left out,
-    but for the names in `passed_on`; `variables` are set. What the host prints goes where the
-    output of this process goes. For one thread at a time, but for `fork`.
+    but for the names in `passed_on`; `variables` are set. `before_start` is called before each
+    start. What the host prints goes where the output of this process goes. For one thread at a
+    time, but for `fork`.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class HostProcess(Host):
         options: Mapping[str, Any],
         *,
         passed_on: Collection[str] = (),
+        before_start: Callable[[], None] | None = None,
         variables: Mapping[str, str] | None = None,
         start_timeout_s: float = 600.0,
     ) -> None:
         super().__init__()
         self._construct = Construct(factory=handler, kwargs=options)
         self._passed_on = frozenset(passed_on)
+        self._before_start = before_start
         self._variables = dict(variables or {})
         self._start_timeout_s = start_timeout_s
         self._child: Child | None = None
@@ -81,12 +84,14 @@ class HostProcess(Host):
         """Start the process, unless it runs.
 
         Raises `WorkerLostError` if the machine has no room for it, the `MortalError` that the
-        handler's constructor raised, and `HostLostError`.
+        handler's constructor raised, what `before_start` raises, and `HostLostError`.
         """
         with self._starting:
             if self.is_running():
                 return
             self.close()
+            if self._before_start is not None:
+                self._before_start()
             self._launch()
             try:
                 self._exchange(0, self._construct, self._start_timeout_s, None)

@@ -49,7 +49,6 @@ class RewardHost:
         before_start: Callable[[], None] | None = None,
     ) -> None:
         self._terms = dict(terms)
-        self._before_start = before_start
         self._holds_sandboxes = sandbox is not None and sandbox.kind != "local"
         self.process = HostProcess(
             HANDLER,
@@ -60,6 +59,7 @@ class RewardHost:
                 "judge": judge or JudgedRun(),
             },
             passed_on=passed_on,
+            before_start=before_start,
             start_timeout_s=self.import_timeout_s,
         )
         self._sent: CallArguments | None = None
@@ -71,8 +71,6 @@ class RewardHost:
         if self.process.is_running():
             return
         self._sent = None
-        if self._before_start is not None:
-            self._before_start()
         try:
             self.process.start()
         except HostLostError as lost:

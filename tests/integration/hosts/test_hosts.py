@@ -130,3 +130,27 @@ def test_the_example_of_the_documentation(tmp_path):
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert finished.stdout == "{'cat': 1, 'and': 1, 'hat': 1}\n"
+
+
+def test_what_is_asked_before_a_start_is_asked_before_each():
+    asked = []
+    host = HostProcess(COUNTER, {}, before_start=lambda: asked.append(None))
+    try:
+        for _ in range(2):
+            assert count(host, "a") == {"a": 1}
+        with pytest.raises(HostLostError):
+            host.call("end", returns=None, timeout_s=PATIENCE_S, code=0)
+        assert count(host, "a") == {"a": 1}
+    finally:
+        host.close()
+    assert len(asked) == 2
+
+
+def test_a_host_whose_start_is_refused_does_not_run():
+    def refuse():
+        raise DataError("it was edited")
+
+    host = HostProcess(COUNTER, {}, before_start=refuse)
+    with pytest.raises(DataError, match="it was edited"):
+        host.start()
+    assert not host.is_running()
