@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells, Failed
+from mortal_steps.environments.cell import Failed
+from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools
 from mortal_steps.environments.ledger import Ledger
 from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
-from mortal_steps.environments.rounds import EpisodeKey, Running, add_all_answers, sample_turns
+from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import score_episodes
 from mortal_steps.errors import DataError, EnvironmentFailedError
 from mortal_steps.hosts.process import HostProcess
@@ -56,7 +57,10 @@ class ToolEpisodes(Episodes):
         self._chat = Chat(tokenizer, chat, template_options)
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
         self._host = HostProcess(
-            HANDLER, {"environment": environment, "terms": terms}, passed_on=passed_on
+            HANDLER,
+            {"environment": environment, "terms": terms},
+            passed_on=passed_on,
+            variables={"PYTHONHASHSEED": "0"},  # so that sets of texts are in the same order
         )
         self._before_start = before_start
         self._known: Description | None = None
