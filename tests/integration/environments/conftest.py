@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
 from mortal_steps.hosts import base
@@ -74,7 +74,7 @@ def make_shop(monkeypatch, tmp_path):
             options["factory"] = code("Shop")
         environment = EnvironmentConfig(**{"timeout_s": 20.0, "on_error": "mask", **options})
         terms = {
-            "near": RewardTerm(name="near", function=code("near")),
+            "near": FunctionTerm(function=code("near")),
             "Shop": RewardTerm(type="get_reward", environment="Shop"),
         }
         host = HostProcess(HANDLER, {"environment": environment, "terms": terms})

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mortal_steps.environments.cells import Failed
+from mortal_steps.environments.cell import CellClosedError, Failed
 from mortal_steps.environments.messages import ToolCall
 from tests.support.rewards.processes import assert_ends, is_alive
 
@@ -106,10 +106,9 @@ def test_closing_ends_calls_that_wait(make_shop):
     raised = []
 
     def wait():
-        try:
+        with pytest.raises(CellClosedError) as lost:
             shop.say(1, "wait", seconds=15.0)
-        except BaseException as error:
-            raised.append(type(error).__name__)
+        raised.append(lost)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
@@ -118,7 +117,7 @@ def test_closing_ends_calls_that_wait(make_shop):
     shop.cells.close()
     waiting.join()
     assert time.monotonic() - began < 10.0
-    assert raised == ["CellClosedError"]
+    assert len(raised) == 1
     assert_ends(pid)
 
 

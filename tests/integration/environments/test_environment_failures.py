@@ -1,9 +1,9 @@
-"""What becomes of an episode whose `reset`, tool or reward fails: tried again in a new process, then
-masked, or the run stops. It is never scored 0, and the model is told of no outage."""
+"""What becomes of an episode whose `reset`, tool or reward fails: it is tried again in a new
+process, then masked, or the run stops. It is never scored 0, and the model is told of no outage."""
 
 import pytest
 
-from mortal_steps.environments.cells import Failed
+from mortal_steps.environments.cell import Failed
 from mortal_steps.errors import EnvironmentFailedError
 
 LOSSES = {
@@ -114,7 +114,7 @@ def test_a_reward_that_keeps_failing_gives_no_score(make_shop, fault):
         (
             "reset",
             "hangs",
-            ["generation 1", "reset: ", "0.5 s", "in fail", "environment.timeout_s"],
+            ["generation 1", "reset: ", "0.5 s", "in fail", "timeout_s"],
         ),
         ("add", "hangs", ["generation 1", "tool add: ", "in fail", "environment.timeout_s"]),
         ("add", "segv", ["generation 1", "tool add: ", "SIGSEGV", "in fail"]),
