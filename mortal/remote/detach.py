@@ -51,7 +51,7 @@ def prepare(config: RunConfig) -> None:
     if config.compute.backend != "modal":
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
     check_reachable(config)
-    asyncio.run(check_pickles(config.compute.modal, config.rewards))
+    asyncio.run(check_pickles(config))
     asyncio.run(hand_over(open_run(config)))
 
 

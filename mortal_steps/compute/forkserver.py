@@ -19,10 +19,7 @@ import fnmatch
 import importlib
 import os
 import pickle
-import select
-import signal
 import socket
-import struct
 import sys
 import tempfile
 import traceback
@@ -35,6 +32,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.container import serve_owner
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.system.child import Child
+from mortal_steps.system.forks import STATUS, serve_forks
 from mortal_steps.system.gpus import has_gpu
 from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.scratch import Scratch
@@ -43,9 +41,6 @@ LARGEST_ORDER = 64 * 1024
 """Bytes."""
 LARGEST_OUTPUT = 64 * 1024
 """Bytes of what imports print that a worker's log begins with."""
-MOST_DESCRIPTORS = 32
-STATUS = struct.Struct("i")
-"""How a worker's exit status travels, as `subprocess` counts: below zero for a signal."""
 OF_A_WORKER = ("OMP_NUM_THREADS", "TMPDIR", "PREFECT_*", "PYTEST_CURRENT_TEST")
 """Environment variables that no import reads, and that are set after the fork."""
 OF_THE_SERVER = {
@@ -204,9 +199,10 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as control:
         with imports_without_gc():
             _preload(sys.argv[2:])
-        worker = _serve(control)
+        worker = serve_forks(control, largest=LARGEST_ORDER)
     if worker is not None:
-        _become(*worker)
+        order, descriptors = worker
+        _become(pickle.loads(order), descriptors)
     _exit(0)
 
 
@@ -221,50 +217,6 @@ def _preload(modules: Sequence[str]) -> None:
         del sys.modules[module]
 
 
-def _serve(control: socket.socket) -> tuple[ForkOrder, list[int]] | None:
-    """Return the order and the descriptors of the worker that this process is from now on; None
-    when the owner is gone."""
-    wakeup, waker = socket.socketpair()
-    with wakeup, waker:
-        wakeup.setblocking(False)
-        waker.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
-        signal.set_wakeup_fd(waker.fileno())
-        workers: dict[socket.socket, int] = {}
-        unwanted: set[socket.socket] = set()
-        while True:
-            watched = [control, wakeup, *(workers.keys() - unwanted)]
-            ready, _, _ = select.select(watched, [], [])
-            if wakeup in ready:
-                wakeup.recv(4096)
-            for answers in workers.keys() & set(ready):
-                os.kill(workers[answers], signal.SIGKILL)
-                unwanted.add(answers)
-            _reap(workers)
-            if control in ready:
-                order, descriptors, _, _ = socket.recv_fds(control, LARGEST_ORDER, MOST_DESCRIPTORS)
-                if not order:
-                    return None
-                answers = socket.socket(fileno=descriptors.pop(0))
-                pid = os.fork()
-                if pid == 0:
-                    for each in (answers, *workers):
-                        each.close()
-                    return pickle.loads(order), descriptors
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                workers[answers] = pid
-
-
-def _reap(workers: dict[socket.socket, int]) -> None:
-    for answers, pid in list(workers.items()):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            del workers[answers]
-            with answers, contextlib.suppress(OSError):  # whoever asked is gone
-                answers.send(STATUS.pack(os.waitstatus_to_exitcode(status)))
-
-
 def _become(order: ForkOrder, descriptors: list[int]) -> None:
     """Be the worker, as a process would be that was started for it alone."""
     connection, output, *_ = descriptors  # the others are only to stay open
@@ -274,14 +226,11 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
     os.close(output)
     with contextlib.suppress(OSError):  # a full disk: what matters then is told elsewhere
         os.write(1, printed)
-    os.setsid()
     os.chdir(order.working_dir)
     for name, value in order.environment.items():
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     tempfile.tempdir = None  # found anew, in the environment
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(order.name)

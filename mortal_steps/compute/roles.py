@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfi
 from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
+from mortal_steps.rewards.sources import check_files
 from mortal_steps.system.gpus import has_gpu
 
 ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
@@ -99,6 +101,7 @@ def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
         "rewards": config.rewards,
         "eval_rewards": config.eval_rewards,
         "passed_on": sorted({*config.compute.local.rollout.env, *config.rewards.credentials}),
+        "check_code": partial(check_files, config=config, working_dir=Path()),
     }
 
 

@@ -24,6 +24,11 @@ class PickledCode(Section):
     modules: Annotated[tuple[str, ...], NO_NUMBERS] = ()
     """Your own modules that it imports, or the files that these are in."""
 
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Code of the user's that it needs, as `module:name` or `path/file.py:name`."""
+        return tuple(f"{module}:object" for module in self.modules)
+
 
 def _is_spec(spec: str) -> str:
     module, _, name = spec.rpartition(":")
@@ -95,6 +100,26 @@ class EnvironmentConfig(Section):
         if isinstance(self.factory, dict):
             return self.factory
         return {} if self.factory is None else {"": self.factory}
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Code of the user's that is in it, as `module:name` or `path/file.py:name`."""
+        found = [
+            spec
+            for given in self._given
+            for spec in ((given,) if isinstance(given, str) else given.code)
+        ]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that objects are loaded from as they are."""
+        found = [given.file for given in self._given if isinstance(given, PickledCode)]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def _given(self) -> tuple[str | PickledCode, ...]:
+        return (*self.factories.values(), *self.tools)
 
     @property
     def has_names(self) -> bool:

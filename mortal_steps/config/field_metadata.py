@@ -103,13 +103,35 @@ def identity_of(
         if isinstance(value, BaseModel):
             if inner := identity_of(value, dumped[name], defaults=defaults):
                 found[name] = inner
-        elif value and isinstance(value, tuple) and isinstance(value[0], BaseModel):
-            pairs = zip(value, dumped[name], strict=True)
-            found[name] = [identity_of(one, its, defaults=defaults) for one, its in pairs]
+        elif value and isinstance(value, tuple | dict) and _holds_tables(value):
+            found[name] = _identity_of_tables(value, dumped[name], defaults=defaults)
         # Each kind has its own `type` as the default, so that alone tells kinds apart.
         elif defaults or name == "type" or value != field.get_default(call_default_factory=True):
             found[name] = dumped[name]
     return found
+
+
+def _holds_tables(value: tuple[Any, ...] | dict[str, Any]) -> bool:
+    values = value.values() if isinstance(value, dict) else value
+    return any(isinstance(each, BaseModel) for each in values)
+
+
+def _identity_of_tables(value: Any, dumped: Any, *, defaults: bool) -> Any:
+    """Return the same of a list of tables, or of tables by name; either may hold other values,
+    too."""
+    if isinstance(value, BaseModel):
+        return identity_of(value, dumped, defaults=defaults)
+    if isinstance(value, dict):
+        return {
+            name: _identity_of_tables(each, dumped[name], defaults=defaults)
+            for name, each in value.items()
+        }
+    if isinstance(value, tuple):
+        return [
+            _identity_of_tables(each, its, defaults=defaults)
+            for each, its in zip(value, dumped, strict=True)
+        ]
+    return dumped
 
 
 @functools.cache

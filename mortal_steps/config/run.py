@@ -180,15 +180,19 @@ class RunConfig(Section):
         return self.model_copy(update={"rollout": rollout})
 
     @property
-    def reward_code(self) -> tuple[str, ...]:
-        """Code of the user's that scores, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.code, *self.eval_rewards.code)))
+    def users_code(self) -> tuple[str, ...]:
+        """Code of the user's that scores, in training or in evaluations, or answers a model's
+        calls."""
+        found = (*self.rewards.code, *self.eval_rewards.code, *self.environment.code)
+        return tuple(dict.fromkeys(found))
 
     @property
-    def reward_files(self) -> tuple[str, ...]:
-        """Files that rewards are loaded from as they are, in training or in evaluations."""
+    def users_objects(self) -> tuple[str, ...]:
+        """Files that objects of the user's are loaded from as they are, which score, in training or
+        in evaluations, or answer a model's calls."""
         terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
-        return tuple(dict.fromkeys(file for term in terms for file in term.files))
+        files = [file for term in terms for file in term.files]
+        return tuple(dict.fromkeys((*files, *self.environment.files)))
 
     @property
     def reward_folders(self) -> tuple[str, ...]:

@@ -1,18 +1,20 @@
 """The inside of a host: the process in which a handler, and the code of users behind it, run.
 
-Started by `HostProcess` as `python -m mortal_steps.hosts.inside FD STACKS`: its connection, and a
-file for where in its code it was. It is asked in pickles and answers in JSON: it trusts its owner,
-which does not trust what users' code makes of this process.
+Started by `HostProcess` as `python -m mortal_steps.hosts.inside FD STACKS CONTROL`: its connection,
+a file for where in its code it was, and where it is told to fork. It is asked in pickles and
+answers in JSON: it trusts its owner, which does not trust what users' code makes of this process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import logging
 import os
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,34 +23,82 @@ from typing import Any
 from mortal_steps.errors import MortalError
 from mortal_steps.extensions import import_named
 from mortal_steps.hosts.answers import HostAnswer, encode_answer, sent_error
+from mortal_steps.hosts.forked import ORDER
+from mortal_steps.system.forks import serve_forks
 from mortal_steps.system.frames import Construct, Request, receive_frame, send_bytes
 
 logger = logging.getLogger("mortal_steps.hosts.inside")  # not __main__, which this is
 
 
-def serve(descriptor: int, stacks: int) -> None:
-    """Make the handler that the first frame names, and answer requests until the owner closes."""
+def serve(descriptor: int, stacks: int, control: int) -> None:
+    """Make the handler that the first frame names, then fork and answer requests until the owner
+    closes."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     faulthandler.enable(stacks)
     handler: Any = None
+    forked: tuple[bytes, list[int]] | None = None
 
     def construct(order: Construct) -> None:
         nonlocal handler
         handler = _construct(order)
 
-    with socket.socket(fileno=descriptor) as connection:
-        try:
-            if not _answer(connection, 0, partial(construct, receive_frame(connection))):
-                return
-            while True:
-                request: Request = receive_frame(connection)
-                method = partial(getattr(handler, request.method), **request.payload)
-                with _stack_dumped(stacks, request.timeout_s):
-                    _answer(connection, request.number, method)
-        except EOFError:
+    def answer_request() -> None:
+        _answer_request(connection, handler, stacks)
+
+    with (
+        socket.socket(fileno=descriptor) as connection,
+        socket.socket(fileno=control) as orders,
+        contextlib.suppress(EOFError),
+    ):
+        if not _answer(connection, 0, partial(construct, receive_frame(connection))):
             return
+        forked = serve_forks(
+            orders,
+            largest=len(ORDER),
+            also={connection: answer_request},
+            before_first=_prepare_to_fork,
+        )
+    if forked is not None:
+        _, descriptors = forked
+        os.close(stacks)
+        _serve_fork(handler, *descriptors)
+
+
+def _prepare_to_fork() -> None:
+    gc.collect()
+    gc.freeze()  # a collection would copy the pages that the forks share
+    with contextlib.suppress(FileNotFoundError):
+        others = len(os.listdir("/proc/self/task")) - 1
+        if others:
+            named = [each.name for each in threading.enumerate()[1:]]
+            logger.warning(
+                "%d threads began when code of the user was imported (of Python: %s); they are not "
+                "in the forks of this process, where a lock that one of them holds is never given "
+                "back",
+                others,
+                ", ".join(named) or "none",
+            )
+
+
+def _serve_fork(handler: Any, descriptor: int, stacks: int) -> None:
+    """Answer requests until the owner closes, then end."""
+    faulthandler.enable(stacks)
+    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError):
+        _answer(connection, 0, lambda: None)
+        while True:
+            _answer_request(connection, handler, stacks)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # what the host does at its exit is not the fork's
+
+
+def _answer_request(connection: socket.socket, handler: Any, stacks: int) -> None:
+    request: Request = receive_frame(connection)
+    method = partial(getattr(handler, request.method), **request.payload)
+    with _stack_dumped(stacks, request.timeout_s):
+        _answer(connection, request.number, method)
 
 
 def _construct(order: Construct) -> Any:

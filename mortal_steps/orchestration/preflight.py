@@ -162,7 +162,7 @@ def check_modal(config: RunConfig) -> None:
 
         check_prices(config.compute)
         code_of(config)
-        run_in_thread(check_deployed(config.compute, config.rollout, config.rewards))
+        run_in_thread(check_deployed(config))
 
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:

@@ -34,10 +34,12 @@ from mortal_steps.errors import ConfigError, CorruptFileError
 from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
+from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
 from mortal_steps.types import (
+    ChatSettings,
     FileRef,
     GenerateRequest,
     PolicyVersion,
@@ -103,7 +105,8 @@ class Judge:
     def key(self, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
         rewards = self._config.eval_rewards
-        sources = find_sources(rewards.code, self._run.working_dir(), folders=rewards.folders)
+        code = (*rewards.code, *self._config.environment.code)
+        sources = find_sources(code, self._run.working_dir(), folders=rewards.folders)
         problems = self._problems if self._given else self._run.info.eval_problems
         parts = [sha256, problems.sha256, sources.digest(), self._settings()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -112,7 +115,9 @@ class Judge:
         """Everything that decides a score besides the model, the problems and the code."""
         config = self._config
         model, rollout = config.model, config.rollout
+        used = config.environment.is_used
         return {
+            **({"environment": config.environment.model_dump(mode="json")} if used else {}),
             "rewards": [term.model_dump(mode="json") for term in config.eval_rewards.all_terms],
             "temperature": config.evaluation.temperature,
             "seed": config.seed,
@@ -156,6 +161,9 @@ class Judge:
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
         config = self._with_model(weights.path)
         info, given = self._run.info, self._given
+        if config.environment.is_used:
+            chat = read_chat_settings(self._run.store)
+            self._store.write_record(CHAT_FILE, chat, ChatSettings)
         held_out = HeldOut(
             problems=self._problems,
             num_problems=len(given) or info.num_eval_problems,

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
-from mortal_steps.hosts.process import HostLostError, HostProcess
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
 from mortal_steps.rewards.calling.dispatch import timed_out
@@ -48,7 +49,6 @@ class RewardHost:
         before_start: Callable[[], None] | None = None,
     ) -> None:
         self._terms = dict(terms)
-        self._before_start = before_start
         self._holds_sandboxes = sandbox is not None and sandbox.kind != "local"
         self.process = HostProcess(
             HANDLER,
@@ -59,6 +59,7 @@ class RewardHost:
                 "judge": judge or JudgedRun(),
             },
             passed_on=passed_on,
+            before_start=before_start,
             start_timeout_s=self.import_timeout_s,
         )
         self._sent: CallArguments | None = None
@@ -70,8 +71,6 @@ class RewardHost:
         if self.process.is_running():
             return
         self._sent = None
-        if self._before_start is not None:
-            self._before_start()
         try:
             self.process.start()
         except HostLostError as lost:

@@ -1,7 +1,8 @@
-"""The files that reward functions are made of: an edited function is noticed.
+"""The files that reward functions, tools and environments are made of: an edited one is noticed.
 
-Scores are part of a run's bits, so a reward function that was edited stops the run before it scores
-anything, until somebody accepts the edited one: by its digest, which the error tells.
+Scores, and what a tool answers, are part of a run's bits. So a reward function that was edited
+stops the run before it scores anything, until somebody accepts the edited one: by its digest, which
+the error tells. The same is true of tools and environments.
 
 A function's files are the one that defines it, and the user's own modules that these import. They
 are parsed and not executed. Imports inside functions count, too, and so do calls of
@@ -126,7 +127,7 @@ def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: in
         changes = history[-1].sources.changes_to(now)
         if not changes:
             return
-        logger.warning("from step %d on, other code scores: %s", step, "; ".join(changes))
+        logger.warning("from step %d on, other code is used: %s", step, "; ".join(changes))
     else:
         logger.warning("the reward functions' sources are noted from step %d on", step)
     _write(store, history, now, step)
@@ -180,7 +181,7 @@ def find_sources(
 
 def _present(config: RunConfig, working_dir: Path, began_in: Path | None = None) -> RewardSources:
     return find_sources(
-        config.reward_code, working_dir, folders=config.reward_folders, began_in=began_in
+        config.users_code, working_dir, folders=config.reward_folders, began_in=began_in
     )
 
 
@@ -234,11 +235,17 @@ def _check(store: RunStore, config: RunConfig, before: RewardSources, now: Rewar
     changes = before.changes_to(now)
     if changes and config.rewards.accept_changed != now.digest():
         raise RewardError(
-            f"the reward functions are not those with which run {store.root.name} was scored: "
+            f"{_called(config)} are not those with which run {store.root.name} was scored: "
             f"{'; '.join(changes)}. Restore them, or let the run continue with them: `mortal "
             f"resume {store.root.name} --accept-changed-rewards`, or for a deployment's run set "
             f"rewards.accept_changed = {now.digest()!r} in its parameters"
         )
+
+
+def _called(config: RunConfig) -> str:
+    if config.environment.is_used:
+        return "the reward functions, tools or environments"
+    return "the reward functions"
 
 
 def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,12 @@ class RolloutWorker:
         rewards: RewardsConfig,
         eval_rewards: RewardsConfig,
         passed_on: Sequence[str],
+        check_code: Callable[[RunStore], None],
     ) -> None:
         """`model` is as engines load it, `seed` the run's, and `template_options` are for the
         model's chat template. Tools and environments see the variables in `passed_on`, credentials
-        or not; the rewards that need them are computed beside them."""
+        or not; the rewards that need them are computed beside them. `check_code` raises an error if
+        the code of any is not what the run began with."""
         self._store = RunStore(Path(run_dir))
         self._model_path = model_path
         self._model = model
@@ -73,6 +75,7 @@ class RolloutWorker:
         self._environment = environment
         self._rewards, self._eval_rewards = rewards, eval_rewards
         self._passed_on = passed_on
+        self._check_code = check_code
         self._episodes: list[tuple[RewardsConfig, Episodes]] = []
         """Those that were made, each with the rewards that it computes."""
         self._loaded: WeightsRef | None = None
@@ -206,7 +209,9 @@ class RolloutWorker:
                 f"{request.start} to {request.stop}"
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
-        groups = self._started_episodes(request.stage).sample(
+        episodes = self._started_episodes(request.stage)
+        episodes.keep_answers_in(self._store.path(answers_folder(request.output)))
+        groups = episodes.sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
         name = TOOL_EPISODES if self._environment.is_used else self._rollout.episodes
@@ -234,6 +239,7 @@ class RolloutWorker:
                 options,
                 store=self._store,
                 passed_on=self._passed_on,
+                before_start=lambda: self._check_code(self._store),
             )
         else:
             made = episodes_of(self._rollout, tokenizer, options)
@@ -253,6 +259,12 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
+
+
+def answers_folder(output: str) -> str:
+    """Return the folder for what environments answered in the shard that is committed at
+    `output`."""
+    return f"{output.removesuffix('.parquet')}-calls"
 
 
 def completion_seeds(

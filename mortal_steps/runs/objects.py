@@ -1,4 +1,4 @@
-"""What scripts gave to `MortalTrainer` as objects: rewards, rows and models.
+"""What scripts gave to `MortalTrainer` as objects: rewards, environments, rows and models.
 
     runs/.objects/reward-3fa2c19b...pickle    each named after the digest of what it holds
     runs/.objects/dataset-91c0...jsonl
@@ -27,11 +27,13 @@ logger = logging.getLogger(__name__)
 FOLDER = ".objects"
 BEFORE_A_RUN_S = 86400.0
 """Seconds for which an object is kept although no run names it yet."""
-REMOVABLE = ("reward-*", "dataset-*", ".*")
+REMOVABLE = ("reward-*", "environment-*", "dataset-*", ".*")
 """Names of objects that may be removed; the last pattern is of files that a kill has left."""
 
 
-def object_path(runs_dir: str, kind: Literal["dataset", "model", "reward"], digest: str) -> Path:
+def object_path(
+    runs_dir: str, kind: Literal["dataset", "environment", "model", "reward"], digest: str
+) -> Path:
     """Return the path of an object, relative to the current folder if it lies below it."""
     path = (Path(runs_dir).expanduser() / FOLDER / f"{kind}-{digest[:24]}").absolute()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -166,7 +166,7 @@ async def modal_compute(
     """
     config, store, run_id = run.config, run.store, run.info.run_id
     volume = RunsVolume(config.compute.modal.volume)
-    await check_deployed(config.compute, config.rollout, config.rewards)
+    await check_deployed(config)
     lease = await volume_lease.acquire(
         volume, run_id, after=await volume_lease.newest_fence(volume, run_id)
     )

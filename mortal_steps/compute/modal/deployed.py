@@ -18,7 +18,7 @@ from mortal_steps.compute.modal.release import (
     this_release,
 )
 from mortal_steps.compute.modal.retry import call_with_retries
-from mortal_steps.config import ComputeConfig, ModalConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config import ComputeConfig, ModalConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError, ConfigError
@@ -66,29 +66,27 @@ def checks(options: ModalConfig) -> Iterator[Check]:
     yield Check(what=f"app {options.app}", ask=partial(_app, options))
 
 
-async def check_deployed(
-    compute: ComputeConfig, rollout: RolloutConfig, rewards: RewardsConfig
-) -> None:
+async def check_deployed(config: RunConfig) -> None:
     """Raise the `MortalError` that names what a run of this configuration lacks on Modal."""
-    _engine_class(rollout)
-    for check in checks(compute.modal):
+    _engine_class(config.rollout)
+    for check in checks(config.compute.modal):
         await check.ask()
-    if compute.scores_in_a_container:
-        await check_pickles(compute.modal, rewards)
+    if config.compute.scores_in_a_container or config.environment.is_used:
+        await check_pickles(config)
 
 
-async def check_pickles(options: ModalConfig, rewards: RewardsConfig) -> None:
-    """Raise `ConfigError` for a reward that was given as an object, where containers have another
-    Python than this machine: its bytecode means nothing there."""
-    pickled = [term for term in rewards.all_terms if term.type == "pickled"]
-    if not pickled:
+async def check_pickles(config: RunConfig) -> None:
+    """Raise `ConfigError` for a reward, a tool or an environment that was given as an object, where
+    containers have another Python than this machine: its bytecode means nothing there."""
+    if not config.users_objects:
         return
-    here, there = this_release().python, (await ask_about(options)).release.python
+    here = this_release().python
+    there = (await ask_about(config.compute.modal)).release.python
     if there != here:
         raise ConfigError(
-            f"[rewards]: {pickled[0].full_name} was given as an object, which holds bytecode of "
-            f"Python {here}, and the containers on Modal have Python {there}. Call `train` under "
-            f"Python {there}, or put the reward into a module and name it as 'module:function'"
+            f"{config.users_objects[0]} was given as an object, which holds bytecode of Python "
+            f"{here}, and the containers on Modal have Python {there}. Call `train` under Python "
+            f"{there}, or put the code into a module and name it as 'module:name'"
         )
 
 

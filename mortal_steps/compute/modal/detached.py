@@ -60,16 +60,18 @@ def settings_of(run: Run) -> Settings:
 def code_of(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, Path]:
     """Return the files of the user's own code that containers need.
 
-    Those of reward functions are among them where these are called in a container, as everything is
-    for a detached run. Raises what `project_files` does.
+    Those of reward functions are among them where these are called in a container: where one
+    scores, or where tools are called, beside which some of them are. For a detached run, everything
+    is. Raises what `project_files` does.
     """
     rollout = config.rollout
     names = [config.algorithm.type, rollout.weight_sync or RELOAD, rollout.episodes]
     if all_in_containers:
         names.append(rollout.source)
     specs = [name for name in names if is_imported(name)]
-    if all_in_containers or config.compute.scores_in_a_container:
-        return project_files([*specs, *config.reward_code], config.reward_files)
+    scores = config.compute.scores_in_a_container or config.environment.is_used
+    if all_in_containers or scores:
+        return project_files([*specs, *config.users_code], config.users_objects)
     return project_files(specs, ())
 
 

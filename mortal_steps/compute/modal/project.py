@@ -32,11 +32,11 @@ def project_files(specs: Iterable[str], objects: Iterable[str]) -> dict[str, Pat
 
 
 def _object(file: str, here: Path) -> Path:
-    """Return a file that a reward is loaded from; containers find it at the same relative path."""
+    """Return a file that an object is loaded from; containers find it at the same relative path."""
     if Path(file).is_absolute() or ".." in Path(file).parts:
         raise ConfigError(
-            f"[rewards]: the object {file} is not below the current folder, {here}, and containers "
-            "get what is below it; choose a runs_dir in it"
+            f"the object {file}, which scores or answers calls, is not below the current folder, "
+            f"{here}, and containers get what is below it; choose a runs_dir in it"
         )
     return here / file
 
@@ -72,7 +72,7 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
         folder = (here / module).resolve().parent
         if not folder.is_relative_to(here):
             raise ConfigError(
-                f"[rewards]: {spec!r} is in {folder}; containers get what is below the "
+                f"{spec!r} is in {folder}; containers get what is below the "
                 f"current folder, {here}: start the run from a folder above it"
             )
         yield from folder.glob("*.py")

@@ -30,9 +30,9 @@ def write_pickle(path: Path, value: Any, digest: str, called: str) -> None:
         Pickler(content).dump(value)
     except Exception as error:
         raise RewardError(
-            f"{called} cannot travel to the process that scores: {type(error).__name__}: {error}; "
-            "make what it holds inside the function when it is called, or put the reward into a "
-            "module and name it as 'module:function'"
+            f"{called} cannot travel to another process: {type(error).__name__}: {error}; make "
+            "what it holds inside the function when it is called, or put it into a module and name "
+            "it as 'module:name'"
         ) from error
     head = {
         "object": digest,
@@ -53,7 +53,7 @@ def check_pickle(path: Path, digest: str) -> bytes:
         line, _, content = path.read_bytes().partition(b"\n")
     except OSError as error:
         raise RewardError(
-            f"the reward's object {path} cannot be read ({error.strerror}); `train` of the script "
+            f"the object {path} cannot be read ({error.strerror}); `train` of the script "
             "that made it writes it again"
         ) from None
     try:
@@ -64,14 +64,14 @@ def check_pickle(path: Path, digest: str) -> bytes:
         whole, python = False, PYTHON
     if not whole:
         raise CorruptFileError(
-            f"{path} is not the reward's object {digest[:12]}; `train` of the script that made it "
+            f"{path} is not the object {digest[:12]}; `train` of the script that made it "
             "writes it again"
         )
     if python != PYTHON:
         raise RewardError(
             f"{path} was written by Python {python}, and Python {PYTHON} cannot execute its "
-            f"bytecode; use Python {python}, or put the reward into a module and name it as "
-            "'module:function'"
+            f"bytecode; use Python {python}, or put its code into a module and name it as "
+            "'module:name'"
         )
     return content
 
@@ -87,6 +87,6 @@ def read_pickle(path: Path, digest: str, modules: Sequence[str]) -> Any:
         return pickle.loads(content)
     except Exception as error:
         raise RewardError(
-            f"the reward's object {path} cannot be made: {type(error).__name__}: {error}; what it "
-            "imports has to be there where rewards are scored"
+            f"the object {path} cannot be made: {type(error).__name__}: {error}; what it imports "
+            "has to be there where it is used"
         ) from error

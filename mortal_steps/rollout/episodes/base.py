@@ -9,7 +9,8 @@ seed that follows from the completion's, such as `derive_seed("turn", seed, 1)`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig, RolloutConfig
@@ -60,6 +61,11 @@ class Episodes(ABC):
         and its log-probabilities are 0.0. Raises `DataError` for a problem that cannot be used.
         """
 
+    def keep_answers_in(self, folder: Path) -> None:
+        """Before each shard: what must not be asked again when a killed shard is sampled again may
+        be kept in `folder`, and found there. By default, nothing is."""
+        return None
+
     def close(self) -> None:
         """End what the episodes have started; by default, nothing."""
         return None
@@ -93,28 +99,36 @@ def tool_episodes(
     *,
     store: RunStore,
     passed_on: Sequence[str],
+    before_start: Callable[[], None],
 ) -> Episodes:
     """Return the `Episodes` of a run with tools or environments.
 
     `rewards` are those of the stage, and `passed_on` names variables that users' code sees although
-    they hold credentials. Raises
+    they hold credentials; `before_start` is called before a process loads users' code. Raises
     `StoreError` for a run of which nobody has settled how its chats are rendered.
     """
+    chat = read_chat_settings(store)
+    made: Episodes = import_named(TOOL_EPISODES, "environment")(
+        tokenizer=tokenizer,
+        template_options=template_options,
+        environment=environment,
+        rewards=rewards,
+        chat=chat,
+        passed_on=passed_on,
+        before_start=before_start,
+    )
+    return made
+
+
+def read_chat_settings(store: RunStore) -> ChatSettings:
+    """Return how chats with tools are rendered; raises `StoreError` where nobody has settled it."""
     found = store.find_record(CHAT_FILE, ChatSettings)
     if found is None:
         raise StoreError(
             f"{store.path(CHAT_FILE)} is missing, which says how chats with tools are rendered; "
             "the actor writes it when it prepares: restore it from a copy, or resume the run"
         )
-    made: Episodes = import_named(TOOL_EPISODES, "environment")(
-        tokenizer=tokenizer,
-        template_options=template_options,
-        environment=environment,
-        rewards=rewards,
-        chat=found[1],
-        passed_on=passed_on,
-    )
-    return made
+    return found[1]
 
 
 def check_groups(

@@ -1,8 +1,10 @@
 """A tenant that is no reward: it counts words, and what is asked of it besides."""
 
+import ctypes
 import os
 import re
 import subprocess
+import threading
 import time
 from collections import Counter
 
@@ -35,6 +37,15 @@ class WordCounter:
     def end(self, *, code):
         os._exit(code)
 
+    def fault(self):
+        ctypes.string_at(0)
+
+    def hashes_of(self, *, texts):
+        return list(map(hash, texts))
+
+    def start_another_of_its_group(self):
+        return subprocess.Popen(["sleep", "600"]).pid
+
     def start_another(self):
         return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
 
@@ -48,3 +59,10 @@ class WordCounter:
 class Unmakeable:
     def __init__(self):
         raise DataError("the file is missing")
+
+
+class CounterWithThread(WordCounter):
+    def __init__(self):
+        super().__init__()
+        waiting = threading.Event()
+        threading.Thread(target=waiting.wait, name="background-of-the-user", daemon=True).start()

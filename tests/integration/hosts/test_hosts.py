@@ -11,8 +11,9 @@ import time
 import pytest
 
 from mortal_steps.errors import DataError, TransientError, WorkerError
-from mortal_steps.hosts import process
-from mortal_steps.hosts.process import HostLostError, HostProcess
+from mortal_steps.hosts import base
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.process import HostProcess
 from tests.support.docs_examples import write_modules
 from tests.support.paths import ROOT
 from tests.support.rewards.processes import assert_ends, is_alive
@@ -24,7 +25,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(autouse=True)
 def found(monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(process, "GRACE_S", 0.1)
+    monkeypatch.setattr(base, "GRACE_S", 0.1)
 
 
 @pytest.fixture
@@ -129,3 +130,27 @@ def test_the_example_of_the_documentation(tmp_path):
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert finished.stdout == "{'cat': 1, 'and': 1, 'hat': 1}\n"
+
+
+def test_what_is_asked_before_a_start_is_asked_before_each():
+    asked = []
+    host = HostProcess(COUNTER, {}, before_start=lambda: asked.append(None))
+    try:
+        for _ in range(2):
+            assert count(host, "a") == {"a": 1}
+        with pytest.raises(HostLostError):
+            host.call("end", returns=None, timeout_s=PATIENCE_S, code=0)
+        assert count(host, "a") == {"a": 1}
+    finally:
+        host.close()
+    assert len(asked) == 2
+
+
+def test_a_host_whose_start_is_refused_does_not_run():
+    def refuse():
+        raise DataError("it was edited")
+
+    host = HostProcess(COUNTER, {}, before_start=refuse)
+    with pytest.raises(DataError, match="it was edited"):
+        host.start()
+    assert not host.is_running()

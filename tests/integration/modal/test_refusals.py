@@ -20,7 +20,7 @@ from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests.support import bare_flow
-from tests.support.modal.project import ON_MODAL, project, sections
+from tests.support.modal.project import ON_MODAL, project
 from tests.support.paths import ROOT
 
 
@@ -43,7 +43,7 @@ def no_gpu_starts(plane):
 def test_what_is_not_there_is_named(plane, tmp_path, setting, told):
     config = project(tmp_path, "refused", *ON_MODAL, f"compute.modal.{setting}")
     with pytest.raises(ComputeError, match=told):
-        asyncio.run(check_deployed(*sections(config)))
+        asyncio.run(check_deployed(config))
 
 
 def test_a_machine_without_a_token_is_told_so(plane, tmp_path):
@@ -67,7 +67,7 @@ def test_other_code_than_here_is_refused(plane, tmp_path, monkeypatch):
     other = Release(mortal="9", sources="0" * 64, modal="1", python="3.11")
     monkeypatch.setattr("mortal_steps.compute.modal.deployed.this_release", lambda: other)
     with pytest.raises(ComputeError, match=r"the deployed app is mortal .* this machine has"):
-        asyncio.run(check_deployed(*sections(project(tmp_path, "refused", *ON_MODAL))))
+        asyncio.run(check_deployed(project(tmp_path, "refused", *ON_MODAL)))
     assert this_release().runs_with(this_release())
 
 
@@ -75,16 +75,16 @@ def test_objects_of_another_python_are_refused_before_the_run_begins(plane, tmp_
     term = "{name='own', type='pickled', object='" + "0" * 64 + "', file='own.pickle'}"
     rewards = ["rewards.functions=[]", f"rewards.terms=[{term}]", "compute.modal.rewards=modal"]
     config = project(tmp_path, "refused", *ON_MODAL, *rewards)
-    asyncio.run(check_pickles(config.compute.modal, config.rewards))
+    asyncio.run(check_pickles(config))
     newer = replace(this_release(), python="3.99")
     monkeypatch.setattr("mortal_steps.compute.modal.deployed.this_release", lambda: newer)
     for check in (
-        check_pickles(config.compute.modal, config.rewards),
-        check_deployed(*sections(config)),
+        check_pickles(config),
+        check_deployed(config),
     ):
         with pytest.raises(ConfigError, match=r"bytecode of Python 3\.99, and .* have Python 3\.1"):
             asyncio.run(check)
-    asyncio.run(check_deployed(*sections(project(tmp_path / "named", "refused", *ON_MODAL))))
+    asyncio.run(check_deployed(project(tmp_path / "named", "refused", *ON_MODAL)))
 
 
 def test_a_full_volume_stops_the_run(plane, tmp_path):

@@ -20,7 +20,7 @@ from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
-from tests.support.modal.project import MORTAL, ON_MODAL, at, project, sections
+from tests.support.modal.project import MORTAL, ON_MODAL, at, project
 from tests.support.modal.requests import REQUEST
 
 MINE = """
@@ -44,7 +44,7 @@ def mine(plane, tmp_path_factory):
 
 
 def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
-    asyncio.run(check_deployed(*sections(mine)))
+    asyncio.run(check_deployed(mine))
     for setting, has, wanted in (
         ("app=mine", "mine", "mortal-runs"),
         ("volume=mine", "mortal-runs", "mine"),
@@ -52,7 +52,7 @@ def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
         config = project(tmp_path, "any", *ON_MODAL, f"compute.modal.{setting}")
         told = f"Volume {has}.* on {wanted} .*`mortal deploy CONFIG`"
         with pytest.raises(ComputeError, match=told):
-            asyncio.run(check_deployed(*sections(config)))
+            asyncio.run(check_deployed(config))
 
 
 def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mine):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import RewardError, TransientError, WorkerLostError
-from mortal_steps.hosts import process
+from mortal_steps.hosts import base
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
 from mortal_steps.rewards.host import RewardHost
@@ -31,7 +31,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(process, "GRACE_S", 0.1)
+    monkeypatch.setattr(base, "GRACE_S", 0.1)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
-from mortal_steps.hosts import process
+from mortal_steps.hosts import base
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.host import RewardHost
 from mortal_steps.rewards.scoring import jobs
@@ -25,7 +25,7 @@ STATE = TrainerState(global_step=8, max_steps=20)
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(process, "GRACE_S", 0.1)
+    monkeypatch.setattr(base, "GRACE_S", 0.1)
     monkeypatch.setattr(jobs, "FIRST_DELAY_S", 0.01)
 
 

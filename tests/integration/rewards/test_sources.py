@@ -12,6 +12,7 @@ from mortal_steps.rewards.sources import (
     SOURCES_FILE,
     accept_present_sources,
     begin_sources,
+    check_files,
     check_sources,
     find_history,
     find_sources,
@@ -99,6 +100,27 @@ def test_an_edited_function_stops_the_run_until_it_is_accepted(
     (project / "judges/rewards.py").unlink()
     with pytest.raises(RewardError, match=r"judges/rewards\.py is missing"):
         check_sources(store, accepted, project)
+
+
+def test_an_edited_environment_stops_the_run_as_an_edited_function_does(
+    project: Path, store: RunStore
+) -> None:
+    (project / "shop.py").write_text("import helper")
+    (project / "helper.py").write_text("")
+    config = RunConfig(
+        rewards={"functions": FUNCTION},
+        environment={"factory": {"shop": "shop.py:Shop"}, "tools": ["mine.rewards:correct"]},
+    )
+    begin_sources(store, config, project, step=0)
+    check_files(store, config, project)
+    noted = find_history(store)[0].sources.files.keys()
+    assert {"shop.py", "helper.py", "mine/near.py", "judges/rewards.py"} <= noted
+    (project / "helper.py").write_text("x = 1")
+    told = r"tools or environments are not those.*helper\.py was altered"
+    for check in (check_sources, check_files):
+        with pytest.raises(RewardError, match=told):
+            check(store, config, project)
+    check_files(store, accept_present_sources(config, project), project)
 
 
 def test_a_reward_model_that_changed_stops_the_run(project: Path, store: RunStore) -> None:

@@ -49,11 +49,6 @@ def project(folder, run_id, *overrides):
     return config.model_copy(update={"run_id": run_id, "runs_dir": str(folder / "runs")})
 
 
-def sections(config):
-    """What of a configuration decides whether Modal can take the run."""
-    return config.compute, config.rollout, config.rewards
-
-
 def at(folder):
     """How a user's command is run in their folder."""
     return {"cwd": folder, "env": {"PREFECT_API_URL": ""}}

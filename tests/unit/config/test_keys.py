@@ -131,6 +131,22 @@ def test_only_keys_that_decide_numbers_are_in_the_identity():
     assert found["algorithm"] == {"type": "m:A", "x": 1}
 
 
+def test_where_an_object_is_kept_is_not_in_the_identity():
+    """In a table of environments or a list of tools either, beside code that goes by its name."""
+
+    def identity(folder):
+        own = {"object": "a" * 64, "file": f"{folder}/environment-a.pickle", "modules": [folder]}
+        return RunConfig(
+            environment={"factory": {"own": own, "shop": "shop:Shop"}, "tools": ["a:b", own]}
+        ).identity(defaults=False)["environment"]
+
+    assert identity("here") == identity("there")
+    assert identity("here") == {
+        "factory": {"own": {"object": "a" * 64}, "shop": "shop:Shop"},
+        "tools": ["a:b", {"object": "a" * 64}],
+    }
+
+
 def test_a_key_with_its_default_is_not_in_the_fingerprint():
     """So a key that a later version adds, with a default, changes none."""
     chosen = RunConfig(seed=3, training={"beta": 0.5}).identity(defaults=False)

@@ -37,3 +37,24 @@ def test_a_pickled_reward_of_another_folder_is_refused_with_the_remedy(tmp_path,
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="choose a runs_dir in it"):
         code_of(config_of("/elsewhere/reward-a.pickle"))
+
+
+def test_tools_and_environments_go_along_and_so_do_the_rewards_beside_them(tmp_path, monkeypatch):
+    """They run in the containers of rollout workers, wherever the other rewards are called."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("shop.py", "prices.py", "scores.py", "helpers.py", "counter.pickle"):
+        (tmp_path / name).touch()
+    (tmp_path / "shop.py").write_text("import prices")
+    values = {
+        "compute": {"backend": "modal"},
+        "rewards": {"functions": ["scores:near"]},
+        "environment": {
+            "factory": {
+                "shop": "shop.py:Shop",
+                "own": {"object": "a" * 64, "file": "counter.pickle", "modules": ["helpers.py"]},
+            }
+        },
+    }
+    everything = {"shop.py", "prices.py", "scores.py", "helpers.py", "counter.pickle"}
+    assert code_of(parse_config(values)).keys() == everything
+    assert code_of(parse_config(values | {"environment": {}})).keys() == set()

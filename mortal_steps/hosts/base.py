@@ -1,0 +1,109 @@
+"""What a host and its forks have in common: requests to one process, and the clock that limits it.
+
+Code of users may hang while it holds the interpreter (a regular expression that backtracks for
+hours does), end its process, or be killed for its memory. So it runs in a process of its own, and
+the clock that limits it runs in this one.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+import os
+import socket
+import time
+from typing import IO, Any, Literal
+
+from mortal_steps.errors import WorkerLostError
+from mortal_steps.hosts.answers import (
+    LARGEST_ANSWER,
+    NoAnswerError,
+    decode_answer,
+    received_error,
+)
+from mortal_steps.system.frames import FrameError, Request, receive_bytes, send_frame
+
+GRACE_S = 0.5
+"""What a call may take beyond its time limit, so that the handler itself can end it at that."""
+EXIT_S = 5.0
+"""How long a process that closed its connection may take to be gone."""
+
+
+class HostLostError(WorkerLostError):
+    """The process gave no answer; it is gone by now.
+
+    `why`: it took too long, it ended, or what it sent was no answer. `how` says so in words.
+    `stack`: what faulthandler wrote of where in its code it was, as far as known.
+    """
+
+    def __init__(
+        self, why: Literal["timeout", "ended", "spoilt"], how: str, stack: str = ""
+    ) -> None:
+        super().__init__(why, how, stack)
+        self.why, self.how, self.stack = why, how, stack
+
+    def __str__(self) -> str:
+        return f"a process with users' code was lost: {self.how}\n{self.stack}".rstrip()
+
+
+class Host(abc.ABC):
+    """Calls methods of the handler in a process with users' code. For one thread at a time."""
+
+    _connection: socket.socket
+    _stacks: IO[bytes]
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any:
+        """Return what the handler's method does, which must have the type `returns`.
+
+        Raises the `MortalError` that the method raised, `WorkerError` for any other exception, and
+        `HostLostError` without an answer within `timeout_s`.
+        """
+        request = Request(
+            number=next(self._numbers), method=method, payload=payload, timeout_s=timeout_s
+        )
+        return self._exchange(request.number, request, timeout_s + GRACE_S, returns)
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End the process and what it started."""
+
+    def spoilt(self, what: str) -> HostLostError:
+        """End the process, whose answer cannot be its handler's, and return the error that says
+        so."""
+        return self._lost("spoilt", f"wrote into the connection of its process: {what}")
+
+    @abc.abstractmethod
+    def _ending(self) -> str:
+        """Return how the process ended, which has closed its connection."""
+
+    def _exchange(self, number: int, message: object, timeout_s: float, returns: Any) -> Any:
+        """Return the answer to a message; without one, send nothing."""
+        deadline = time.monotonic() + timeout_s
+        self._connection.settimeout(timeout_s)
+        try:
+            if message is not None:
+                send_frame(self._connection, message)
+            content = receive_bytes(self._connection, deadline=deadline, largest=LARGEST_ANSWER)
+            answer = decode_answer(content, number, returns)
+            error = received_error(answer.error) if answer.error is not None else None
+        except (NoAnswerError, FrameError) as wrong:
+            raise self.spoilt(str(wrong)) from None
+        except TimeoutError:
+            raise self._lost("timeout", f"no answer within {timeout_s:g} s") from None
+        except (EOFError, ConnectionError):
+            raise self._lost("ended", self._ending()) from None
+        except BaseException:
+            self.close()  # its answer to this would be taken for the answer to the next call
+            raise
+        if error is not None:
+            raise error
+        return answer.value
+
+    def _lost(self, why: Literal["timeout", "ended", "spoilt"], how: str) -> HostLostError:
+        """End what is left of the process."""
+        stack = os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace")
+        self.close()
+        return HostLostError(why, how, stack)
