@@ -50,6 +50,9 @@ class EnvironmentTools:
     `get_json_schema` makes them."""
     reward: str | None = None
     """Name of its class, if it defines `get_reward`."""
+    is_stateless: bool = False
+    """Whether nothing is kept between calls, so that an answer that is known need not be asked for
+    again: tools alone, or a class that says `_stateless = True`."""
 
 
 @dataclass(frozen=True, kw_only=True)

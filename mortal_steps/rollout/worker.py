@@ -209,7 +209,9 @@ class RolloutWorker:
                 f"{request.start} to {request.stop}"
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
-        groups = self._started_episodes(request.stage).sample(
+        episodes = self._started_episodes(request.stage)
+        episodes.keep_answers_in(self._store.path(answers_folder(request.output)))
+        groups = episodes.sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
         name = TOOL_EPISODES if self._environment.is_used else self._rollout.episodes
@@ -257,6 +259,12 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
+
+
+def answers_folder(output: str) -> str:
+    """Return the folder for what environments answered in the shard that is committed at
+    `output`."""
+    return f"{output.removesuffix('.parquet')}-calls"
 
 
 def completion_seeds(

@@ -5,27 +5,22 @@
          "prompt_tokens": 412, "completion_tokens": 31, "dollars": 8e-05, "check": "1a2b..."}
 
 A line is one paid answer: written when it has come, before anything is made of it. An answer
-without a usable score has the score null. Each judge of a process has a file of its own. `check` is
-the beginning of the sha256 of the rest: a line that a kill has cut short, or that was altered,
-does not count.
+without a usable score has the score null.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import threading
-import time
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mortal_steps.rewards.judge.question import Grade
-from mortal_steps.store.files import write_atomically, writing
+from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import IDENTITY_FILE
 from mortal_steps.store.json_record import adapter
+from mortal_steps.store.line_files import LineFiles
 from mortal_steps.types import JudgeCosts
 
 FOLDER = "judge"
@@ -60,35 +55,12 @@ class Payment:
         )
 
 
-class PaymentFiles:
-    """Reads the files of a folder as they grow."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[Path, int] = {}
-        """Bytes of each file that are read."""
-
-    def new(self) -> Iterator[tuple[str, Payment]]:
-        """Return whole lines since the last call, each with its file's name, the oldest file's
-        first."""
-        for path in sorted(self._folder.glob("*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                content = file.read()
-            whole = content[: content.rfind(b"\n") + 1]
-            self._read[path] = self._read.get(path, 0) + len(whole)
-            for line in whole.splitlines():
-                payment = _payment(line)
-                if payment is not None:
-                    yield path.name, payment
-
-
 class Spending:
     """The costs of a run's judges so far. Each call reads only what is new."""
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / FOLDER
-        self._files = PaymentFiles(self._folder)
+        self._files = LineFiles(self._folder, Payment)
         self._here: dict[str, JudgeCosts] = {}
 
     def so_far(self) -> JudgeCosts:
@@ -126,10 +98,8 @@ class Ledger:
     run directory it keeps them in memory."""
 
     def __init__(self, run_dir: Path | None) -> None:
-        self._folder = None if run_dir is None else run_dir / FOLDER
-        self._files = None if self._folder is None else PaymentFiles(self._folder)
+        self._files = None if run_dir is None else LineFiles(run_dir / FOLDER, Payment)
         self._grades: dict[str, Grade] = {}
-        self._descriptor: int | None = None
         self._writing = threading.Lock()
 
     def refresh(self) -> None:
@@ -145,47 +115,14 @@ class Ledger:
     def pay(self, payment: Payment) -> None:
         """Store an answer; raises `StoreError` if it cannot be written."""
         with self._writing:
-            if self._folder is not None:
-                self._write(self._folder, payment)
+            if self._files is not None:
+                self._files.add(payment)
             self._learn(payment)
 
     def _learn(self, payment: Payment) -> None:
         if payment.score is not None:
             grade = Grade(score=payment.score, reason=payment.reason)
             self._grades.setdefault(payment.question, grade)
-
-    def _write(self, folder: Path, payment: Payment) -> None:
-        with writing(folder):
-            if self._descriptor is None:
-                folder.mkdir(exist_ok=True)
-                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-                path = folder / f"{when}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
-                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            line = _line(payment)
-            if os.write(self._descriptor, line) < len(line):
-                os.close(self._descriptor)
-                self._descriptor = None  # behind the part, the next line would be unreadable
-                raise OSError(f"only a part of {len(line)} bytes was written")
-
-
-def _line(payment: Payment) -> bytes:
-    fields = asdict(payment)
-    return json.dumps({**fields, "check": _check(payment)}).encode() + b"\n"
-
-
-def _payment(line: bytes) -> Payment | None:
-    try:
-        fields = json.loads(line)
-        check = fields.pop("check")
-        payment = adapter(Payment).validate_python(fields)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return payment if check == _check(payment) else None
-
-
-def _check(payment: Payment) -> str:
-    content = json.dumps(asdict(payment), sort_keys=True).encode()
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,7 @@ def load_reward(spec: str) -> RewardFunction:
     Raises `RewardError` that names the spec, what is wrong with it and the nearest name there is.
     """
     named = f"rewards.functions: {spec!r}"
-    function: Any = _import_spec(spec, named, "function", inspect.isfunction)
+    function: Any = import_code(spec, named, "function", inspect.isfunction)
     if _is_environment(function):
         return _made(function, {}, named)
     if inspect.isclass(function) or not callable(function):
@@ -50,7 +50,7 @@ def load_environment(spec: str, options: Mapping[str, Any]) -> RewardEnvironment
     Raises `RewardError` as `load_reward` does.
     """
     named = f"rewards.terms: environment = {spec!r}"
-    found = _import_spec(spec, named, "Class", _is_environment)
+    found = import_code(spec, named, "Class", _is_environment)
     if isinstance(found, RewardEnvironment) and not options:
         return found
     if not _is_environment(found):
@@ -85,7 +85,7 @@ def load_term(term: RewardTerm) -> RewardFunction:
     if type(term) is not RewardTerm:
         return term.load()
     named = f"rewards.terms: type = {term.type!r}"
-    kind = _import_spec(term.type, named, "Class", inspect.isclass)
+    kind = import_code(term.type, named, "Class", inspect.isclass)
     if not (inspect.isclass(kind) and issubclass(kind, RewardTerm)):
         raise RewardError(
             f"{named} is no subclass of RewardTerm, which stands in "
@@ -103,7 +103,7 @@ def _explain(detail: Mapping[str, Any]) -> str:
     return f"{key} = {detail['input']!r}: {in_plain_words(detail['msg'])}"
 
 
-def _import_spec(spec: str, named: str, noun: str, is_one: Callable[[Any], bool]) -> Any:
+def import_code(spec: str, named: str, noun: str, is_one: Callable[[Any], bool]) -> Any:
     """Import what `spec` names: `package.module:name` or `path/file.py:name`.
 
     Errors begin with `named`, which says where the spec stands, and call the thing a `noun`. If the

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig, RolloutConfig
@@ -30,9 +31,6 @@ CHAT_FILE = "data/chat.json"
 """Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
 TOOL_EPISODES = "mortal_steps.environments.episodes:ToolEpisodes"
 """What makes completions where there are tools or environments."""
-
-CHAT_FILE = "data/chat.json"
-"""Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
 
 
 class Episodes(ABC):
@@ -62,6 +60,11 @@ class Episodes(ABC):
         What the model did not sample counts as an environment's: `Completion.turns` leaves it out,
         and its log-probabilities are 0.0. Raises `DataError` for a problem that cannot be used.
         """
+
+    def keep_answers_in(self, folder: Path) -> None:
+        """Before each shard: what must not be asked again when a killed shard is sampled again may
+        be kept in `folder`, and found there. By default, nothing is."""
+        return None
 
     def close(self) -> None:
         """End what the episodes have started; by default, nothing."""

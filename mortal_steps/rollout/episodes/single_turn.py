@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.rollout.engines.base import Engine
@@ -88,13 +88,16 @@ def can_parse(tokenizer: Any) -> bool:
 
 
 def parse_response(
-    tokenizer: Any, token_ids: Sequence[int], prompt_ids: Sequence[int]
+    tokenizer: Any,
+    token_ids: Sequence[int],
+    prompt_ids: Sequence[int],
+    tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Return the message that a completion is; its plain text as content where it cannot be
-    parsed."""
-    ids = list(token_ids)
+    parsed. The arguments of calls get the types that the schemas of `tools` say."""
+    ids, known = list(token_ids), None if tools is None else list(tools)
     try:
-        message = tokenizer.parse_response(ids, prefix=list(prompt_ids), tools=None)
+        message = tokenizer.parse_response(ids, prefix=list(prompt_ids), tools=known)
         if message is None:  # cut short before its content
             raise ValueError("no message")
         if isinstance(message.get("content"), str):

@@ -1,0 +1,257 @@
+"""`ToolEpisodes`: completions in which the model calls tools, as TRL's GRPOTrainer makes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import EnvironmentConfig, RewardsConfig
+from mortal_steps.environments.cells import Cells, Failed
+from mortal_steps.environments.chat import Chat, Tools
+from mortal_steps.environments.ledger import Ledger
+from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
+from mortal_steps.environments.rounds import EpisodeKey, Running, add_all_answers, sample_turns
+from mortal_steps.environments.scoring import score_episodes
+from mortal_steps.errors import DataError, EnvironmentFailedError
+from mortal_steps.hosts.process import HostProcess
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.episodes.base import Episodes
+from mortal_steps.schedule import derive_seed
+from mortal_steps.scores import reward_names
+from mortal_steps.types import (
+    ChatSettings,
+    GeneratedGroup,
+    PolicyVersion,
+    Problem,
+    SamplingParams,
+)
+
+HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
+DESCRIBE_S = 60.0
+"""How long a process of environments may take to say what it has loaded."""
+
+
+class ToolEpisodes(Episodes):
+    """Samples a shard in rounds; tools and environments run in processes of their own."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Any,
+        template_options: Mapping[str, Any],
+        environment: EnvironmentConfig,
+        rewards: RewardsConfig,
+        chat: ChatSettings,
+        passed_on: Sequence[str] = (),
+        before_start: Callable[[], None] | None = None,
+    ) -> None:
+        """`rewards` are those of the stage: of these, the ones that need the environments are
+        computed here. Environments see the variables in `passed_on`, credentials or not.
+        `before_start` is called before each start of their process."""
+        super().__init__(tokenizer=tokenizer, template_options=template_options)
+        self._environment = environment
+        self._rewards = rewards
+        self._chat = Chat(tokenizer, chat, template_options)
+        terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
+        self._host = HostProcess(
+            HANDLER, {"environment": environment, "terms": terms}, passed_on=passed_on
+        )
+        self._before_start = before_start
+        self._known: Description | None = None
+        self._ledger: Ledger | None = None
+
+    def sample(
+        self,
+        engine: Engine,
+        problems: Sequence[Problem],
+        seeds_PG: Sequence[Sequence[int]],
+        params: SamplingParams,
+        version: PolicyVersion,
+    ) -> list[GeneratedGroup]:
+        self._start_host()
+        cells = Cells(self._host, self._environment)
+        try:
+            groups = self._opened(cells, problems, seeds_PG)
+            episodes = list(itertools.chain.from_iterable(groups))
+            self._render_prompts(episodes, params.max_tokens, engine.max_model_len)
+            self._play(engine, cells, episodes, params)
+            return [
+                self._scored(cells, problem, group, version)
+                for problem, group in zip(problems, groups, strict=True)
+            ]
+        finally:
+            cells.close()
+
+    def keep_answers_in(self, folder: Path) -> None:
+        self._close_ledger()
+        self._ledger = Ledger(folder)
+
+    def close(self) -> None:
+        self._host.close()
+        self._close_ledger()
+
+    def _close_ledger(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _start_host(self) -> None:
+        if not self._host.is_running():
+            if self._before_start is not None:
+                self._before_start()
+            self._host.start()
+
+    @property
+    def described(self) -> Description:
+        """What the environments' process has loaded."""
+        if self._known is None:
+            self._known = self._host.call("describe", returns=Description, timeout_s=DESCRIBE_S)
+        return self._known
+
+    def _tools(self, problem: Problem) -> Tools:
+        return self.described.environments[self._name(problem) or ""].tools
+
+    def _is_stateless(self, problem: Problem) -> bool:
+        return self.described.environments[self._name(problem) or ""].is_stateless
+
+    def _name(self, problem: Problem) -> str | None:
+        if not self._environment.has_names:
+            return "" if self._environment.factory is not None else None
+        name = problem.columns.get("environment")
+        if name not in self._environment.factories:
+            raise DataError(
+                f"problem {problem.id!r}: its column `environment` is {name!r}; "
+                f"environment.factory has {', '.join(self._environment.factories)}"
+            )
+        return str(name)
+
+    def _opened(
+        self, cells: Cells, problems: Sequence[Problem], seeds_PG: Sequence[Sequence[int]]
+    ) -> list[list[Running]]:
+        """Begin the episodes of each problem."""
+        starts = {
+            key: [self._start(problem, seeds[0], seed) for seed in seeds]
+            for key, problem, seeds in zip(_keys(problems), problems, seeds_PG, strict=True)
+        }
+        opened = cells.open(starts)
+        return [
+            list(self._begun(key, problem, seeds, opened[key]))
+            for key, problem, seeds in zip(starts, problems, seeds_PG, strict=True)
+        ]
+
+    def _start(self, problem: Problem, first_seed: int, seed: int) -> EpisodeStart:
+        if isinstance(problem.prompt, str):
+            raise DataError(
+                f"problem {problem.id!r}: its prompt is text, and tools are called in chats; make "
+                'it a list of messages, [{"role": "user", "content": ...}]'
+            )
+        return EpisodeStart(
+            environment=self._name(problem),
+            prompt=problem.prompt,
+            row={"prompt": problem.prompt, **problem.columns},
+            reset_seed=derive_seed("reset", first_seed),
+            seed=derive_seed("environment", seed),
+        )
+
+    def _begun(
+        self, key: str, problem: Problem, seeds: Sequence[int], opened: Sequence[Opened]
+    ) -> Iterator[Running]:
+        assert not isinstance(problem.prompt, str)
+        for index, (seed, begun) in enumerate(zip(seeds, opened, strict=True)):
+            episode = Running(
+                problem=problem,
+                key=key,
+                index=index,
+                seed=seed,
+                tools=self._tools(problem),
+                prompt=problem.prompt if begun.prompt is None else begun.prompt,
+            )
+            if begun.failure is not None:
+                episode.fail(begun.failure)
+            yield episode
+
+    def _render_prompts(self, episodes: Sequence[Running], most: int, longest: int) -> None:
+        for each in episodes:
+            each.prompt_ids = self._chat.prompt_ids(each.prompt, each.tools)
+            if each.failure is None and len(each.prompt_ids) + most > longest:
+                wrong = (
+                    f"problem {each.problem.id!r}: its prompt of {len(each.prompt_ids)} tokens, "
+                    f"with what `reset` returned, and {most} tokens of a completion do not fit the "
+                    f"model's {longest}; shorten it, or set a lower rollout.max_tokens"
+                )
+                if self._environment.on_error == "raise":
+                    raise DataError(wrong)
+                each.fail(wrong)
+
+    def _play(
+        self, engine: Engine, cells: Cells, episodes: Sequence[Running], params: SamplingParams
+    ) -> None:
+        """Sample and answer until no episode goes on."""
+        limit = self._environment.max_tool_calling_iterations
+        longest = engine.max_model_len
+        running = [each for each in episodes if each.failure is None]
+        for number in itertools.count():
+            if running:
+                sample_turns(engine, running, params, number, self._chat)
+            running = [each for each in running if each.goes_on]
+            if not running:
+                return
+            if number == limit:
+                for each in running:
+                    each.stop = "max_iterations"
+                return
+            answers = self._answers(cells, running)
+            add_all_answers(running, answers, self._chat, most=params.max_tokens, longest=longest)
+            running = [each for each in running if each.goes_on]
+
+    def _answers(
+        self, cells: Cells, running: Sequence[Running]
+    ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
+        """Return the answers to the calls of a turn of each episode; each is recorded as it
+        comes."""
+        ledger, histories = self._ledger, {each.episode: each.history for each in running}
+        known: dict[EpisodeKey, Sequence[ToolAnswer]] = {}
+        if ledger is not None:
+            for each in running:
+                found = ledger.find(each.history) if self._is_stateless(each.problem) else None
+                if found is not None:
+                    known[each.episode] = found
+
+        def note(episode: EpisodeKey, answers: Sequence[ToolAnswer]) -> None:
+            if ledger is not None:
+                ledger.note(histories[episode], "/".join(map(str, episode)), answers)
+
+        asked = {each.episode: each.calls for each in running if each.episode not in known}
+        return {**known, **cells.call(asked, note)}
+
+    def _scored(
+        self, cells: Cells, problem: Problem, group: Sequence[Running], version: PolicyVersion
+    ) -> GeneratedGroup:
+        for each in group:
+            if not each.token_ids:  # it failed before the model said anything
+                each.token_ids, each.logprobs = [self.tokenizer.eos_token_id], [0.0]
+        if self._environment.on_error == "raise":
+            for each in group:
+                if each.failure is not None:
+                    raise EnvironmentFailedError(each.failure)
+        return score_episodes(
+            cells,
+            problem,
+            group,
+            described=self.described,
+            rewards=self._rewards,
+            environment=self._environment,
+            chat=self._chat,
+            version=version,
+        )
+
+
+def _keys(problems: Sequence[Problem]) -> list[str]:
+    """Return a name for each problem of the shard; a dataset may put the same one there twice."""
+    seen: dict[str, int] = {}
+    keys = []
+    for problem in problems:
+        seen[problem.id] = seen.get(problem.id, 0) + 1
+        keys.append(problem.id if seen[problem.id] == 1 else f"{problem.id}#{seen[problem.id]}")
+    return keys

@@ -1,0 +1,282 @@
+"""`EnvironmentHandler`: what runs in a process of environments.
+
+The host has the user's code, imported; a *cell*, a fork of it, has the episodes of a problem. What
+happens to an environment there is what TRL's GRPOTrainer does to it: `reset(**row)`, calls of its
+methods, `get_reward()`. Other than there, each episode has an instance and random streams of its
+own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import inspect
+import json
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.environments.loading import (
+    CALL_ID,
+    Tool,
+    load_code,
+    load_environments,
+    load_rewards,
+    methods_of,
+)
+from mortal_steps.environments.messages import (
+    Description,
+    EpisodeStart,
+    Opened,
+    Scores,
+    ToolAnswer,
+    ToolCall,
+)
+from mortal_steps.environments.streams import RandomStream, numpy_seed
+from mortal_steps.errors import ConfigError, JudgeError, SandboxError
+from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
+from mortal_steps.rewards.calling.dispatch import begin_call
+from mortal_steps.system.texts import printable
+
+
+@dataclass(kw_only=True)
+class _Live:
+    """An episode in a cell."""
+
+    environment: Any
+    tools: Mapping[str, Tool]
+    stream: RandomStream
+
+
+class EnvironmentHandler:
+    """Holds the environments, tools and rewards of a run, and in a cell the episodes of one
+    problem. `terms` are the stage's rewards, by name."""
+
+    def __init__(self, *, environment: EnvironmentConfig, terms: Mapping[str, RewardTerm]) -> None:
+        self._config = environment
+        self._tools: list[Tool] = [
+            load_code(tool, "environment.tools") for tool in environment.tools
+        ]
+        self._loaded = load_environments(environment, self._tools)
+        self._rewards = load_rewards(terms)
+        self._own = {
+            name: term.full_name for name, term in terms.items() if term.type == "get_reward"
+        }
+        self._episodes: list[_Live] = []
+
+    def describe(self) -> Description:
+        """Return what is loaded."""
+        return Description(
+            environments={name: loaded.described for name, loaded in self._loaded.items()},
+            rewards=list(self._rewards),
+        )
+
+    def open(self, *, starts: Sequence[EpisodeStart]) -> list[Opened]:
+        """Begin the episodes of a problem, in place of those before."""
+        self._episodes = []
+        return [self._open(start) for start in starts]
+
+    def _open(self, start: EpisodeStart) -> Opened:
+        began, stream = time.perf_counter(), RandomStream(start.reset_seed)
+        loaded = self._loaded[start.environment or ""]
+        instance, observed, failure = None, None, None
+        try:
+            if loaded.factory is not None:
+                with stream.used():
+                    instance = loaded.factory()
+                    observed = instance.reset(**self._row(instance, start))
+            prompt = observed_prompt(start.prompt, observed)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
+            prompt, failure = None, f"`reset` {_raised(error)}"
+        tools = [*self._tools, *(methods_of(instance) if instance is not None else ())]
+        self._episodes.append(
+            _Live(
+                environment=instance,
+                tools={tool.__name__: tool for tool in tools},
+                stream=RandomStream(start.seed),
+            )
+        )
+        return Opened(prompt=prompt, failure=failure, seconds=time.perf_counter() - began)
+
+    def _row(self, instance: Any, start: EpisodeStart) -> dict[str, Any]:
+        row = dict(start.row)
+        if self._config.has_names:
+            row.pop("environment", None)
+        if "seed" in inspect.signature(instance.reset).parameters and "seed" not in row:
+            row["seed"] = numpy_seed(start.reset_seed)
+        return row
+
+    def call(self, *, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
+        """Answer the calls of a turn as TRL does: plain functions in the order of the calls, then
+        async ones, which run beside each other."""
+        live = self._episodes[episode]
+        with live.stream.used():
+            return self._call(live.tools, calls)
+
+    def _call(self, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> list[ToolAnswer]:
+        answers: list[ToolAnswer] = []
+        waiting: list[tuple[str, Awaitable[Any]]] = []
+        for call in calls:
+            began = time.perf_counter()
+            try:
+                result = _made(call, tools)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
+                answers.append(self._error(call.name, error, time.perf_counter() - began))
+                continue
+            if inspect.iscoroutine(result):
+                waiting.append((call.name, result))
+            else:
+                answers.append(_answer(call.name, result, time.perf_counter() - began))
+        if waiting:
+            began = time.perf_counter()
+            results = _loop().run_until_complete(_all([each for _, each in waiting]))
+            seconds = time.perf_counter() - began
+            for (name, _), result in zip(waiting, results, strict=True):
+                failed = isinstance(result, BaseException)
+                answers.append((self._error if failed else _answer)(name, result, seconds))
+        return answers
+
+    def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
+        if isinstance(error, (JudgeError, SandboxError, *self._outages())):
+            return ToolAnswer(name=name, outage=_raised(error), seconds=seconds)
+        text = str({"error": str(error)})
+        return ToolAnswer(name=name, content=text, is_error=True, seconds=seconds)
+
+    def _outages(self) -> tuple[type[BaseException], ...]:
+        """Return the exceptions of `environment.outages`. One of a module that is not imported
+        cannot have been raised."""
+        found = []
+        for spec in self._config.outages:
+            module, _, name = spec.rpartition(":")
+            if module in sys.modules:
+                kind = getattr(importlib.import_module(module), name, None)
+                if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                    raise ConfigError(f"environment.outages: {spec!r} is no exception")
+                found.append(kind)
+        return tuple(found)
+
+    def score(
+        self, *, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
+    ) -> Scores:
+        """Return what the rewards of `limits` make of the episodes, each called for so many seconds
+        at most."""
+        chosen = [self._episodes[index] for index in episodes]
+        environments = [each.environment for each in chosen]
+        with_them = replace(arguments, by_name={**arguments.by_name, "environments": environments})
+        by_name: dict[str, Sequence[float | None]] = {}
+        metrics: dict[str, list[float]] = {}
+        extra: dict[str, Sequence[Any]] = {}
+        failures, seconds = {}, {}
+        for name, limit_s in limits.items():
+            function = self._rewards.get(name) or own_reward(self._own[name])
+            with chosen[0].stream.used():
+                outcome = begin_call(function, with_them, timeout_s=limit_s)()
+            seconds[name] = outcome.seconds
+            if isinstance(outcome, CallFailure):
+                failures[name] = outcome.message
+                continue
+            by_name[name] = outcome.scores
+            extra |= outcome.extra
+            for metric, values in outcome.metrics.items():
+                metrics.setdefault(metric, []).extend(values)
+        return Scores(
+            by_name=by_name,
+            metrics={name: sum(values) / len(values) for name, values in metrics.items()},
+            extra=extra,
+            failures=failures,
+            seconds=seconds,
+        )
+
+
+def own_reward(kind: str) -> Callable[..., Any]:
+    """Return `get_reward` of the environments as a reward function: None for those of another
+    class than `kind`."""
+
+    def is_own(environment: Any) -> bool:
+        return type(environment).__name__ == kind and hasattr(environment, "get_reward")
+
+    async def awaited(environments: Sequence[Any]) -> list[Any]:
+        found = [each.get_reward() if is_own(each) else None for each in environments]
+        return [await each if inspect.isawaitable(each) else each for each in found]
+
+    def get_reward(environments: Sequence[Any], **others: Any) -> Any:
+        methods = [type(each).get_reward for each in environments if is_own(each)]
+        if any(map(inspect.iscoroutinefunction, methods)):
+            return awaited(environments)
+        return [each.get_reward() if is_own(each) else None for each in environments]
+
+    return get_reward
+
+
+def observed_prompt(
+    prompt: Sequence[Mapping[str, Any]], observed: Any
+) -> list[Mapping[str, Any]] | None:
+    """Return the messages with the observation appended to the last one; None if there is none.
+    Raises `TypeError` for what is neither text nor content blocks."""
+    if observed is None:
+        return None
+    if not isinstance(observed, str | list):
+        raise TypeError(
+            f"returned {type(observed).__name__}; it returns text, a list of content blocks or None"
+        )
+    *before, last = prompt
+    content = last["content"]
+    if isinstance(observed, list) and isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if isinstance(observed, str) and isinstance(content, list):
+        observed = [{"type": "text", "text": observed}]
+    return [*before, {**last, "content": content + observed}]
+
+
+def _made(call: ToolCall, tools: Mapping[str, Tool]) -> Any:
+    """Call a tool; return its result, or its coroutine."""
+    if call.error is not None:
+        raise ValueError(call.error)
+    tool = tools.get(call.name)
+    if tool is None:
+        raise ValueError(f"Tool {call.name} not found.")
+    given: Any = call.arguments
+    if CALL_ID in inspect.signature(tool).parameters:
+        given = {**given, CALL_ID: call.call_id}
+    return tool(**given)
+
+
+def _answer(name: str, result: Any, seconds: float) -> ToolAnswer:
+    """Return a tool's result as TRL hands it to the chat: content blocks as they are, all else as
+    text. Raises `ConfigError` for blocks that are no text."""
+    if not isinstance(result, list):
+        return ToolAnswer(name=name, content=str(result), seconds=seconds)
+    if any(isinstance(block, dict) and block.get("type") == "image" for block in result):
+        raise ConfigError(
+            f"environment: the tool {name!r} returned an image, and models here read text alone"
+        )
+    try:
+        json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"environment: the tool {name!r} returned a list that is no list of text blocks "
+            f"({error}); return text"
+        ) from None
+    return ToolAnswer(name=name, content=result, seconds=seconds)
+
+
+def _raised(error: BaseException) -> str:
+    """Return what was raised and where, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return printable(" ".join(f"raised {type(error).__name__}: {error}{where}".split()))
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all calls of a cell: a client may belong to its loop."""
+    return asyncio.new_event_loop()
+
+
+async def _all(waiting: Sequence[Awaitable[Any]]) -> list[Any]:
+    return await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,104 @@
+"""The answers of tools in a shard, kept so that a killed shard that is sampled again has them.
+
+    steps/000012/generations-0-calls/20261124T151822-4711-3fa2c19b.jsonl
+        {"history": "9f2c...", "episode": "train-7/3", "answers": [{"name": "add", ...}], ...}
+
+A line has the answers to one turn's calls: on the disk before anything is made of them. They follow
+a history: a digest of the tokens that the episode had seen and said by then. The same weights and
+seeds sample the same tokens again, so a shard that is made again finds each of its answers; one
+that is made with other weights finds none of them.
+
+What a known answer is good for depends on the environment. Where nothing is kept between calls
+(tools alone, or a class with `_stateless = True`), it is the answer, and nothing is called again.
+Otherwise the calls are made again, so that the environment gets where it was, and the answers are
+compared: an environment that is no function of its row, its seed and its calls is found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.environments.messages import ToolAnswer
+from mortal_steps.store.line_files import LineFiles
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 80
+"""Characters of an answer in a message."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """The calls of a turn, answered."""
+
+    history: str
+    """Digest of the episode's tokens before the answers."""
+    episode: str
+    answers: Sequence[ToolAnswer]
+
+
+class Ledger:
+    """What was answered in a shard, by this process and by those that were killed. For several
+    threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = LineFiles(folder, Answered, sync=True)
+        self._known = {each.history: each for _, each in self._files.new()}
+        self._lock = threading.Lock()
+        self.num_differences = 0
+        """Turns whose calls were answered differently when they were made again."""
+
+    def find(self, history: str) -> Sequence[ToolAnswer] | None:
+        """Return the recorded answers of a turn's calls, if there are any."""
+        known = self._known.get(history)
+        return None if known is None else known.answers
+
+    def note(self, history: str, episode: str, answers: Sequence[ToolAnswer]) -> None:
+        """Record the answers of a turn's calls, unless they are known; raises `StoreError` if they
+        cannot be written. Where they differ from what is known, the new ones are recorded: they are
+        what the environment is at now."""
+        known = self.find(history)
+        if known is not None:
+            different = _difference(known, answers)
+            if different is None:
+                return
+            with self._lock:
+                self.num_differences += 1
+            logger.warning(
+                "episode %s: %s; the episode goes on with the new answer, so its run does not end "
+                "with the bits of one that was never killed. `mortal test-environment` finds what "
+                "is not a function of the row, the seed and the calls",
+                episode,
+                different,
+            )
+        record = Answered(history=history, episode=episode, answers=answers)
+        self._files.add(record)
+        self._known[history] = record
+
+    def close(self) -> None:
+        """Close its file."""
+        self._files.close()
+
+
+def history_of(seed: int, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    """Return the digest of what an episode has seen and said."""
+    digest = hashlib.sha256(f"{seed}/{len(prompt_ids)}/".encode())
+    digest.update(array("q", [*prompt_ids, *token_ids]).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _difference(known: Sequence[ToolAnswer], answers: Sequence[ToolAnswer]) -> str | None:
+    """Return the first call whose answer is another one, in words."""
+    for before, now in zip(known, answers, strict=True):
+        if (before.name, before.content, before.is_error) != (now.name, now.content, now.is_error):
+            return (
+                f"{now.name} answered {str(before.content)[:SHOWN]!r} before a kill and "
+                f"{str(now.content)[:SHOWN]!r} when it was called again"
+            )
+    return None

@@ -1,0 +1,130 @@
+"""Load a user's environments and tools, as TRL's GRPOTrainer does, and say what they offer."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config.environment import PickledCode
+from mortal_steps.environments.messages import EnvironmentTools
+from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.rewards.calling.dispatch import takes_environments
+from mortal_steps.rewards.pickles.files import read_pickle
+from mortal_steps.rewards.users_code.loading import import_code, load_term
+
+logger = logging.getLogger(__name__)
+
+Tool = Callable[..., Any]
+CALL_ID = "call_id"
+"""Parameter of a tool that is given the call's id, which is the same after a kill."""
+WITH_USERS_CODE = ("function", "pickled")
+"""Kinds of reward terms that may take `environments`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What makes the environments of one name."""
+
+    factory: Tool | None
+    """None: there are tools alone."""
+    reward: type[Any] | None
+    """The class of its instances, if that defines `get_reward`."""
+    described: EnvironmentTools
+
+
+def load_code(code: str | PickledCode, key: str) -> Any:
+    """Import or unpickle what a key of `[environment]` names; raise `ConfigError`."""
+    try:
+        if isinstance(code, str):
+            return import_code(code, f"{key} = {code!r}", "Name", callable)
+        return read_pickle(Path(code.file), code.object, code.modules)
+    except RewardError as error:
+        raise ConfigError(str(error)) from error
+
+
+def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[str, Loaded]:
+    """Load the factories, make an instance of each to see its methods, and return them by name; ''
+    stands for the only one, or for the tools alone. Raises `ConfigError`."""
+    if not config.factories:
+        described = EnvironmentTools(tools=schemas(tools), is_stateless=True)
+        return {"": Loaded(factory=None, reward=None, described=described)}
+    return {name: _loaded(name, code, tools) for name, code in config.factories.items()}
+
+
+def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded:
+    key = f"environment.factory.{name}" if name else "environment.factory"
+    factory = load_code(code, key)
+    try:
+        instance = factory()
+    except Exception as error:
+        raise ConfigError(
+            f"{key}: {getattr(factory, '__name__', factory)}() raises {type(error).__name__}: "
+            f"{error}; it is called without arguments for each episode"
+        ) from error
+    kind = type(instance)
+    names = dict(inspect.getmembers(kind, inspect.isfunction))
+    if "reset" not in names:
+        raise ConfigError(f"{key}: {kind.__name__} has no method `reset`, which begins an episode")
+    if "close" in names:
+        logger.warning(
+            "%s: `close` of %s is a tool that the model can call; name it `_close` if it is not "
+            "meant for the model",
+            *(key, kind.__name__),
+        )
+    reward = kind if "get_reward" in names else None
+    described = EnvironmentTools(
+        tools=schemas([*tools, *methods_of(instance)]),
+        reward=kind.__name__ if reward else None,
+        is_stateless=bool(getattr(kind, "_stateless", False)),
+    )
+    return Loaded(factory=factory, reward=reward, described=described)
+
+
+def methods_of(instance: Any) -> list[Tool]:
+    """Return the methods that are tools: the public ones of the class, without `reset` and
+    `get_reward`."""
+    return [
+        getattr(instance, name)
+        for name, _ in inspect.getmembers(type(instance), inspect.isfunction)
+        if name not in ("reset", "get_reward") and not name.startswith("_")
+    ]
+
+
+def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
+    """Return the JSON schema of each tool, as its annotations and docstring say; raise
+    `ConfigError` for a tool without them, and for two of one name."""
+    from transformers.utils import get_json_schema
+
+    found: dict[str, Mapping[str, Any]] = {}
+    for tool in tools:
+        name = tool.__name__
+        if name in found:
+            raise ConfigError(f"environment: two tools are called {name!r}; rename one of them")
+        try:
+            schema = get_json_schema(tool)
+        except Exception as error:
+            raise ConfigError(
+                f"environment: the tool {name!r} cannot be described to a model: {error}; give "
+                "each parameter a type and the docstring an `Args:` section"
+            ) from error
+        found[name] = _without_call_id(schema)
+    return list(found.values())
+
+
+def _without_call_id(schema: dict[str, Any]) -> Mapping[str, Any]:
+    parameters = schema["function"]["parameters"]
+    parameters.get("properties", {}).pop(CALL_ID, None)
+    if CALL_ID in parameters.get("required", ()):
+        parameters["required"].remove(CALL_ID)
+    return schema
+
+
+def load_rewards(terms: Mapping[str, RewardTerm]) -> dict[str, Tool]:
+    """Load the reward functions that take `environments`, by name."""
+    loaded = {name: load_term(term) for name, term in terms.items() if term.type in WITH_USERS_CODE}
+    return {name: function for name, function in loaded.items() if takes_environments(function)}

@@ -1,0 +1,183 @@
+"""The episodes of a shard while they are made, round by round.
+
+A round samples one turn of each episode that goes on, as one batch in the order of the shard, then
+has the calls of these turns answered, all at once. What an episode says depends on its seed, its
+environment and the weights, and on the batches that it was part of: never on the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mortal_steps.environments.cells import Failed
+from mortal_steps.environments.chat import Chat, Tools, calls_of
+from mortal_steps.environments.ledger import history_of
+from mortal_steps.environments.messages import ToolAnswer, ToolCall
+from mortal_steps.rollout.engines.base import Engine, SampledTokens
+from mortal_steps.schedule import derive_seed
+from mortal_steps.types import (
+    Completion,
+    Episode,
+    FinishReason,
+    PolicyVersion,
+    Problem,
+    SamplingParams,
+    Turn,
+)
+
+EpisodeKey = tuple[str, int]
+"""The problem in the shard, and which of its episodes it is."""
+
+
+@dataclass(kw_only=True)
+class Running:
+    """An episode while it is made."""
+
+    problem: Problem
+    key: str
+    """Of its problem in the shard."""
+    index: int
+    """Which of the problem's episodes it is."""
+    seed: int
+    tools: Tools
+    prompt: Sequence[Mapping[str, Any]]
+    """Messages, with what `reset` observed."""
+    prompt_ids: list[int] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    messages: list[Mapping[str, Any]] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    """Calls of the last turn, not yet answered."""
+    finish_reason: FinishReason = "stop"
+    stop: Any = "done"
+    num_calls: int = 0
+    num_failed_calls: int = 0
+    failure: str | None = None
+
+    @property
+    def episode(self) -> EpisodeKey:
+        """What it is known by in the shard."""
+        return self.key, self.index
+
+    @property
+    def history(self) -> str:
+        """Digest of what it has seen and said."""
+        return history_of(self.seed, self.prompt_ids, self.token_ids)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there are calls to answer."""
+        return bool(self.calls) and self.failure is None
+
+    def fail(self, reason: str) -> None:
+        """End it without a score."""
+        self.failure, self.stop, self.calls = reason, "failed", []
+
+    def add_turn(self, sampled: SampledTokens, round_number: int, room: int, chat: Chat) -> None:
+        """Append what was sampled, of which so many tokens have room, and read its calls."""
+        ids, reason = list(sampled.token_ids[:room]), sampled.finish_reason
+        prefix = [*self.prompt_ids, *self.token_ids]
+        self.calls = []
+        if len(ids) < len(sampled.token_ids):
+            reason = "length"
+        if not ids:
+            return
+        start = len(self.token_ids)
+        self.token_ids += ids
+        self.logprobs += sampled.logprobs[:room]
+        self.finish_reason = reason
+        self.turns.append(
+            Turn(
+                start=start,
+                stop=len(self.token_ids),
+                seed=turn_seed(self.seed, round_number),
+                finish_reason=reason,
+                round=round_number,
+            )
+        )
+        message = chat.read(ids, prefix, self.tools)
+        self.messages.append(message)
+        self.calls = calls_of(message, f"{self.key}/{self.index}", self.num_calls)
+
+    def add_answers(
+        self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
+    ) -> None:
+        """Append the answers, unless the completion would exceed `most` tokens, or reach the
+        `longest` that the model takes with its prompt: then the episode ends with its calls."""
+        self.num_calls += len(answers)
+        self.num_failed_calls += sum(answer.is_error for answer in answers)
+        messages = [
+            {"role": "tool", "name": answer.name, "content": answer.content} for answer in answers
+        ]
+        suffix = chat.suffix_ids(messages)
+        length = len(self.token_ids) + len(suffix)
+        if length > most or len(self.prompt_ids) + length >= longest:
+            self.stop, self.calls = "length", []
+            return
+        self.messages += messages
+        self.token_ids += suffix
+        self.logprobs += [0.0] * len(suffix)
+
+    def completion(self, chat: Chat, version: PolicyVersion, scored: Episode) -> Completion:
+        """Return it as it is committed, with its scores."""
+        return Completion(
+            token_ids=self.token_ids,
+            logprobs=self.logprobs,
+            text=chat.text_of(self.token_ids),
+            finish_reason=self.finish_reason,
+            seed=self.seed,
+            policy_version=version,
+            turns=tuple(self.turns),
+            messages=tuple(self.messages),
+            prompt=None if self.prompt == self.problem.prompt else self.prompt,
+            episode=replace(
+                scored,
+                stop=self.stop,
+                num_calls=self.num_calls,
+                num_failed_calls=self.num_failed_calls,
+                failure=self.failure,
+            ),
+        )
+
+
+def turn_seed(seed: int, number: int) -> int:
+    """Return the seed of a completion's turn; of the first, that of the completion."""
+    return seed if number == 0 else derive_seed("turn", seed, number)
+
+
+def sample_turns(
+    engine: Engine,
+    running: Sequence[Running],
+    params: SamplingParams,
+    round_number: int,
+    chat: Chat,
+) -> None:
+    """Sample a turn of each episode, in one batch."""
+    room = [params.max_tokens - len(each.token_ids) for each in running]
+    sampled = engine.sample(
+        [[*each.prompt_ids, *each.token_ids] for each in running],
+        [turn_seed(each.seed, round_number) for each in running],
+        replace(params, max_tokens=max(1, *room)),
+    )
+    for each, tokens, most in zip(running, sampled, room, strict=True):
+        each.add_turn(tokens, round_number, most, chat)
+
+
+def add_all_answers(
+    running: Sequence[Running],
+    answers: Mapping[EpisodeKey, Sequence[ToolAnswer] | Failed],
+    chat: Chat,
+    *,
+    most: int,
+    longest: int,
+) -> None:
+    """Give each episode the answers to its calls, or end it where its environment failed."""
+    for each in running:
+        answered = answers[each.episode]
+        if isinstance(answered, Failed):
+            each.fail(answered.reason)
+        else:
+            each.add_answers(answered, chat, most, longest)

@@ -1,0 +1,115 @@
+"""Scores of a problem's episodes that need their environments: `get_reward`, and reward functions
+that take `environments`. All other rewards are called later, without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mortal_steps.config import EnvironmentConfig, RewardsConfig
+from mortal_steps.environments.cells import Cells
+from mortal_steps.environments.chat import Chat
+from mortal_steps.environments.messages import Description, Scores
+from mortal_steps.environments.rounds import Running
+from mortal_steps.errors import EnvironmentFailedError
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.calling.calls import CallArguments, arguments_of
+from mortal_steps.scores import reward_names
+from mortal_steps.types import Episode, GeneratedGroup, PolicyVersion, Problem
+
+GET_REWARD = "get_reward"
+"""Kind of the reward terms that stand for an environment's own reward."""
+
+
+def group_of(
+    problem: Problem,
+    episodes: Sequence[Running],
+    chat: Chat,
+    version: PolicyVersion,
+    scores: Sequence[Episode],
+) -> GeneratedGroup:
+    """Return the episodes of a problem as they are committed."""
+    prompt_ids = episodes[0].prompt_ids
+    completions = [
+        each.completion(chat, version, scored)
+        for each, scored in zip(episodes, scores, strict=True)
+    ]
+    return GeneratedGroup(
+        problem=problem,
+        prompt_ids=prompt_ids,
+        completions=[
+            completion
+            if each.prompt_ids == prompt_ids
+            else replace(completion, prompt_ids=each.prompt_ids)
+            for each, completion in zip(episodes, completions, strict=True)
+        ],
+    )
+
+
+def limits_of(
+    described: Description, rewards: RewardsConfig, environment: EnvironmentConfig, count: int
+) -> dict[str, float]:
+    """Return the rewards that need the environments of `count` episodes, by name, with the seconds
+    that each may take."""
+    limits = {}
+    for name, term in zip(reward_names(rewards), rewards.all_terms, strict=True):
+        if term.type == GET_REWARD:
+            limits[name] = environment.timeout_s * count
+        elif name in described.rewards:
+            limits[name] = term.time_limit_s(count, rewards.timeout_s)
+    return limits
+
+
+def arguments_for(group: GeneratedGroup, alive: Sequence[int]) -> CallArguments:
+    """Return the arguments of reward functions for the episodes that did not fail; `environments`
+    is added where these are."""
+    kept = replace(group, completions=[group.completions[index] for index in alive])
+    arguments = arguments_of([kept], TrainerState(global_step=0, max_steps=0))
+    by_name = {n: value for n, value in arguments.by_name.items() if n != "trainer_state"}
+    return replace(arguments, by_name=by_name)
+
+
+def score_episodes(
+    cells: Cells,
+    problem: Problem,
+    episodes: Sequence[Running],
+    *,
+    described: Description,
+    rewards: RewardsConfig,
+    environment: EnvironmentConfig,
+    chat: Chat,
+    version: PolicyVersion,
+) -> GeneratedGroup:
+    """Return the completions of a problem with the scores that their environments gave.
+
+    Where a reward keeps failing, all of the problem's episodes have failed. Raises
+    `EnvironmentFailedError` in that case, unless failures are masked.
+    """
+    nothing = Episode(stop="done")
+    group = group_of(problem, episodes, chat, version, [nothing] * len(episodes))
+    alive = [index for index, each in enumerate(episodes) if each.failure is None]
+    limits = limits_of(described, rewards, environment, len(alive))
+    if not limits or not alive:
+        return group
+    found = cells.score(episodes[0].key, alive, arguments_for(group, alive), limits)
+    if found.failures:
+        reason = "; ".join(f"{name}: {why}" for name, why in found.failures.items())
+        if environment.on_error == "raise":
+            raise EnvironmentFailedError(f"problem {problem.id}: {reason}")
+        for index in alive:
+            episodes[index].fail(reason)
+        alive = []
+    scores = [nothing] * len(episodes)
+    for row, index in enumerate(alive):
+        scores[index] = _scored(found, row)
+    return group_of(problem, episodes, chat, version, scores)
+
+
+def _scored(found: Scores, row: int) -> Episode:
+    def at(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        return {name: values[row] for name, values in columns.items()}
+
+    return Episode(
+        stop="done", scores=at(found.by_name), metrics=found.metrics, extra=at(found.extra)
+    )

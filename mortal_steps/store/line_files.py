@@ -1,0 +1,93 @@
+"""Records that are appended one by one, a JSON line each, and count as soon as they are written.
+
+    judge/20261122T132501-4711-3fa2c19b.jsonl      {"question": "9f2c...", ..., "check": "1a2b..."}
+
+Each process writes a file of its own into the folder, and reads those of all. `check` is the
+beginning of the sha256 of the rest: a line that a kill has cut short, or that was altered, does not
+count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from mortal_steps.store.files import writing
+from mortal_steps.store.json_record import adapter
+
+T = TypeVar("T")
+
+
+class LineFiles(Generic[T]):
+    """The records of one kind in a folder. With `sync`, one that is added is on the disk before
+    `add` returns. For several threads."""
+
+    def __init__(self, folder: Path, kind: type[T], *, sync: bool = False) -> None:
+        self._folder = folder
+        self._kind = kind
+        self._sync = sync
+        self._read: dict[Path, int] = {}
+        """Bytes of each file that are read."""
+        self._descriptor: int | None = None
+        self._writing = threading.Lock()
+
+    def new(self) -> Iterator[tuple[str, T]]:
+        """Yield whole records since the last call, each with its file's name, the oldest file's
+        first."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            for line in whole.splitlines():
+                record = self._record(line)
+                if record is not None:
+                    yield path.name, record
+
+    def add(self, record: T) -> None:
+        """Append a record; raises `StoreError` if it cannot be written."""
+        fields = adapter(self._kind).dump_python(record, mode="json")
+        line = json.dumps({**fields, "check": _check(fields)}).encode() + b"\n"
+        with self._writing, writing(self._folder):
+            if self._descriptor is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+                path = self._folder / f"{when}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            if os.write(self._descriptor, line) < len(line):
+                self._close()  # behind the part, the next line would be unreadable
+                raise OSError(f"only a part of {len(line)} bytes was written")
+            if self._sync:
+                os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file of this process."""
+        with self._writing:
+            self._close()
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _record(self, line: bytes) -> T | None:
+        try:
+            fields = json.loads(line)
+            check = fields.pop("check")
+            record = adapter(self._kind).validate_python(fields)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return record if check == _check(fields) else None
+
+
+def _check(fields: Any) -> str:
+    content = json.dumps(fields, sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
