@@ -125,16 +125,21 @@ class Cell:
         """Return the rewards of these episodes, each of which has so many seconds."""
         attempts: Counter[int | None] = Counter()
         while True:
+            found = Scores()
             try:
                 fork = self._running()
                 lost = [self._failed[each].reason for each in episodes if each in self._failed]
                 if lost:
                     return Scores(failures=dict.fromkeys(limits, lost[0]))
-                return self._scores(fork, episodes, arguments, limits)
+                found = self._scores(fork, episodes, arguments, limits)
+                _check(found)
             except _Fault as fault:
                 self._begin_again(fault, attempts)
-                if fault.episode is None and attempts[None] > self._config.retries:
-                    return Scores(failures=dict.fromkeys(limits, fault.reason))
+                if attempts[None] > self._config.retries:
+                    how = fault.reason
+                    return found if found.failures else Scores(failures=dict.fromkeys(limits, how))
+            else:
+                return found
 
     def kill(self) -> None:
         """Have its process killed, by any thread."""
@@ -238,9 +243,6 @@ class Cell:
         except (WorkerError, JudgeError, SandboxError) as error:
             how = f"{type(error).__name__}: {error}"
             raise _Fault(None, name, how, REMEDIES["raised"]) from None
-        if found.failures:
-            how = "; ".join(f"{each} {why}" for each, why in found.failures.items())
-            raise _Fault(None, "reward", how, REMEDIES["raised"])
         return found
 
     def _fault(self, request: _Request, how: str, why: str) -> _Fault:
@@ -279,6 +281,12 @@ class Cell:
 
     def _named(self, episode: int | None) -> str:
         return f"problem {self._key}" + ("" if episode is None else f", generation {episode}")
+
+
+def _check(found: Scores) -> None:
+    if found.failures:
+        how = "; ".join(f"{name} {why}" for name, why in found.failures.items())
+        raise _Fault(None, "reward", how, REMEDIES["raised"])
 
 
 def _lost(episode: int | None, name: str, lost: HostLostError, limit_s: float) -> _Fault:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -34,7 +33,7 @@ class Cells:
         self._host, self._config = host, config
         self._cells: dict[str, dict[int, Cell]] = {}
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
         """What `reset` and each tool and reward have taken, by name."""
 
     def open(self, starts: Mapping[str, Sequence[EpisodeStart]]) -> dict[str, list[Opened]]:
@@ -80,17 +79,15 @@ class Cells:
         cells = self._cells[key]
         by_cell = _grouped((cells[number], number) for number in episodes)
         rows = {number: row for row, number in enumerate(episodes)}
-        asked = [
-            (cell, numbers, _rows(arguments, [rows[number] for number in numbers], len(episodes)))
-            for cell, numbers in by_cell.items()
-        ]
-        share = len(asked)
-        limits = {name: limit_s / share for name, limit_s in limits.items()}
-        waiting = [self._threads.submit(cell.score, *each, limits) for cell, *each in asked]
-        found = _joined([each.result() for each in waiting], [len(each[1]) for each in asked])
-        for cell in by_cell:
+        limits = {name: limit_s / len(by_cell) for name, limit_s in limits.items()}
+        waiting = []
+        for cell, numbers in by_cell.items():
+            own = _rows(arguments, [rows[number] for number in numbers], len(episodes))
+            waiting.append(self._threads.submit(cell.score, numbers, own, limits))
+        found = _joined([each.result() for each in waiting], list(map(len, by_cell.values())))
+        for cell in cells.values():
             cell.close()
-        self.seconds.update(found.seconds)
+        self._count(found.seconds)
         return found
 
     def close(self) -> None:
@@ -139,16 +136,15 @@ class Cells:
                 raise ended
             episode, answer = ended
             answers[episode] = answer
-            self._count(answer)
+            for each in answer if isinstance(answer, list) else ():
+                self._count({each.name: each.seconds})
+            if isinstance(answer, Opened):
+                self._count({"reset": answer.seconds})
             note(episode, answer)
         return {episode: answers[episode] for episode in asked}
 
-    def _count(self, answer: Answer | Failed) -> None:
-        if isinstance(answer, Opened):
-            self.seconds["reset"] += answer.seconds
-        elif not isinstance(answer, Failed):
-            for each in answer:
-                self.seconds[each.name] += each.seconds
+    def _count(self, seconds: Mapping[str, float]) -> None:
+        self.seconds = _sums([self.seconds, seconds])
 
 
 def _grouped(pairs: Iterable[tuple[Cell, T]]) -> dict[Cell, list[T]]:
@@ -181,15 +177,12 @@ def _joined(parts: Sequence[Scores], counts: Sequence[int]) -> Scores:
     if len(parts) == 1:
         return parts[0]
     failures = {name: why for part in parts for name, why in part.failures.items()}
-    seconds: Counter[str] = Counter()
-    for part in parts:
-        seconds.update(part.seconds)
     return Scores(
         by_name=_columns([part.by_name for part in parts], counts, without=failures),
         metrics=_means([part.metrics for part in parts]),
         extra=_columns([part.extra for part in parts], counts),
         failures=failures,
-        seconds=seconds,
+        seconds=_sums([part.seconds for part in parts]),
     )
 
 
@@ -211,6 +204,13 @@ def _columns(
 
 
 def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for part in parts for name in part)
-    found = {name: [part[name] for part in parts if name in part] for name in names}
-    return {name: sum(values) / len(values) for name, values in found.items()}
+    sums = _sums(parts)
+    return {name: sums[name] / sum(name in part for part in parts) for name in sums}
+
+
+def _sums(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums

@@ -59,7 +59,10 @@ class ToolEpisodes(Episodes):
         self._chat = Chat(tokenizer, chat, template_options)
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
         self._host = HostProcess(
-            HANDLER, {"environment": environment, "terms": terms}, passed_on=passed_on
+            HANDLER,
+            {"environment": environment, "terms": terms},
+            passed_on=passed_on,
+            variables={"PYTHONHASHSEED": "0"},  # so that sets of texts are in the same order
         )
         self._before_start = before_start
         self._known: Description | None = None
