@@ -75,7 +75,7 @@ def build(case: Case, folder: Path) -> CaseRun:
     (folder / SCRIPTS).write_text(json.dumps(scripts(case)))
     factories = case.factory if isinstance(case.factory, Mapping) else {"": case.factory}
     kinds = {name: getattr(code, kind) for name, kind in factories.items() if kind}
-    scored = {kind.__name__: name for name, kind in kinds.items() if hasattr(kind, "get_reward")}
+    scored = dict.fromkeys(k.__name__ for k in kinds.values() if hasattr(k, "get_reward"))
     weights = [1.0, 0.5, 0.25][: len(case.functions)]
     terms = [
         {"type": "function", "function": f"{CODE}:{name}", "weight": weight}
@@ -99,6 +99,7 @@ def build(case: Case, folder: Path) -> CaseRun:
                 "batch_size": 2,
                 "num_generations": 4,
                 "learning_rate": 1e-3,
+                "importance_sampling_correction": False,
                 "max_completion_length": case.budget,
                 "gradient_checkpointing": False,
                 **case.training,
