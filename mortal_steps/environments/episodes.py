@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +83,9 @@ class ToolEpisodes(Episodes):
             episodes = list(itertools.chain.from_iterable(groups))
             self._render_prompts(episodes, params.max_tokens, engine.max_model_len)
             self._play(engine, cells, episodes, params)
-            return [
-                self._scored(cells, problem, group, version)
-                for problem, group in zip(problems, groups, strict=True)
-            ]
+            with ThreadPoolExecutor(len(groups), thread_name_prefix="scoring") as threads:
+                scored = functools.partial(self._scored, cells, version)
+                return list(threads.map(scored, problems, groups))
         finally:
             cells.close()
 
@@ -230,7 +231,7 @@ class ToolEpisodes(Episodes):
         return {**known, **cells.call(asked, note)}
 
     def _scored(
-        self, cells: Cells, problem: Problem, group: Sequence[Running], version: PolicyVersion
+        self, cells: Cells, version: PolicyVersion, problem: Problem, group: Sequence[Running]
     ) -> GeneratedGroup:
         for each in group:
             if not each.token_ids:  # it failed before the model said anything
