@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from mortal_steps.config import EnvironmentConfig, RewardTerm
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError, WorkerLostError
-from mortal_steps.hosts.process import HostLostError, HostProcess
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.process import HostProcess
 
 HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
 DESCRIBE_S = 60.0

@@ -54,8 +54,8 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` and `describe_once` raise."""
     if config.environment.is_used:
-        found = describe_once(config.environment, config.seen_by_environments)
-        config = with_own_rewards(config, [each.reward for each in found.environments.values()])
+        offered = describe_once(config.environment, config.seen_by_environments).environments
+        config = with_own_rewards(config, [each.reward for each in offered.values()])
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config.rollout, evaluates=config.evaluates)

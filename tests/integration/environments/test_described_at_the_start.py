@@ -1,4 +1,4 @@
-"""mortal_steps.orchestration.resolve_defaults: what environments say of themselves, at the start."""
+"""mortal_steps.orchestration.resolve_defaults: what environments say of themselves."""
 
 import os
 import signal
