@@ -6,14 +6,15 @@ import pytest
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.cells import Cells
+from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
 from mortal_steps.hosts import base
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
+from mortal_steps.rewards.kinds.get_reward import GetReward
+from mortal_steps.rewards.kinds.users_code import FunctionTerm
 from tests.integration.environments import faulty
 from tests.support.paths import ROOT
-
-HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
 
 
 class Shop:
@@ -60,8 +61,17 @@ class Shop:
         return faulty.count(self.folder, what)
 
 
+@pytest.fixture(scope="session")
+def hosts():
+    """Processes that have imported the environments, by their settings."""
+    made: dict[tuple[str | None, tuple[str, ...]], HostProcess] = {}
+    yield made
+    for host in made.values():
+        host.close()
+
+
 @pytest.fixture
-def make_shop(monkeypatch, tmp_path):
+def make_shop(monkeypatch, tmp_path, hosts):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(base, "GRACE_S", 0.1)
     made = []
@@ -73,15 +83,13 @@ def make_shop(monkeypatch, tmp_path):
         else:
             options["factory"] = code("Shop")
         environment = EnvironmentConfig(**{"timeout_s": 20.0, "on_error": "mask", **options})
-        terms = {
-            "near": FunctionTerm(function=code("near")),
-            "Shop": RewardTerm(type="get_reward", environment="Shop"),
-        }
-        host = HostProcess(HANDLER, {"environment": environment, "terms": terms})
-        made.append((host, Cells(host, environment)))
-        return Shop(made[-1][1], str(tmp_path), kind)
+        terms = {"near": FunctionTerm(function=code("near")), "Shop": GetReward(environment="Shop")}
+        needed = (kind, environment.outages)
+        if needed not in hosts:
+            hosts[needed] = environment_host(environment, terms)
+        made.append(Cells(hosts[needed], environment))
+        return Shop(made[-1], str(tmp_path), kind)
 
     yield make
-    for host, cells in made:
+    for cells in made:
         cells.close()
-        host.close()

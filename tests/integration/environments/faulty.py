@@ -1,6 +1,7 @@
 """An environment that fails where and as its row says, for its first `times`, and one that answers
 otherwise each time. What they do is counted in the row's folder, which no process takes along."""
 
+import contextlib
 import ctypes
 import os
 import time
@@ -30,8 +31,10 @@ def fail(kind):
         os._exit(3)
     if kind == "writes":
         for descriptor in os.listdir("/proc/self/fd"):
-            if os.path.realpath(f"/proc/self/fd/{descriptor}").startswith("/proc/self/fd/socket"):
-                os.write(int(descriptor), b"\0" * 8)
+            with contextlib.suppress(OSError):  # the one that listed them
+                if os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
+                    os.write(int(descriptor), b"\0" * 8)
+        return NOTHING
     return {"nan": float("nan"), "text": "much", "number": 5}[kind]
 
 
