@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,11 @@ class ToolEpisodes(Episodes):
         rewards: RewardsConfig,
         chat: ChatSettings,
         passed_on: Sequence[str] = (),
+        before_start: Callable[[], None] | None = None,
     ) -> None:
         """`rewards` are those of the stage: of these, the ones that need the environments are
-        computed here. Environments see the variables in `passed_on`, credentials or not."""
+        computed here. Environments see the variables in `passed_on`, credentials or not.
+        `before_start` is called before each start of their process."""
         super().__init__(tokenizer=tokenizer, template_options=template_options)
         self._environment = environment
         self._rewards = rewards
@@ -56,6 +58,7 @@ class ToolEpisodes(Episodes):
         self._host = HostProcess(
             HANDLER, {"environment": environment, "terms": terms}, passed_on=passed_on
         )
+        self._before_start = before_start
         self._known: Description | None = None
         self._ledger: Ledger | None = None
 
@@ -67,6 +70,7 @@ class ToolEpisodes(Episodes):
         params: SamplingParams,
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
+        self._start_host()
         cells = Cells(self._host, self._environment)
         try:
             groups = self._opened(cells, problems, seeds_PG)
@@ -92,9 +96,15 @@ class ToolEpisodes(Episodes):
         if self._ledger is not None:
             self._ledger.close()
 
+    def _start_host(self) -> None:
+        if not self._host.is_running():
+            if self._before_start is not None:
+                self._before_start()
+            self._host.start()
+
     @property
     def described(self) -> Description:
-        """What the environments' process has loaded; it is started at the first need."""
+        """What the environments' process has loaded."""
         if self._known is None:
             self._known = self._host.call("describe", returns=Description, timeout_s=DESCRIBE_S)
         return self._known
