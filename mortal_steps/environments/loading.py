@@ -13,6 +13,7 @@ from mortal_steps.config import EnvironmentConfig, RewardTerm
 from mortal_steps.config.environment import PickledCode
 from mortal_steps.environments.messages import EnvironmentTools
 from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.rewards.calling.dispatch import takes_environments
 from mortal_steps.rewards.pickles.files import read_pickle
 from mortal_steps.rewards.users_code.loading import import_code, load_term
 
@@ -127,18 +128,3 @@ def load_rewards(terms: Mapping[str, RewardTerm]) -> dict[str, Tool]:
     """Load the reward functions that take `environments`, by name."""
     loaded = {name: load_term(term) for name, term in terms.items() if term.type in WITH_USERS_CODE}
     return {name: function for name, function in loaded.items() if takes_environments(function)}
-
-
-def takes_environments(function: Any) -> bool:
-    """Return whether a reward function uses TRL's argument `environments`: it names it, or looks it
-    up in its `**kwargs`."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-    if "environments" in parameters:
-        return True
-    called = function if inspect.isroutine(function) else type(function).__call__
-    code = getattr(inspect.unwrap(called), "__code__", None)
-    keywords = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    return keywords and code is not None and "environments" in code.co_consts
