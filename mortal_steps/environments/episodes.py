@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells, Failed
+from mortal_steps.environments.cell import Failed
+from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools
 from mortal_steps.environments.ledger import Ledger
 from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
-from mortal_steps.environments.rounds import EpisodeKey, Running, add_all_answers, sample_turns
+from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import score_episodes
 from mortal_steps.errors import DataError, EnvironmentFailedError
 from mortal_steps.hosts.process import HostProcess
@@ -56,7 +59,10 @@ class ToolEpisodes(Episodes):
         self._chat = Chat(tokenizer, chat, template_options)
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
         self._host = HostProcess(
-            HANDLER, {"environment": environment, "terms": terms}, passed_on=passed_on
+            HANDLER,
+            {"environment": environment, "terms": terms},
+            passed_on=passed_on,
+            variables={"PYTHONHASHSEED": "0"},  # so that sets of texts are in the same order
         )
         self._before_start = before_start
         self._known: Description | None = None
@@ -77,10 +83,9 @@ class ToolEpisodes(Episodes):
             episodes = list(itertools.chain.from_iterable(groups))
             self._render_prompts(episodes, params.max_tokens, engine.max_model_len)
             self._play(engine, cells, episodes, params)
-            return [
-                self._scored(cells, problem, group, version)
-                for problem, group in zip(problems, groups, strict=True)
-            ]
+            with ThreadPoolExecutor(len(groups), thread_name_prefix="scoring") as threads:
+                scored = functools.partial(self._scored, cells, version)
+                return list(threads.map(scored, problems, groups))
         finally:
             cells.close()
 
@@ -226,7 +231,7 @@ class ToolEpisodes(Episodes):
         return {**known, **cells.call(asked, note)}
 
     def _scored(
-        self, cells: Cells, problem: Problem, group: Sequence[Running], version: PolicyVersion
+        self, cells: Cells, version: PolicyVersion, problem: Problem, group: Sequence[Running]
     ) -> GeneratedGroup:
         for each in group:
             if not each.token_ids:  # it failed before the model said anything

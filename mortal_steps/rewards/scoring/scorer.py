@@ -171,10 +171,8 @@ def _jobs_of(
 
 def _run_beside_each_other(runs: Sequence[Callable[[], None]], stopped: threading.Event) -> None:
     """Carry out jobs. After an error, running calls end and no other begins."""
-    if len(runs) < 2:
-        for only in runs:  # none where environments have scored everything
-            only()
-        return
+    if len(runs) <= 1:
+        return next(iter(runs), lambda: None)()
 
     def run(job: Callable[[], None]) -> None:
         try:
