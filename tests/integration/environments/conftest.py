@@ -13,7 +13,7 @@ from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.rewards.kinds.get_reward import GetReward
 from mortal_steps.rewards.kinds.users_code import FunctionTerm
-from tests.integration.environments import faulty
+from tests.support.environments import faulty
 from tests.support.paths import ROOT
 
 
