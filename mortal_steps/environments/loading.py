@@ -127,7 +127,7 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
         if name in found:
             raise ConfigError(f"environment: two tools are called {name!r}; rename one of them")
         try:
-            schema = _schema(tool)
+            schema = _json_schema(tool)
         except Exception as error:
             raise ConfigError(
                 f"environment: the tool {name!r} cannot be described to a model: {error}; give "
@@ -137,22 +137,22 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
     return list(found.values())
 
 
-def _schema(tool: Tool) -> dict[str, Any]:
-    """Return what transformers makes of a tool.
+def _json_schema(tool: Tool) -> dict[str, Any]:
+    """Return transformers' schema of a tool.
 
-    It would import torch for the sake of annotations with `torch.Tensor`, of which there are none
-    where nobody has imported it: 4 s, 180 MiB and threads in a process that is forked.
+    For the type of a tensor, transformers would import torch, which takes seconds, and more memory
+    than everything else in the process, of which each cell is a fork. A tool that is annotated with
+    it has imported it.
     """
-    from transformers.utils import chat_template_utils
+    from transformers.utils import chat_template_utils as library
 
-    available = chat_template_utils.is_torch_available
-    if "torch" not in sys.modules:
-        chat_template_utils.is_torch_available = lambda: False
+    is_installed = library.is_torch_available
+    library.is_torch_available = lambda: "torch" in sys.modules
     try:
-        schema: dict[str, Any] = chat_template_utils.get_json_schema(tool)
+        schema: dict[str, Any] = library.get_json_schema(tool)
+        return schema
     finally:
-        chat_template_utils.is_torch_available = available
-    return schema
+        library.is_torch_available = is_installed
 
 
 def _without_call_id(schema: dict[str, Any]) -> Mapping[str, Any]:

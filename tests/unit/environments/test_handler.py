@@ -1,8 +1,6 @@
 """What happens to environments in their process; the rounds of stock TRL are compared elsewhere."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -355,16 +353,3 @@ def test_a_public_close_is_a_tool_as_in_trl_and_said_to_be_one(caplog):
     described = handler_of("Closing").describe().environments[""]
     assert names_of(described.tools) == ["close"]
     assert "`close` of Closing is a tool" in caplog.text
-
-
-def test_describing_tools_imports_no_torch():
-    lines = [
-        "import sys",
-        "from mortal_steps.environments.loading import schemas",
-        f"from {CODE} import search",
-        "print(len(schemas([search])), 'torch' in sys.modules)",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["1", "False"]
