@@ -12,7 +12,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.rewards.kinds.get_reward import GetReward
 from mortal_steps.rewards.kinds.users_code import FunctionTerm
-from tests.unit.environments import users_code
+from tests.support.environments import users_code
 
 CODE = users_code.__name__
 PROMPT = [{"role": "system", "content": "Shop."}, {"role": "user", "content": "Go."}]
