@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,15 +99,13 @@ def methods_of(instance: Any) -> list[Tool]:
 def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
     """Return the JSON schema of each tool, as its annotations and docstring say; raise
     `ConfigError` for a tool without them, and for two of one name."""
-    from transformers.utils import get_json_schema
-
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
         name = tool.__name__
         if name in found:
             raise ConfigError(f"environment: two tools are called {name!r}; rename one of them")
         try:
-            schema = get_json_schema(tool)
+            schema = _json_schema(tool)
         except Exception as error:
             raise ConfigError(
                 f"environment: the tool {name!r} cannot be described to a model: {error}; give "
@@ -114,6 +113,23 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
             ) from error
         found[name] = _without_call_id(schema)
     return list(found.values())
+
+
+def _json_schema(tool: Tool) -> dict[str, Any]:
+    """Return transformers' schema of a tool.
+
+    For the type of a tensor, transformers would import torch, which takes seconds, and more memory
+    than everything else in the process, of which each cell is a fork. A tool that is annotated with
+    it has imported it.
+    """
+    from transformers.utils import chat_template_utils as library
+
+    is_installed = library.is_torch_available
+    library.is_torch_available = lambda: "torch" in sys.modules
+    try:
+        return library.get_json_schema(tool)
+    finally:
+        library.is_torch_available = is_installed
 
 
 def _without_call_id(schema: dict[str, Any]) -> Mapping[str, Any]:
