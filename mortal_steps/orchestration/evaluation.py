@@ -91,11 +91,7 @@ async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Eval
             busy_s=sum(s.timing.busy_s + s.generation.timing.busy_s for s in shards),
             wait_s=sum(s.timing.wait_s + s.generation.timing.wait_s for s in shards),
             functions=_added(
-                [
-                    each.timing.functions
-                    for shard in shards
-                    for each in (shard, shard.generation)
-                ]
+                [each.timing.functions for shard in shards for each in (shard, shard.generation)]
             ),
         ),
         failures=tuple(failure for shard in rewarded for failure in shard.failures),
