@@ -59,10 +59,7 @@ class _Request:
 
     @property
     def name(self) -> str:
-        if self.calls is None:
-            return "reset"
-        names = list(dict.fromkeys(call.name for call in self.calls))
-        return f"{'tool' if len(names) == 1 else 'tools'} {', '.join(names)}"
+        return named(self.calls)
 
 
 class _Fault(Exception):
@@ -284,6 +281,14 @@ class Cell:
 
     def _named(self, episode: int | None) -> str:
         return f"problem {self._key}" + ("" if episode is None else f", generation {episode}")
+
+
+def named(calls: Sequence[ToolCall] | None) -> str:
+    """Return in words what is asked of an episode: without calls, its `reset`."""
+    if calls is None:
+        return "reset"
+    names = list(dict.fromkeys(call.name for call in calls))
+    return f"{'tool' if len(names) == 1 else 'tools'} {', '.join(names)}"
 
 
 def _check(found: Scores) -> None:

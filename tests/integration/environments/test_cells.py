@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from mortal_steps.environments import cells
 from mortal_steps.environments.cell import CellClosedError, Failed
 from mortal_steps.environments.messages import ToolCall
 from tests.support.rewards.processes import assert_ends, is_alive
@@ -97,6 +98,19 @@ def test_calls_of_tools_that_keep_nothing_are_not_made_again(make_shop):
     assert shop.say(0, "visit", folder=shop.folder) == "visit 0"
     assert shop.say(0, "visit_or_end", folder=shop.folder) == "went on"
     assert shop.say(0, "visit", folder=shop.folder) == "visit 1"
+
+
+def test_what_is_waited_for_is_logged(make_shop, monkeypatch, caplog):
+    monkeypatch.setattr(cells, "TELL_AFTER_S", 0.5)
+    shop = make_shop()
+    shop.open({}, {}, {})
+    shop.call(
+        {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 1.8})], 2: [("look", {})]},
+    )
+    told = [record.message for record in caplog.records if record.name == cells.__name__]
+    assert len(told) == 2
+    for part in ("2 of 3 episodes", "tool wait of train-7, generation 1"):
+        assert part in told[0]
 
 
 def test_closing_ends_calls_that_wait(make_shop):
