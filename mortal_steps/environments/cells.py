@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.cell import Answer, Cell, Failed, named
+from mortal_steps.environments.cell import Cell, Failed
+from mortal_steps.environments.faults import Answer, named
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
