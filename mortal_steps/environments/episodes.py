@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
+from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools
@@ -151,10 +152,11 @@ class ToolEpisodes(Episodes):
                 f"problem {problem.id!r}: its prompt is text, and tools are called in chats; make "
                 'it a list of messages, [{"role": "user", "content": ...}]'
             )
+        has_none = problem.prompt == NO_PROMPT
         return EpisodeStart(
             environment=self._name(problem),
             prompt=problem.prompt,
-            row={"prompt": problem.prompt, **problem.columns},
+            row={**({} if has_none else {"prompt": problem.prompt}), **problem.columns},
             reset_seed=derive_seed("reset", first_seed),
             seed=derive_seed("environment", seed),
         )
