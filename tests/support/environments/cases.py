@@ -210,7 +210,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "parallel": {**BOTH, "says": "parallel", "functions": ("slowly_near", "seen")},
     "wrong": {"says": "wrong"},
     "broken": {"says": "broken", "functions": ("told", "seen")},
-    "overlong": {"says": "calls", "budget": 60},
+    "overlong": {"says": "calls", "budget": 85},
     "rounds-1": {**BOTH, "iterations": 1},
 }
 """What is done with each of the five families."""
