@@ -127,6 +127,12 @@ class RunConfig(Section):
         return self.training.batch_size if self.environment.gives_prompts else None
 
     @property
+    def seen_by_environments(self) -> tuple[str, ...]:
+        """Variables of a rollout worker's environment that tools and environments see although they
+        may hold credentials."""
+        return tuple(sorted({*self.compute.local.rollout.env, *self.rewards.credentials}))
+
+    @property
     def num_shards(self) -> int:
         """Parts a batch is dealt out in."""
         shards = min(self.num_rollout_workers, self.training.batch_size)

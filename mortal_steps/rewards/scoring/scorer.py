@@ -16,18 +16,22 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calling.calls import CallFailure, CallScores
+from mortal_steps.rewards.calling.calls import CallFailure
 from mortal_steps.rewards.scoring.assignments import Assignment
+from mortal_steps.rewards.scoring.episodes import (
+    episode_metrics,
+    failed_episodes,
+    has_failed,
+    no_scores,
+    scored_by_environments,
+)
 from mortal_steps.rewards.scoring.jobs import Job, Part, StoppedError, Work
 from mortal_steps.types import (
-    Completion,
-    Episode,
     GeneratedShard,
     RewardedShard,
     RewardFailure,
@@ -67,10 +71,19 @@ class Scorer:
         Rewards that were computed beside an environment are copied. An episode whose environment
         failed has no scores.
 
-        Raises `RewardError` for a function that keeps failing, unless failures are masked; and the
-        `MortalError` that a function raised.
+        Raises `RewardError` for a function that keeps failing, unless failures are masked, and for
+        one that needs an environment where there was none; and the `MortalError` that a function
+        raised.
         """
         scored = scored_by_environments(shard, self._names)
+        alone = self._called_alone()
+        for name in self._names:
+            if name not in scored and name not in alone:
+                raise RewardError(
+                    f"reward {name!r} is computed beside the environments of episodes, and these "
+                    f"completions have no score of it (problem {shard.groups[0].problem.id}): "
+                    "name the environment in [environment], or leave the reward out"
+                )
         return self._score(shard, trainer_state, scored, sha256)
 
     def _score(
@@ -99,59 +112,23 @@ class Scorer:
         Rewards that need an environment are left out.
         """
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
-        called = {
+        alone = self._called_alone()
+        others = {name: no_scores(shard) for name in self._names if name not in alone}
+        Scorer(self._assignments, self._names, once)._score(shard, trainer_state, others, "")
+
+    def _called_alone(self) -> set[str]:
+        """Return the rewards that are called without an environment."""
+        return {
             name
             for each in self._assignments
             for name in set(each.names) - set(each.hosts[0].with_environments(each.names))
         }
-        others = {name: _nothing(shard) for name in self._names if name not in called}
-        Scorer(self._assignments, self._names, once)._score(shard, trainer_state, others, "")
 
     def close(self) -> None:
         """End the hosts, which otherwise end with this process."""
         for host in (host for each in self._assignments for host in each.hosts):
             host.release()
             host.close()
-
-
-def scored_by_environments(shard: GeneratedShard, names: Sequence[str]) -> dict[str, Part]:
-    """Return the scores of the rewards that were computed beside the shard's environments, by name;
-    all of them where none of its episodes was finished."""
-    episodes = [made.episode for group in shard.groups for made in group.completions]
-    if not any(episodes):
-        return {}
-    finished = [each for each in episodes if each is not None and each.failure is None]
-    computed = {name for each in finished for name in each.scores} if finished else set(names)
-    parts = {}
-    for name in (name for name in names if name in computed):
-        scores = [None if each is None else each.scores.get(name) for each in episodes]
-        parts[name] = _part(shard, CallScores(scores=scores, metrics={}, extra={}))
-    if parts:  # what was logged is not known by function
-        first = next(iter(parts))
-        parts[first] = _part(shard, replace(parts[first].answer, **_logged(episodes)))
-    return parts
-
-
-def _logged(episodes: Sequence[Episode | None]) -> dict[str, Any]:
-    """Return what rewards reported beside the environments, as metrics and extra columns."""
-    metrics: dict[str, list[float]] = {}
-    for each in episodes:
-        for name, value in (each.metrics if each else {}).items():
-            metrics.setdefault(name, []).append(value)
-    columns = sorted({name for each in episodes if each for name in each.extra})
-    extra = {
-        name: [each.extra.get(name) if each else None for each in episodes] for name in columns
-    }
-    return {"metrics": metrics, "extra": extra}
-
-
-def _part(shard: GeneratedShard, scores: CallScores) -> Part:
-    return Part(groups=shard.groups, outcome=scores)
-
-
-def _nothing(shard: GeneratedShard) -> Part:
-    size = sum(len(group.completions) for group in shard.groups)
-    return _part(shard, CallScores(scores=[None] * size, metrics={}, extra={}))
 
 
 def _jobs_of(
@@ -212,35 +189,16 @@ def _put_together(
         generation_sha256=sha256,
         rewards=[
             [
-                nothing if group.problem.id in masked or _has_failed(made) else each
+                nothing if group.problem.id in masked or has_failed(made) else each
                 for made, each in zip(group.completions, scores, strict=True)
             ]
             for group, scores in zip(shard.groups, scored, strict=True)
         ],
-        metrics=_mean_metrics(parts),
+        metrics={**_mean_metrics(parts), **episode_metrics(shard)},
         extra=_extra_columns(parts),
-        failures=(*failures, *_failed_episodes(shard)),
+        failures=(*failures, *failed_episodes(shard)),
         failed_calls=dict(sorted(failed.items())),
     )
-
-
-def _has_failed(completion: Completion) -> bool:
-    return completion.episode is not None and completion.episode.failure is not None
-
-
-def _failed_episodes(shard: GeneratedShard) -> Iterator[RewardFailure]:
-    for group in shard.groups:
-        episodes = [made.episode for made in group.completions if made.episode is not None]
-        reasons = [each.failure for each in episodes if each.failure is not None]
-        if reasons:
-            yield RewardFailure(
-                function="environment",
-                problem_id=group.problem.id,
-                num_completions=len(reasons),
-                kind="environment",
-                message=reasons[0],
-                attempts=1,
-            )
 
 
 def _in_order(name: str, jobs: Sequence[Job]) -> list[Part]:

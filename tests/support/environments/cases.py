@@ -15,10 +15,12 @@ from mortal_steps.config import (
     RunConfig,
     TrainingConfig,
 )
+from mortal_steps.data.problems import NO_PROMPT
 from mortal_steps.types import Problem
 from tests.support.environments import code
 from tests.support.environments.engine import SCRIPTS, Voice, called
 from tests.support.environments.models import build_model
+from tests.support.environments.teaching import WINDOW, teach
 
 CODE = code.__name__
 SCRIPTED = "tests.support.environments.engine:ScriptedEngine"
@@ -42,7 +44,10 @@ class Case:
     training: Mapping[str, Any] = field(default_factory=dict)
     template: Mapping[str, Any] = field(default_factory=dict)
     """Options of the chat template."""
-    engine: str = SCRIPTED
+    taught: bool = False
+    """Whether the engine `transformers` samples from a model that was taught what it may say."""
+    prompts: str = "plain"
+    """`plain`, `blocks` of content with a system message, or `none`: `reset` gives them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +71,22 @@ class CaseRun:
 
     def _problem(self, number: int) -> Problem:
         columns = dict(self.rows[number])
-        return Problem(id=f"train-{number}", prompt=columns.pop("prompt"), columns=columns)
+        prompt = columns.pop("prompt", NO_PROMPT)
+        return Problem(id=f"train-{number}", prompt=prompt, columns=columns)
 
 
 def build(case: Case, folder: Path) -> CaseRun:
     """Make the model of a case and its configuration."""
-    model_path = str(build_model(folder, case.family, context=case.context))
-    (folder / SCRIPTS).write_text(json.dumps(scripts(case)))
+    voice, texts = Voice(case.family, **case.template), scripts(case)
+    if case.taught:
+        build_model(folder, case.family, context=case.context, width=64, window=WINDOW)
+        teach(folder, voice.opening, texts)
+    else:
+        build_model(folder, case.family, context=case.context)
+        (folder / SCRIPTS).write_text(json.dumps(texts))
     factories = case.factory if isinstance(case.factory, Mapping) else {"": case.factory}
     kinds = {name: getattr(code, kind) for name, kind in factories.items() if kind}
-    scored = {kind.__name__: name for name, kind in kinds.items() if hasattr(kind, "get_reward")}
+    scored = dict.fromkeys(k.__name__ for k in kinds.values() if hasattr(k, "get_reward"))
     weights = [1.0, 0.5, 0.25][: len(case.functions)]
     terms = [
         {"type": "function", "function": f"{CODE}:{name}", "weight": weight}
@@ -85,20 +96,23 @@ def build(case: Case, folder: Path) -> CaseRun:
     named = {name: f"{CODE}:{kind.__name__}" for name, kind in kinds.items()}
     config = RunConfig(
         seed=11,
-        model={"name_or_path": model_path, "max_model_len": case.context},
+        model={"name_or_path": str(folder), "max_model_len": case.context},
         environment=EnvironmentConfig(
             factory=named if isinstance(case.factory, Mapping) else named.get(""),
             tools=tuple(f"{CODE}:{name}" for name in case.tools),
             max_tool_calling_iterations=case.iterations,
             outages=(),
         ),
-        rollout=RolloutConfig(engine=case.engine, max_tokens=case.budget),
+        rollout=RolloutConfig(
+            engine="transformers" if case.taught else SCRIPTED, max_tokens=case.budget
+        ),
         rewards=RewardsConfig(terms=tuple(terms)),
         training=TrainingConfig(
             **{
                 "batch_size": 2,
                 "num_generations": 4,
                 "learning_rate": 1e-3,
+                "importance_sampling_correction": False,
                 "max_completion_length": case.budget,
                 "gradient_checkpointing": False,
                 **case.training,
@@ -111,7 +125,7 @@ def build(case: Case, folder: Path) -> CaseRun:
     )
     return CaseRun(
         config=config,
-        model_path=model_path,
+        model_path=str(folder),
         rows=rows(case, list(kinds)),
         functions=[getattr(code, name) for name in case.functions],
         weights=weights,
@@ -125,8 +139,16 @@ def rows(case: Case, names: Sequence[str]) -> list:
     """Return the dataset."""
     made = []
     for number in range(4):
-        prompt = [{"role": "user", "content": f"Count to {number + 3}, with tools."}]
+        text = f"Count to {number + 3}, with tools."
+        prompt: list = [{"role": "user", "content": text}]
+        if case.prompts == "blocks":
+            prompt = [
+                {"role": "system", "content": [{"type": "text", "text": "You count."}]},
+                {"role": "user", "content": [{"type": "text", "text": text}]},
+            ]
         row = {"prompt": prompt, "target": number + 3, "kind": f"kind {number % 2}"}
+        if case.prompts == "none":
+            del row["prompt"]
         if isinstance(case.factory, Mapping):
             row["environment"] = names[number % len(names)]
         made.append(row)
@@ -165,3 +187,87 @@ def scripts(case: Case) -> list:
     }
     everything = dict.fromkeys(text for kind in texts.values() for text in kind)
     return {**texts, "much": list(everything)}[case.says]
+
+
+FIVE = ("qwen3", "qwen2_5", "llama3_2", "gptoss", "gemma4")
+TEXT_ALONE = ("qwen2_5", "gptoss")
+"""Families whose templates take no blocks of content."""
+OTHERS = (
+    *("qwen3_5_think", "qwen3_8", "qwen3_instruct_2507", "nemotron_3_nano", "glm4moe"),
+    *("lfm2_v2", "lfm2_2_5_vl", "llama3_1", "gemma4_v5"),
+)
+LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo")
+CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.05}
+LORA = {"use_lora": True, "lora": {"dropout": 0.2}}
+BOTH: dict[str, Any] = {"tools": ("lookup", "weigh")}
+TABLE = {"shop": "Shop", "slow": "AsyncShop"}
+KINDS: dict[str, dict[str, Any]] = {
+    "tools": {"factory": None, **BOTH, "says": "tools"},
+    "factory": {"says": "calls", "functions": ()},
+    "table": {"factory": TABLE, "functions": ("near", "told", "seen")},
+    "both": {**BOTH, "functions": ("some", "seen")},
+    "async-parallel": {"factory": "AsyncShop", **BOTH, "says": "parallel"},
+    "parallel": {**BOTH, "says": "parallel", "functions": ("slowly_near", "seen")},
+    "wrong": {"says": "wrong"},
+    "broken": {"says": "broken", "functions": ("told", "seen")},
+    "overlong": {"says": "calls", "budget": 60},
+    "rounds-1": {**BOTH, "iterations": 1},
+}
+"""What is done with each of the five families."""
+
+
+def all_cases() -> dict[str, Case]:
+    """Return the cases by their names."""
+    cases = {
+        f"{kind}-{family}": Case(family=family, **settings)
+        for kind, settings in KINDS.items()
+        for family in FIVE
+    }
+    for number, loss in enumerate(LOSSES):
+        training = {"loss_type": loss, **(ACCUMULATED if number % 2 else {})}
+        cases[f"loss-{loss}"] = Case(family=FIVE[number % 5], training=training, **BOTH)
+        cases[f"loss-{loss}-lora"] = Case(
+            family=FIVE[(number + 2) % 5], training={"loss_type": loss, **LORA}, says="calls"
+        )
+    for mode in CORRECTIONS:
+        training = {
+            "loss_type": "grpo",
+            "importance_sampling_correction": True,
+            "trl": {"vllm_importance_sampling_mode": mode},
+        }
+        cases[f"correction-{mode}"] = Case(training=training, says="calls", **BOTH)
+    for family in OTHERS:
+        cases[f"family-{family}"] = Case(family=family, factory=TABLE, functions=("near",), **BOTH)
+    masked = {"trl": {"mask_truncated_completions": True}}
+    cases |= {
+        "rounds-0": Case(iterations=0),
+        "rounds-2": Case(iterations=2, family="gemma4", says="calls"),
+        "exact-room": Case(budget=71, says="calls"),
+        "masked": Case(training=masked, budget=70),
+        "masked-lora-accumulated": Case(training={**masked, **LORA, **ACCUMULATED}, budget=90),
+        "blocks": Case(factory="Blocks", functions=("near", "seen"), says="blocks"),
+        "blocks-llama": Case(
+            factory="Blocks", functions=("near",), says="blocks", family="llama3_2"
+        ),
+        "blocks-prompt": Case(prompts="blocks", says="blocks", functions=("told", "seen")),
+        "blocks-of-both": Case(factory="Blocks", prompts="blocks", functions=("near", "seen")),
+        "no-prompt": Case(prompts="none", functions=("told", "seen"), family="qwen2_5"),
+        "no-thinking": Case(template={"enable_thinking": False}, **BOTH),
+        "thinking-gemma": Case(template={"enable_thinking": True}, family="gemma4", **BOTH),
+        "little-reasoning": Case(template={"reasoning_effort": "low"}, family="gptoss", **BOTH),
+        "dated": Case(template={"date_string": "1 Jan 2026"}, family="llama3_2", **BOTH),
+        "batch-scaled": Case(training={"scale_rewards": "batch"}, says="calls"),
+        "many-updates": Case(training={"trl": {"steps_per_generation": 2}}, num_steps=3),
+        "taught": Case(taught=True, family="qwen2_5", says="calls", budget=160, num_steps=3),
+        "taught-grpo": Case(
+            taught=True, says="calls", num_steps=3, budget=160, training={"loss_type": "grpo"}
+        ),
+    }
+    return cases
+
+
+def shortest() -> dict[str, Case]:
+    """Return those of them that every run of the tests makes."""
+    names = ("table-qwen3", "async-parallel-gemma4", "overlong-llama3_2", "taught")
+    return {name: all_cases()[name] for name in names}

@@ -106,6 +106,12 @@ def near(environments, **kwargs):
     return [-abs(each.total - 10) / 10 for each in environments]
 
 
+def told(environments, **kwargs):
+    """A number that any difference in what `reset` is given changes."""
+    texts = [json.dumps(getattr(each, "row", None), sort_keys=True) for each in environments]
+    return [hashlib.sha256(text.encode()).digest()[1] / 256 for text in texts]
+
+
 async def slowly_near(environments, **kwargs):
     await asyncio.sleep(0)
     return near(environments)

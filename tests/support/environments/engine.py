@@ -85,6 +85,14 @@ class Voice:
         template = settle_chat(self._tokenizer, family).chat_template
         self._options = {"tokenize": False, "chat_template": template, **template_options}
 
+    @property
+    def opening(self) -> str:
+        """What a prompt ends with."""
+        render = self._tokenizer.apply_chat_template
+        closed = render([USER], add_generation_prompt=False, **self._options)
+        whole = render([USER], add_generation_prompt=True, **self._options)
+        return str(whole[len(closed) :])
+
     def calls(self, *calls: dict[str, Any]) -> str:
         """Say calls; of a family that makes one call at a time, the first."""
         try:

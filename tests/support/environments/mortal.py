@@ -14,10 +14,13 @@ from mortal_steps.store import RunStore
 from mortal_steps.types import (
     GeneratedShard,
     GenerateRequest,
+    GenerationRef,
     Problem,
     RewardedShard,
+    RewardRef,
     RewardRequest,
     ScoredRollouts,
+    StepResult,
     TrainRequest,
 )
 from tests.support.environments.cases import CaseRun
@@ -61,8 +64,20 @@ class Workers:
 
     def take(self, step: int) -> None:
         """Sample, score and train."""
+        generated = self.sample(step)
+        rewarded = self.score(generated)
+        self.outcome.steps.append(
+            self._step(
+                self.store.read_record(generated.file, GeneratedShard),
+                self.store.read_record(rewarded.file, RewardedShard),
+            )
+        )
+        self.outcome.metrics.append(self.train(rewarded).metrics)
+
+    def sample(self, step: int) -> GenerationRef:
+        """Sample a step's episodes."""
         problems, folder = self.run.batch(step), f"steps/{step:06d}"
-        generated = self.sampler.generate(
+        return self.sampler.generate(
             request=GenerateRequest(
                 stage="generate",
                 step=step,
@@ -76,21 +91,21 @@ class Workers:
                 output=f"{folder}/generations-0.parquet",
             )
         )
-        rewarded = self.scorer.reward(
-            request=RewardRequest(
-                stage="reward", generation=generated, output=f"{folder}/rewards-0.parquet"
-            )
+
+    def score(self, generated: GenerationRef) -> RewardRef:
+        """Score them."""
+        output = f"steps/{generated.step:06d}/rewards-0.parquet"
+        return self.scorer.reward(
+            request=RewardRequest(stage="reward", generation=generated, output=output)
         )
-        self.outcome.steps.append(
-            self._step(
-                self.store.read_record(generated.file, GeneratedShard),
-                self.store.read_record(rewarded.file, RewardedShard),
-            )
-        )
+
+    def train(self, rewarded: RewardRef) -> StepResult:
+        """Train on them."""
         batch = ScoredRollouts(rewards=[rewarded])
-        result = self.actor.train_step(request=TrainRequest(step=step, batch=batch, publish=True))
+        request = TrainRequest(step=rewarded.step, batch=batch, publish=True)
+        result = self.actor.train_step(request=request)
         self.weights = result.weights
-        self.outcome.metrics.append(result.metrics)
+        return result
 
     def _step(self, shard: GeneratedShard, scored: RewardedShard) -> Step:
         found = Step(rewards={name: [] for name in reward_names(self.run.config.rewards)})

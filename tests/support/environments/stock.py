@@ -44,6 +44,17 @@ class Outcome:
     metrics: list
     """Per train step."""
 
+    @property
+    def num_calls(self) -> int:
+        """Calls that were answered."""
+        rows = [row for step in self.steps for row in step.messages]
+        return sum(message["role"] == "tool" for row in rows for message in row)
+
+    @property
+    def was_trained(self) -> bool:
+        """Whether the weights moved."""
+        return any(step["grad_norm"] > 0 for step in self.metrics)
+
 
 class SampledByEngine(GRPOTrainer):
     """GRPOTrainer that has its tokens from an engine."""
