@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
+from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools
