@@ -182,6 +182,8 @@ def scripts(case: Case) -> list:
             *(voice.broken(add), voice.broken(more), say(add), answer),
             voice.unfinished("The total"),
         ],
+        "notes": [*(say(called("noted", amount=amount)) for amount in (3, 4, 5)), answer],
+        "adds": [say(add), say(called("add", amount=4)), say(add, add), answer],
         "blocks": [say(called("history")), say(called("count")), say(add), answer],
     }
     everything = dict.fromkeys(text for kind in texts.values() for text in kind)
