@@ -52,7 +52,10 @@ def serve(descriptor: int, stacks: int, control: int) -> None:
         socket.socket(fileno=control) as orders,
         contextlib.suppress(EOFError),
     ):
-        if not _answer(connection, 0, partial(construct, receive_frame(connection))):
+        order: Construct = receive_frame(connection)
+        with _stack_dumped(stacks, order.timeout_s):
+            is_made = _answer(connection, 0, partial(construct, order))
+        if not is_made:
             return
         forked = serve_forks(
             orders,

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from mortal_steps.errors import MortalError, WorkerLostError
-from mortal_steps.hosts.base import EXIT_S, Host, HostLostError
+from mortal_steps.hosts.base import EXIT_S, GRACE_S, Host, HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Construct
@@ -69,7 +69,7 @@ class HostProcess(Host):
         start_timeout_s: float = 600.0,
     ) -> None:
         super().__init__()
-        self._construct = Construct(factory=handler, kwargs=options)
+        self._construct = Construct(factory=handler, kwargs=options, timeout_s=start_timeout_s)
         self._passed_on = frozenset(passed_on)
         self._before_start = before_start
         self._variables = dict(variables or {})
@@ -95,7 +95,7 @@ class HostProcess(Host):
                 self._before_start()
             self._launch()
             try:
-                self._exchange(0, self._construct, self._start_timeout_s, None)
+                self._exchange(0, self._construct, self._start_timeout_s + GRACE_S, None)
             except HostLostError:
                 raise
             except MortalError:

@@ -25,6 +25,8 @@ class Construct:
     factory: str
     """`module:Class`."""
     kwargs: Mapping[str, Any]
+    timeout_s: float | None = None
+    """As that of a `Request`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
