@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -69,7 +71,7 @@ class HostProcess(Host):
         start_timeout_s: float = 600.0,
     ) -> None:
         super().__init__()
-        self._construct = Construct(factory=handler, kwargs=options, timeout_s=start_timeout_s)
+        self._construct = Construct(factory=handler, kwargs=options)
         self._passed_on = frozenset(passed_on)
         self._before_start = before_start
         self._variables = dict(variables or {})
@@ -95,7 +97,9 @@ class HostProcess(Host):
                 self._before_start()
             self._launch()
             try:
-                self._exchange(0, self._construct, self._start_timeout_s + GRACE_S, None)
+                limit_s = self._start_timeout_s
+                order = replace(self._construct, late_at=time.monotonic() + limit_s)
+                self._exchange(0, order, limit_s + GRACE_S, None)
             except HostLostError:
                 raise
             except MortalError:
