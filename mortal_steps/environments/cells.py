@@ -21,6 +21,8 @@ T = TypeVar("T")
 EpisodeKey = tuple[str, int]
 """An episode: its problem in the shard, and which of the problem's it is."""
 
+_Queue = queue.SimpleQueue["tuple[EpisodeKey, Answer | Failed] | BaseException"]
+
 
 class Cells:
     """The processes in which the episodes of a shard live, forked from `host`.
@@ -41,7 +43,7 @@ class Cells:
         for key, episodes in starts.items():
             self._cells[key] = self._cells_of(key, episodes)
         asked = {(key, number): None for key in starts for number in range(len(starts[key]))}
-        answers = self._ask(asked, lambda episode, answer: None)
+        answers = self._ask(asked, lambda arrived: None)
         return {
             key: [_opened(answers[key, number]) for number in range(len(episodes))]
             for key, episodes in starts.items()
@@ -50,14 +52,13 @@ class Cells:
     def call(
         self,
         asked: Mapping[EpisodeKey, Sequence[ToolCall]],
-        note: Callable[[EpisodeKey, Sequence[ToolAnswer]], object] = lambda episode, answers: None,
+        note: Callable[[Mapping[EpisodeKey, Sequence[ToolAnswer]]], object] = lambda arrived: None,
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
-        """Return the answers to the calls of each episode, or its failure; `note` is told each
-        episode's answers as they come."""
+        """Return the answers to the calls of each episode, or its failure; `note` is told the
+        answers of episodes as they come, those that came meanwhile together."""
 
-        def note_answers(episode: EpisodeKey, answer: Answer | Failed) -> None:
-            if isinstance(answer, list):
-                note(episode, answer)
+        def note_answers(arrived: Mapping[EpisodeKey, Answer | Failed]) -> None:
+            note({each: answer for each, answer in arrived.items() if isinstance(answer, list)})
 
         answers = self._ask(asked, note_answers)
         return {
@@ -113,11 +114,10 @@ class Cells:
     def _ask(
         self,
         asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
-        note: Callable[[EpisodeKey, Answer | Failed], object],
+        note: Callable[[Mapping[EpisodeKey, Answer | Failed]], object],
     ) -> dict[EpisodeKey, Answer | Failed]:
         """Ask all cells at once, and the episodes of each in their order."""
-        done: queue.SimpleQueue[tuple[EpisodeKey, Answer | Failed] | BaseException]
-        done = queue.SimpleQueue()
+        done: _Queue = queue.SimpleQueue()
 
         def ask_cell(cell: Cell, episodes: Sequence[EpisodeKey]) -> None:
             try:
@@ -131,20 +131,35 @@ class Cells:
             self._threads.submit(ask_cell, cell, episodes)
         answers: dict[EpisodeKey, Answer | Failed] = {}
         while len(answers) < len(asked):
-            ended = done.get()
-            if isinstance(ended, BaseException):
-                raise ended
-            episode, answer = ended
-            answers[episode] = answer
-            for each in answer if isinstance(answer, list) else ():
-                self._count({each.name: each.seconds})
-            if isinstance(answer, Opened):
-                self._count({"reset": answer.seconds})
-            note(episode, answer)
+            arrived, error = _arrived(done)
+            self._count(*(each for answer in arrived.values() for each in _seconds(answer)))
+            answers |= arrived
+            note(arrived)
+            if error is not None:
+                raise error
         return {episode: answers[episode] for episode in asked}
 
-    def _count(self, seconds: Mapping[str, float]) -> None:
-        self.seconds = _sums([self.seconds, seconds])
+    def _count(self, *seconds: Mapping[str, float]) -> None:
+        self.seconds = _sums([self.seconds, *seconds])
+
+
+def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
+    """Return what `reset` or each call has taken."""
+    if isinstance(answer, Opened):
+        return [{"reset": answer.seconds}]
+    return [] if isinstance(answer, Failed) else [{each.name: each.seconds} for each in answer]
+
+
+def _arrived(done: _Queue) -> tuple[dict[EpisodeKey, Answer | Failed], BaseException | None]:
+    """Wait for an answer; return it and all others that are there, and the error that there is."""
+    arrived, error = {}, None
+    while not (arrived or error) or not done.empty():
+        ended = done.get()
+        if isinstance(ended, BaseException):
+            error = error or ended
+        else:
+            arrived[ended[0]] = ended[1]
+    return arrived, error
 
 
 def _grouped(pairs: Iterable[tuple[Cell, T]]) -> dict[Cell, list[T]]:
