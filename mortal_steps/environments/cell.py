@@ -111,7 +111,10 @@ class Cell:
         request, attempts = _Request(episode=episode, calls=calls), Counter[int | None]()
         while episode not in self._failed:
             try:
-                answer = self._answer(self._running(), request)
+                fork = self._running()
+                if episode in self._failed:  # it could not be done again
+                    break
+                answer = self._answer(fork, request)
             except _Fault as fault:
                 self._begin_again(fault, attempts)
             else:

@@ -165,7 +165,7 @@ def test_threads_that_an_import_started_are_told_once(capfd):
         assert [count(host.fork(), "a") for _ in range(2)] == [{"a": 1}] * 2
     finally:
         host.close()
-    assert capfd.readouterr().err.count("of Python: background-of-the-user") == 1
+    assert capfd.readouterr().err.count("background-of-the-user") == 1
 
 
 OWNER = f"""
