@@ -1,6 +1,6 @@
 """Records that are appended one by one, a JSON line each, and count as soon as they are written.
 
-    judge/20261122T132501483112-4711-3fa2c19b.jsonl      {"question": "9f2c...", ..., "check": "1a2b..."}
+    judge/20261122T132501483112-4711-3fa2c19b.jsonl   {"question": "9f2c", ..., "check": "1a2b..."}
 
 Each process writes a file of its own into the folder, and reads those of all. `check` is the
 beginning of the sha256 of the rest: a line that a kill has cut short, or that was altered, does not
@@ -59,7 +59,7 @@ class LineFiles(Generic[T]):
             if self._descriptor is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 now = time.time()
-                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{now % 1:.6f}"[2:]
+                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1e6):06d}"
                 path = self._folder / f"{when}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             if os.write(self._descriptor, lines) < len(lines):
