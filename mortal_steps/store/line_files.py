@@ -59,8 +59,9 @@ class LineFiles(Generic[T]):
             if self._descriptor is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 now = time.time()
-                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now)) + f"{int(now % 1 * 1e6):06d}"
-                path = self._folder / f"{when}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+                part = f"{int(now % 1 * 1e6):06d}"
+                path = self._folder / f"{when}{part}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             if os.write(self._descriptor, lines) < len(lines):
                 self._close()  # behind the part, the next line would be unreadable
