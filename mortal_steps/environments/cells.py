@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.cell import Answer, Cell, Failed
+from mortal_steps.environments.cell import Cell, Failed
+from mortal_steps.environments.faults import Answer, named
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
 
 MOST_AT_ONCE = 256
 """Cells that are asked at the same time, each by a thread; others wait."""
+
+TELL_AFTER_S = 30.0
+"""When to log what is waited for, the first time; then each time after twice as long."""
+
+MOST_TOLD = 3
+"""Episodes that such a line names."""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 EpisodeKey = tuple[str, int]
@@ -130,8 +141,12 @@ class Cells:
         for cell, episodes in cells.items():
             self._threads.submit(ask_cell, cell, episodes)
         answers: dict[EpisodeKey, Answer | Failed] = {}
+        began, tell_after_s = time.monotonic(), TELL_AFTER_S
         while len(answers) < len(asked):
-            arrived, error = _arrived(done)
+            arrived, error = _arrived(done, began + tell_after_s)
+            if not arrived and error is None:
+                _tell_waiting(cells.values(), asked, answers, tell_after_s)
+                tell_after_s *= 2
             self._count(*(each for answer in arrived.values() for each in _seconds(answer)))
             answers |= arrived
             note(arrived)
@@ -150,16 +165,40 @@ def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
     return [] if isinstance(answer, Failed) else [{each.name: each.seconds} for each in answer]
 
 
-def _arrived(done: _Queue) -> tuple[dict[EpisodeKey, Answer | Failed], BaseException | None]:
-    """Wait for an answer; return it and all others that are there, and the error that there is."""
-    arrived, error = {}, None
-    while not (arrived or error) or not done.empty():
-        ended = done.get()
-        if isinstance(ended, BaseException):
-            error = error or ended
-        else:
-            arrived[ended[0]] = ended[1]
-    return arrived, error
+def _arrived(
+    done: _Queue, until: float
+) -> tuple[dict[EpisodeKey, Answer | Failed], BaseException | None]:
+    """Wait for an answer; return it and all others that are there, and the first error. At the time
+    `until` there may be nothing."""
+    try:
+        ended = [done.get(timeout=max(0.0, until - time.monotonic()))]
+    except queue.Empty:
+        return {}, None
+    while not done.empty():
+        ended.append(done.get())
+    errors = (each for each in ended if isinstance(each, BaseException))
+    return dict(each for each in ended if not isinstance(each, BaseException)), next(errors, None)
+
+
+def _tell_waiting(
+    cells: Iterable[Sequence[EpisodeKey]],
+    asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
+    answers: Collection[EpisodeKey],
+    seconds: float,
+) -> None:
+    """Log what has no answer yet: of each cell, the episode whose turn it is."""
+    waiting = [each for each in asked if each not in answers]
+    turns = (next((each for each in cell if each not in answers), None) for cell in cells)
+    now = [each for each in turns if each is not None]
+    shown = [f"{named(asked[each])} of {each[0]}, generation {each[1]}" for each in now[:MOST_TOLD]]
+    logger.warning(
+        "%d of %d episodes have had no answer for %.0f s: %s%s",
+        len(waiting),
+        len(asked),
+        seconds,
+        "; ".join(shown),
+        "; ..." if len(now) > MOST_TOLD else "",
+    )
 
 
 def _grouped(pairs: Iterable[tuple[Cell, T]]) -> dict[Cell, list[T]]:
