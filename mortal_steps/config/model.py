@@ -19,6 +19,9 @@ class NewModelConfig(Section):
 
     alphabet: str = "abcdefghijklmnopqrstuvwxyz =>:?().,ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789'-\n"
     """Characters that the tokenizer knows; any other character becomes the unknown token."""
+    tool_calls: bool = False
+    """Give the tokenizer a chat template with calls of tools and their results:
+    `⟨call⟩add {"a": 1, "b": 2}⟨end⟩` and `⟨result⟩3`."""
     hidden_size: int = Field(64, ge=8)
     """Width of the model."""
     num_layers: int = Field(2, ge=1)
@@ -33,7 +36,7 @@ class NewModelConfig(Section):
     @property
     def num_parameters(self) -> int:
         """Of the model that is built; output and input embeddings are the same."""
-        special_tokens, width = 3, self.hidden_size
+        special_tokens, width = 6 if self.tool_calls else 3, self.hidden_size
         heads = max(1, width // self.head_dim) * self.head_dim
         attention = 4 * width * heads + 2 * self.head_dim
         layer = attention + 3 * width * self.intermediate_size + 2 * width

@@ -28,9 +28,40 @@ from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
 
 PAD, EOS, UNK = "⟨pad⟩", "⟨eos⟩", "⟨unk⟩"
+CALL, END, RESULT = "⟨call⟩", "⟨end⟩", "⟨result⟩"
+"""Of a model that calls tools: they are around a call, and before a tool's answer."""
 
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
 """Each message ends with EOS; the answer begins where the last one ended."""
+
+TOOL_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '⟨result⟩' if message['role'] == 'tool' }}{{ message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "⟨call⟩{{ call['function']['name'] }} {{ call['function']['arguments'] | tojson }}⟨end⟩"
+    "{% endfor %}{{ eos_token }}{% endfor %}"
+)
+"""The same with calls and their results: `⟨call⟩add {"a": 1}⟨end⟩⟨eos⟩⟨result⟩3⟨eos⟩`. The tools'
+schemas are not told to the model: it learns from its warm start which tools there are."""
+
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": EOS,
+    "fields": {
+        "tool_calls": {
+            "open_pattern": CALL + r"(?P<name>\w+) ",
+            "close": END,
+            "repeats": True,
+            "content": "json",
+            "transform": {
+                "type": "function",
+                "function": {"name": "{name}", "arguments": "{content}"},
+            },
+        },
+        "content": {"close": EOS, "content": "text"},
+    },
+}
+"""How transformers reads what the model says."""
 
 
 def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
@@ -54,7 +85,8 @@ def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
 def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
     """One token per character of the alphabet; decoding gives the text back, white space too."""
     _check_alphabet(config.alphabet)
-    tokens = [PAD, EOS, UNK, *config.alphabet]
+    marks = [CALL, END, RESULT] if config.tool_calls else []
+    tokens = [PAD, EOS, UNK, *marks, *config.alphabet]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     characters.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
@@ -64,11 +96,14 @@ def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
         pad_token=PAD,
         eos_token=EOS,
         unk_token=UNK,
+        additional_special_tokens=marks or None,
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_max_length=config.max_position_embeddings,
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = TOOL_CHAT_TEMPLATE if config.tool_calls else CHAT_TEMPLATE
+    if config.tool_calls:
+        tokenizer.response_template = RESPONSE_TEMPLATE
     return tokenizer
 
 
