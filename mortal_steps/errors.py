@@ -26,6 +26,11 @@ class RewardError(MortalError):
     """A reward function cannot be imported, raised, or returned something that is no score."""
 
 
+class EnvironmentFailedError(MortalError):
+    """An environment or a tool of it failed, and failed again; nobody knows what it would have
+    answered."""
+
+
 class SandboxError(MortalError):
     """A sandbox did not start or was lost, and lost again; nobody knows what the program does."""
 

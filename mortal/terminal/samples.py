@@ -10,8 +10,9 @@ from rich.text import Text
 from mortal.terminal.console import console
 from mortal.terminal.display import line
 from mortal.terminal.output import print_json
+from mortal_steps.report.dialogue import completion_text, prompt_of, prompt_text
 from mortal_steps.report.printable import printable
-from mortal_steps.report.samples import Sample, prompt_text
+from mortal_steps.report.samples import Sample
 from mortal_steps.report.units import number
 from mortal_steps.rollout.trial import SampledProblems
 
@@ -46,9 +47,13 @@ def show_sampled(sampled: SampledProblems, *, as_json: bool) -> None:
         return
     for group in sampled.groups:
         typer.echo()
-        block("prompt", prompt_text(group.problem.prompt))
+        shown = None
         for completion in group.completions:
-            block("completion", completion.text)
+            asked = prompt_text(prompt_of(group.problem, completion))
+            if asked != shown:
+                block("prompt", asked)
+                shown = asked
+            block("completion", completion_text(completion))
     typer.echo(
         f"\n{sampled.num_completions} completions, {sampled.num_tokens:,} tokens in "
         f"{sampled.sample_s:.1f} s: {sampled.tokens_per_s:,.0f} tokens/s "
@@ -60,8 +65,9 @@ def _record(sampled: SampledProblems) -> dict[str, object]:
     return {
         "completions": [
             {
-                "prompt": group.problem.prompt,
+                "prompt": prompt_of(group.problem, completion),
                 "completion": completion.text,
+                **({"messages": completion.messages} if completion.messages else {}),
                 "tokens": completion.num_sampled,
                 "finish_reason": completion.finish_reason,
             }

@@ -8,8 +8,8 @@ import typer
 
 from mortal.terminal.console import print_columns
 from mortal_steps.orchestration.trial import Trial, TriedCompletion, TriedFunction
+from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.printable import printable
-from mortal_steps.report.samples import prompt_text
 from mortal_steps.report.units import number
 
 TEXT_WIDTH = 28

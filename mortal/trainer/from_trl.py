@@ -39,6 +39,8 @@ from mortal_steps.config.trl_options import (
 )
 from mortal_steps.errors import ConfigError
 
+CALLS = "max_tool_calling_iterations"
+
 
 def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the parameters of a `MortalTrainer` without `args` and `others`, which have become
@@ -129,6 +131,9 @@ def _with_options(
         for name in [n for n in chosen if n.startswith("vllm_") and "sampling" not in n]:
             keys.pop(OTHER.get(name, name), None)
             idle[name] = "use_vllm is off"
+    if CALLS in chosen and not found["tools"] and found["environment_factory"] is None:
+        del keys[OTHER[CALLS]]
+        idle[CALLS] = "there are no tools"
     keys |= _sizes(values) | _steps(values, chosen, idle)
     found["mode"], engine = _mode(found["mode"], values)
     keys |= engine

@@ -53,7 +53,11 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     if data:
         own = {"config": None, "eval_source": None, "eval_split": None, "eval_samples": 0}
         others = {**own, "eval_sets": dict[str, str](), **data}
-        problems = read_held_out(run.config.data.model_copy(update=others), run.config.seed)
+        problems = read_held_out(
+            run.config.data.model_copy(update=others),
+            run.config.seed,
+            may_lack_prompts=run.config.environment.gives_prompts,
+        )
     judge = Judge(run.store, run, run.config, problems=problems)
     model = whole_model(run, trained_model(run))
     os.chdir(run.working_dir())

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.datasets import eval_keys, source_of
+from mortal.trainer.objects.environments import environment_keys
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
@@ -45,6 +46,8 @@ ALSO_KEYS: Mapping[str, str] = {
     "reward_weights": "rewards.weights",
     "train_dataset": "data.source",
     "eval_dataset": "data.eval_source",
+    "tools": "environment.tools",
+    "environment_factory": "environment.factory",
     "runs_dir": "runs_dir",
 }
 """Parameter -> a key that it determines in another way."""
@@ -70,8 +73,11 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
         **model_settings(given["model"], given["processing_class"], runs_dir),
         "runs_dir": runs_dir,
     }
+    keys |= environment_keys(given["tools"], given["environment_factory"], runs_dir)
     terms = _terms_in(given)
-    if terms is None:
+    if terms is None and _environment_scores(given):
+        terms = []
+    elif terms is None:
         terms = keys["rewards.terms"] = terms_of(
             given["reward_funcs"],
             given["reward_weights"],
@@ -88,13 +94,26 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
         known = isinstance(steps, int) and isinstance(size, int) and steps > 0
         needs = steps * size if known else None
         keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset", needs)
-    else:
+    elif given["environment_factory"] is None:
         _check_programs_are_scored(terms)
         keys |= DEFAULT_DATASET
     if given["eval_dataset"] is not None:
         keys |= eval_keys(given["eval_dataset"], runs_dir)
         keys["evaluation.eval_steps"] = DEFAULT_EVAL_STEPS
     return keys
+
+
+def _environment_scores(given: Mapping[str, Any]) -> bool:
+    """Return whether no reward is given, because an environment has its own."""
+    if given["environment_factory"] is None or given["reward_funcs"] is not None:
+        return False
+    for name in ("reward_weights", "reward_processing_classes"):
+        if given[name]:
+            raise ConfigError(
+                f"{ORIGIN}({name}={given[name]!r:.80}): there are no reward_funcs that it is for; "
+                "the weight of `get_reward` is 1. Leave it out"
+            )
+    return True
 
 
 def _checked_runs_dir(given: Any) -> str:

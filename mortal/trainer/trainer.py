@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mortal.trainer import from_trl
 from mortal.trainer.controls import RunControls
 from mortal.trainer.modes import Mode
+from mortal.trainer.objects.environments import Factory, Tool
 from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.settings import (
     RUNS_DIR,
@@ -41,7 +42,7 @@ class MortalTrainer(RunControls):
         reward_funcs: One reward or several: functions as TRL takes them, instances of
             `RewardEnvironment`, kinds of reward such as `Exact()`, or names such as
             `"rewards.py:correct"`. None and `"sandbox"` run completions as programs against the
-            dataset's test cases.
+            dataset's test cases; with an environment, None means its own `get_reward`.
         args: TRL's `GRPOConfig` or `RLOOConfig`. All of its options count, TRL's defaults too, and
             take the place of the parameters below that say the same.
         train_dataset: Name of a dataset, or rows with a column `prompt`: a `datasets.Dataset`, a
@@ -50,6 +51,12 @@ class MortalTrainer(RunControls):
         eval_dataset: Held-out problems in the same forms, or several sets of them by name.
         processing_class: Tokenizer of a `model` that was given as an object.
         reward_processing_classes: Tokenizer of a reward model, or a list with one for each reward.
+        tools: Functions that the model may call, as TRL takes them: with annotated parameters and a
+            docstring, sync or async.
+        environment_factory: Class of environments whose methods are tools, as TRL takes it, or a
+            function that returns an instance; or several by name, of which a row's column
+            `environment` names one. With one that defines `get_reward`, `reward_funcs` may be left
+            out; if it gives the prompts, `train_dataset` or its column `prompt` may.
         mode: Where the workers run: `SingleNode(...)` or `Distributed(...)`. [Distributed()]
         reward_weights: One number for each reward. [1.0 each]
         peft_config: Train a LoRA adapter with these settings.
@@ -100,6 +107,8 @@ class MortalTrainer(RunControls):
         | list[PreTrainedTokenizerBase | None]
         | None = None,
         *,
+        tools: Sequence[Tool] | None = None,
+        environment_factory: Factory | Mapping[str, Factory] | None = None,
         mode: Mode | None = None,
         reward_weights: Sequence[float] | None = None,
         peft_config: LoraConfig | None = None,

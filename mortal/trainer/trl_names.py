@@ -31,6 +31,7 @@ OTHER: Mapping[str, str] = {
     "eval_on_start": "evaluation.on_start",
     "normalize_advantages": "algorithm.normalize_advantages",
     "reward_clip_range": "algorithm.reward_clip_range",
+    "max_tool_calling_iterations": "environment.max_tool_calling_iterations",
     "vllm_importance_sampling_correction": "training.importance_sampling_correction",
     "vllm_max_model_length": "model.max_model_len",
     "vllm_enable_sleep_mode": "rollout.sleep_while_training",

@@ -100,7 +100,7 @@ def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
         "environment": config.environment,
         "rewards": config.rewards,
         "eval_rewards": config.eval_rewards,
-        "passed_on": sorted({*config.compute.local.rollout.env, *config.rewards.credentials}),
+        "passed_on": config.seen_by_environments,
         "check_code": partial(check_files, config=config, working_dir=Path()),
     }
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
+from mortal_steps.config.rollout import GENERATE, SINGLE_TURN
 from mortal_steps.config.section import LocalPath, Section
 
 OUTAGES = ("builtins:ConnectionError", "builtins:TimeoutError")
@@ -95,6 +96,11 @@ class EnvironmentConfig(Section):
         return self.factory is not None or bool(self.tools)
 
     @property
+    def gives_prompts(self) -> bool:
+        """Whether a row may lack a prompt, because `reset` may observe one."""
+        return self.factory is not None
+
+    @property
     def factories(self) -> dict[str, str | PickledCode]:
         """The factories by their names; the only one of a run without names is ''."""
         if isinstance(self.factory, dict):
@@ -125,3 +131,29 @@ class EnvironmentConfig(Section):
     def has_names(self) -> bool:
         """Whether a row's column `environment` chooses its environment."""
         return isinstance(self.factory, dict)
+
+
+def check_beside_environment(
+    *, algorithm: str, stop: tuple[str, ...], episodes: str, source: str
+) -> None:
+    """Raise `ValueError` for what a run with tools or environments cannot have, each by its key."""
+    if algorithm == "rloo":
+        raise ValueError(
+            "algorithm.type = 'rloo' trains on single turns, and [environment] names tools or an "
+            "environment; set algorithm.type = 'grpo', or leave the table out"
+        )
+    if stop:
+        raise ValueError(
+            f"rollout.stop = {list(stop)}: with [environment], a turn ends as the model's template "
+            "ends a message; leave it out"
+        )
+    if episodes != SINGLE_TURN:
+        raise ValueError(
+            f"rollout.episodes = {episodes!r} makes completions, and so does [environment]; leave "
+            "out one of the two"
+        )
+    if source != GENERATE:
+        raise ValueError(
+            f"rollout.source = {source!r} supplies rollouts that [environment] would make; leave "
+            "out one of the two"
+        )

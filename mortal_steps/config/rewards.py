@@ -21,6 +21,7 @@ KINDS = Registry(
             "exact": "mortal_steps.rewards.kinds.exact:Exact",
             "format": "mortal_steps.rewards.kinds.format:Format",
             "function": "mortal_steps.rewards.kinds.users_code:FunctionTerm",
+            "get_reward": "mortal_steps.rewards.kinds.get_reward:GetReward",
             "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
             "length": "mortal_steps.rewards.kinds.length:Length",
             "math": "mortal_steps.rewards.kinds.math:Math",
@@ -83,6 +84,11 @@ class RewardTerm(Section, extra="allow"):
     def folders(self) -> tuple[str, ...]:
         """Folders of models whose files it scores with."""
         return ()
+
+    @property
+    def with_environment(self) -> bool:
+        """True if it is computed beside the environments, and never without."""
+        return False
 
     @property
     def needs_gpu(self) -> bool:

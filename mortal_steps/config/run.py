@@ -13,7 +13,7 @@ from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
-from mortal_steps.config.environment import EnvironmentConfig
+from mortal_steps.config.environment import EnvironmentConfig, check_beside_environment
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
     NO_NUMBERS,
@@ -74,6 +74,17 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _what_environments_do_without(self) -> Self:
+        if self.environment.is_used:
+            check_beside_environment(
+                algorithm=self.algorithm.type,
+                stop=self.rollout.stop,
+                episodes=self.rollout.episodes,
+                source=self.rollout.source,
+            )
+        return self
+
+    @model_validator(mode="after")
     def _what_is_quantized_has_an_adapter(self) -> Self:
         if self.model.quantization and not self.training.use_lora:
             raise ValueError(
@@ -108,6 +119,18 @@ class RunConfig(Section):
         """Workers that sample."""
         by_default = 1 if self.compute.mode == "single_node" else ROLLOUT_WORKERS
         return self.rollout.num_rollout_workers or by_default
+
+    @property
+    def num_made_rows(self) -> int | None:
+        """Rows of a run without a dataset, where an environment gives the prompts; None where every
+        row has its own."""
+        return self.training.batch_size if self.environment.gives_prompts else None
+
+    @property
+    def seen_by_environments(self) -> tuple[str, ...]:
+        """Variables of a rollout worker's environment that tools and environments see although they
+        may hold credentials."""
+        return tuple(sorted({*self.compute.local.rollout.env, *self.rewards.credentials}))
 
     @property
     def num_shards(self) -> int:

@@ -72,7 +72,6 @@ IDLE: Mapping[str, str | None] = {
     "transformers_continuous_batching_config": SAMPLED_ELSEWHERE,
     "cache_implementation": SAMPLED_ELSEWHERE,
     "remove_unused_columns": "reward functions get every column",
-    "max_tool_calling_iterations": "there are no tools",
     "num_generations_eval": OUR_EVALUATION,
     "per_device_eval_batch_size": OUR_EVALUATION,
     "eval_*": OUR_EVALUATION,
@@ -117,8 +116,8 @@ TRAINER_ARGUMENTS = {
     "peft_config": "use training.use_lora and [training.lora]",
     "quantization_config": "use [model.quantization]",
     "rollout_func": "the rollout workers sample, or a batch source of your own (rollout.source)",
-    "tools": "completions are single turns without tools",
-    "environment_factory": "completions are single turns without tools",
+    "tools": "use environment.tools",
+    "environment_factory": "use environment.factory",
 }
 """Arguments of TRL's trainers, which are no options of their configurations, and what there is
 instead."""

@@ -23,7 +23,7 @@ from mortal_steps.data.problem_files import (
     write_texts,
 )
 from mortal_steps.data.sources import Row, check_options, read_rows
-from mortal_steps.data.values import as_json, check_prompt, is_plain
+from mortal_steps.data.values import NO_PROMPT, as_json, check_prompt, is_plain
 from mortal_steps.errors import DataError
 from mortal_steps.schedule import derive_seed, problem_indices
 from mortal_steps.system.scratch import Scratch
@@ -44,10 +44,14 @@ def read_problems(
     seed: int,
     scratch: Scratch,
     report: Callable[[str], None] | None = None,
+    *,
+    num_made: int | None = None,
 ) -> tuple[ProblemFile, Sequence[Problem]]:
     """Training and held-out problems; the second are none when none are asked for.
 
-    Training rows whose prompt is also held out are left out. The training problems are in a file in
+    Training rows whose prompt is also held out are left out. Where environments give the prompts,
+    `num_made` is how many rows are made if there is no source; then a row may lack a prompt, and is
+    left out if all of it is also held out. The training problems are in a file in
     `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
     whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
     `data.options.seed` is set. `report` is
@@ -56,14 +60,19 @@ def read_problems(
     check_options(config)
     names: dict[str, None] = {}
     everything = scratch.path / f"rows{SUFFIX}"
-    write_texts(everything, _read_train(config, seed, names, report))
+    write_texts(everything, _read_train(config, seed, names, report, num_made))
     read = ProblemFile(everything, keeps=scratch)
-    held_out = read_held_out(config, seed) if config.eval_sources else _hold_out(read, config)
+    held_out: list[Problem]
+    if config.eval_sources:
+        held_out = read_held_out(config, seed, may_lack_prompts=num_made is not None)
+    else:
+        held_out = _hold_out(read, config)
     lacking = len(read[0].columns) < len(names)
     if not held_out and not lacking:
         return read, held_out
     path = scratch.path / f"train{SUFFIX}"
-    write_texts(path, _without(read, held_out, names if lacking else ()))
+    same = _whole if num_made is not None else _prompt
+    write_texts(path, _without(read, held_out, names if lacking else (), same))
     train = ProblemFile(path, keeps=scratch)
     if not train:
         raise DataError(
@@ -75,13 +84,20 @@ def read_problems(
 
 
 def _read_train(
-    config: DataConfig, seed: int, names: dict[str, None], report: Callable[[str], None] | None
+    config: DataConfig,
+    seed: int,
+    names: dict[str, None],
+    report: Callable[[str], None] | None,
+    num_made: int | None,
 ) -> Iterator[Texts]:
     """Yield the training rows; `names` grows by their columns. A row has those that are known by
     then, in one order."""
-    rows = read_rows(config, seed, limit=config.max_samples)
-    origin = f"data.source = {config.source!r}"
-    for count, row in enumerate(problems_of(rows, config.prompt_column, "train", origin), start=1):
+    made = num_made if not config.source else None
+    rows: Iterator[Row]
+    rows = iter([{}] * made) if made else read_rows(config, seed, limit=config.max_samples)
+    origin, lacks = f"data.source = {config.source!r}", num_made is not None
+    problems = problems_of(rows, config.prompt_column, "train", origin, may_lack_prompts=lacks)
+    for count, row in enumerate(problems, start=1):
         names |= dict.fromkeys(row.columns)
         columns = {name: row.columns.get(name) for name in names}
         yield row.id, encode_json(row.prompt), encode_json(columns)
@@ -89,7 +105,9 @@ def _read_train(
             report(f"reading the dataset: {count:,} rows")
 
 
-def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
+def read_held_out(
+    config: DataConfig, seed: int, *, may_lack_prompts: bool = False
+) -> list[Problem]:
     """Return the problems of `config.eval_sources`, set after set. Raises `DataError`."""
     problems = [
         problem
@@ -99,6 +117,7 @@ def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
             config.prompt_column,
             f"{EVAL}-{name}" if name else EVAL,
             _eval_origin(config, name, source),
+            may_lack_prompts=may_lack_prompts,
         )
     ]
     names = dict.fromkeys(name for problem in problems for name in problem.columns)
@@ -115,11 +134,13 @@ def eval_set_sizes(held_out: Iterable[Problem]) -> dict[str, int]:
     return dict(Counter(filter(None, names)))
 
 
-def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Problem]]:
+def load_problems(
+    config: DataConfig, seed: int, *, num_made: int | None = None
+) -> tuple[list[Problem], list[Problem]]:
     """`read_problems`, with all problems in memory."""
     scratch = Scratch()
     try:
-        train, held_out = read_problems(config, seed, scratch)
+        train, held_out = read_problems(config, seed, scratch, num_made=num_made)
         return list(train), list(held_out)
     finally:
         scratch.remove()
@@ -155,29 +176,49 @@ def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
     return [replace(train[row], id=f"{EVAL}-{row}") for row in drawn]
 
 
+def _prompt(prompt: str, columns: str) -> str:
+    return prompt
+
+
+def _whole(prompt: str, columns: str) -> str:
+    """Return what identifies a row where prompts alone do not: they may all be the same."""
+    known = {name: value for name, value in json.loads(columns).items() if value is not None}
+    return json.dumps([prompt, known], sort_keys=True)
+
+
 def _without(
-    read: ProblemFile, held_out: Sequence[Problem], names: Collection[str]
+    read: ProblemFile,
+    held_out: Sequence[Problem],
+    names: Collection[str],
+    same: Callable[[str, str], str],
 ) -> Iterator[Texts]:
-    """Yield the rows whose prompts are not held out; what a row lacks of the columns in `names` is
-    None."""
-    taken = {encode_json(problem.prompt) for problem in held_out}
+    """Yield the rows that are not held out, of which `same` returns what identifies them; what a
+    row lacks of the columns in `names` is None."""
+    taken = {same(encode_json(one.prompt), encode_json(one.columns)) for one in held_out}
     missing = dict.fromkeys(names)
     for problem_id, prompt, columns in read.texts():
-        if prompt not in taken:
+        if same(prompt, columns) not in taken:
             if missing:
                 columns = encode_json({**missing, **json.loads(columns)})
             yield problem_id, prompt, columns
 
 
 def problems_of(
-    rows: Iterator[Row], prompt_column: str, prefix: str, origin: str
+    rows: Iterator[Row],
+    prompt_column: str,
+    prefix: str,
+    origin: str,
+    *,
+    may_lack_prompts: bool = False,
 ) -> Iterator[Problem]:
     """Yield each row as a problem with the id `<prefix>-<row>`, its values checked; raises
-    `DataError`."""
+    `DataError`. With `may_lack_prompts`, a row without one has `NO_PROMPT`."""
     names: dict[str, None] = {}
     is_text: bool | None = None
     index = -1
     for index, row in enumerate(rows):
+        if may_lack_prompts and prompt_column == "prompt" and row.get("prompt") is None:
+            row = {**row, "prompt": NO_PROMPT}
         if prompt_column not in row:
             others = (name for other in rows for name in other)
             _check_prompt_column({**names, **row, **dict.fromkeys(others)}, prompt_column, origin)
@@ -194,7 +235,8 @@ def problems_of(
         if not (type(prompt) is str and is_plain(prompt) and prompt.strip()):
             cell = f"{origin}, row {index}, column {prompt_column!r}"
             prompt = as_json(prompt, cell)
-            check_prompt(prompt, cell)
+            if not (may_lack_prompts and prompt == NO_PROMPT):
+                check_prompt(prompt, cell)
         if is_text is None:
             is_text = isinstance(prompt, str)
         if isinstance(prompt, str) != is_text:

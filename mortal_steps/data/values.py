@@ -13,6 +13,9 @@ TEXT_ALONE = "MORTAL trains on text alone: models get no pictures, audio or vide
 OF_MEDIA = ("PIL", "torchcodec")
 """Packages whose objects are pictures, audio or video."""
 
+NO_PROMPT: list[dict[str, Any]] = [{"role": "user", "content": ""}]
+"""The prompt of a row that has none, as TRL has it: what an environment's `reset` observes becomes
+its content."""
 DEEPEST = 100
 """Levels of nesting in a column; the JSON of the run store cannot hold many more."""
 

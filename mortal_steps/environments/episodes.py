@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells, Failed
+from mortal_steps.data.values import NO_PROMPT
+from mortal_steps.environments.cell import Failed
+from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools
+from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.ledger import Ledger
 from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
-from mortal_steps.environments.rounds import EpisodeKey, Running, add_all_answers, sample_turns
+from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import score_episodes
 from mortal_steps.errors import DataError, EnvironmentFailedError
-from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.episodes.base import Episodes
 from mortal_steps.schedule import derive_seed
@@ -27,10 +31,6 @@ from mortal_steps.types import (
     Problem,
     SamplingParams,
 )
-
-HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
-DESCRIBE_S = 60.0
-"""How long a process of environments may take to say what it has loaded."""
 
 
 class ToolEpisodes(Episodes):
@@ -55,10 +55,9 @@ class ToolEpisodes(Episodes):
         self._rewards = rewards
         self._chat = Chat(tokenizer, chat, template_options)
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
-        self._host = HostProcess(
-            HANDLER, {"environment": environment, "terms": terms}, passed_on=passed_on
+        self._host = environment_host(
+            environment, terms, passed_on=passed_on, before_start=before_start
         )
-        self._before_start = before_start
         self._known: Description | None = None
         self._ledger: Ledger | None = None
 
@@ -70,17 +69,16 @@ class ToolEpisodes(Episodes):
         params: SamplingParams,
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
-        self._start_host()
+        self._host.start()
         cells = Cells(self._host, self._environment)
         try:
             groups = self._opened(cells, problems, seeds_PG)
             episodes = list(itertools.chain.from_iterable(groups))
             self._render_prompts(episodes, params.max_tokens, engine.max_model_len)
             self._play(engine, cells, episodes, params)
-            return [
-                self._scored(cells, problem, group, version)
-                for problem, group in zip(problems, groups, strict=True)
-            ]
+            with ThreadPoolExecutor(len(groups), thread_name_prefix="scoring") as threads:
+                scored = functools.partial(self._scored, cells, version)
+                return list(threads.map(scored, problems, groups))
         finally:
             cells.close()
 
@@ -96,17 +94,11 @@ class ToolEpisodes(Episodes):
         if self._ledger is not None:
             self._ledger.close()
 
-    def _start_host(self) -> None:
-        if not self._host.is_running():
-            if self._before_start is not None:
-                self._before_start()
-            self._host.start()
-
     @property
     def described(self) -> Description:
         """What the environments' process has loaded."""
         if self._known is None:
-            self._known = self._host.call("describe", returns=Description, timeout_s=DESCRIBE_S)
+            self._known = described(self._host)
         return self._known
 
     def _tools(self, problem: Problem) -> Tools:
@@ -149,7 +141,7 @@ class ToolEpisodes(Episodes):
         return EpisodeStart(
             environment=self._name(problem),
             prompt=problem.prompt,
-            row={"prompt": problem.prompt, **problem.columns},
+            row=given_row(problem),
             reset_seed=derive_seed("reset", first_seed),
             seed=derive_seed("environment", seed),
         )
@@ -226,7 +218,7 @@ class ToolEpisodes(Episodes):
         return {**known, **cells.call(asked, note)}
 
     def _scored(
-        self, cells: Cells, problem: Problem, group: Sequence[Running], version: PolicyVersion
+        self, cells: Cells, version: PolicyVersion, problem: Problem, group: Sequence[Running]
     ) -> GeneratedGroup:
         for each in group:
             if not each.token_ids:  # it failed before the model said anything
@@ -245,6 +237,13 @@ class ToolEpisodes(Episodes):
             chat=self._chat,
             version=version,
         )
+
+
+def given_row(problem: Problem) -> dict[str, Any]:
+    """Return what `reset` is given: the row, without a prompt if it has none."""
+    if problem.prompt == NO_PROMPT:
+        return dict(problem.columns)
+    return {"prompt": problem.prompt, **problem.columns}
 
 
 def _keys(problems: Sequence[Problem]) -> list[str]:

@@ -41,6 +41,7 @@ from mortal_steps.environments.streams import RandomStream, numpy_seed
 from mortal_steps.errors import ConfigError, JudgeError, SandboxError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
 from mortal_steps.rewards.calling.dispatch import begin_call
+from mortal_steps.schedule import derive_seed
 from mortal_steps.system.texts import printable
 
 
@@ -51,6 +52,8 @@ class _Live:
     environment: Any
     tools: Mapping[str, Tool]
     stream: RandomStream
+    seed: int
+    is_stateless: bool
 
 
 class EnvironmentHandler:
@@ -77,8 +80,7 @@ class EnvironmentHandler:
         )
 
     def open(self, *, starts: Sequence[EpisodeStart]) -> list[Opened]:
-        """Begin the episodes of a problem, in place of those before."""
-        self._episodes = []
+        """Begin episodes, which are numbered on from those that were begun before."""
         return [self._open(start) for start in starts]
 
     def _open(self, start: EpisodeStart) -> Opened:
@@ -92,13 +94,15 @@ class EnvironmentHandler:
                     observed = instance.reset(**self._row(instance, start))
             prompt = observed_prompt(start.prompt, observed)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
-            prompt, failure = None, f"`reset` {_raised(error)}"
+            prompt, failure = None, _raised(error)
         tools = [*self._tools, *(methods_of(instance) if instance is not None else ())]
         self._episodes.append(
             _Live(
                 environment=instance,
                 tools={tool.__name__: tool for tool in tools},
                 stream=RandomStream(start.seed),
+                seed=start.seed,
+                is_stateless=loaded.described.is_stateless,
             )
         )
         return Opened(prompt=prompt, failure=failure, seconds=time.perf_counter() - began)
@@ -115,7 +119,10 @@ class EnvironmentHandler:
         """Answer the calls of a turn as TRL does: plain functions in the order of the calls, then
         async ones, which run beside each other."""
         live = self._episodes[episode]
-        with live.stream.used():
+        stream = live.stream
+        if live.is_stateless:  # calls before, whose answers are known, may not have been made here
+            stream = RandomStream(derive_seed("call", live.seed, calls[0].call_id))
+        with stream.used():
             return self._call(live.tools, calls)
 
     def _call(self, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> list[ToolAnswer]:

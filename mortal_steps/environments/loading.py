@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from mortal_steps.config import EnvironmentConfig, RewardTerm
 from mortal_steps.config.environment import PickledCode
 from mortal_steps.environments.messages import EnvironmentTools
 from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.rewards.calling.dispatch import takes_environments
 from mortal_steps.rewards.pickles.files import read_pickle
 from mortal_steps.rewards.users_code.loading import import_code, load_term
 
@@ -97,15 +99,13 @@ def methods_of(instance: Any) -> list[Tool]:
 def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
     """Return the JSON schema of each tool, as its annotations and docstring say; raise
     `ConfigError` for a tool without them, and for two of one name."""
-    from transformers.utils import get_json_schema
-
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
         name = tool.__name__
         if name in found:
             raise ConfigError(f"environment: two tools are called {name!r}; rename one of them")
         try:
-            schema = get_json_schema(tool)
+            schema = _json_schema(tool)
         except Exception as error:
             raise ConfigError(
                 f"environment: the tool {name!r} cannot be described to a model: {error}; give "
@@ -113,6 +113,23 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
             ) from error
         found[name] = _without_call_id(schema)
     return list(found.values())
+
+
+def _json_schema(tool: Tool) -> dict[str, Any]:
+    """Return transformers' schema of a tool.
+
+    For the type of a tensor, transformers would import torch, which takes seconds, and more memory
+    than everything else in the process, of which each cell is a fork. A tool that is annotated with
+    it has imported it.
+    """
+    from transformers.utils import chat_template_utils as library
+
+    is_installed = library.is_torch_available
+    library.is_torch_available = lambda: "torch" in sys.modules
+    try:
+        return library.get_json_schema(tool)
+    finally:
+        library.is_torch_available = is_installed
 
 
 def _without_call_id(schema: dict[str, Any]) -> Mapping[str, Any]:
@@ -127,18 +144,3 @@ def load_rewards(terms: Mapping[str, RewardTerm]) -> dict[str, Tool]:
     """Load the reward functions that take `environments`, by name."""
     loaded = {name: load_term(term) for name, term in terms.items() if term.type in WITH_USERS_CODE}
     return {name: function for name, function in loaded.items() if takes_environments(function)}
-
-
-def takes_environments(function: Any) -> bool:
-    """Return whether a reward function uses TRL's argument `environments`: it names it, or looks it
-    up in its `**kwargs`."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-    if "environments" in parameters:
-        return True
-    called = function if inspect.isroutine(function) else type(function).__call__
-    code = getattr(inspect.unwrap(called), "__code__", None)
-    keywords = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    return keywords and code is not None and "environments" in code.co_consts

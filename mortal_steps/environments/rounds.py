@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mortal_steps.environments.cells import Failed
+from mortal_steps.environments.cell import Failed
+from mortal_steps.environments.cells import EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools, calls_of
 from mortal_steps.environments.ledger import history_of
 from mortal_steps.environments.messages import ToolAnswer, ToolCall
@@ -26,9 +27,6 @@ from mortal_steps.types import (
     SamplingParams,
     Turn,
 )
-
-EpisodeKey = tuple[str, int]
-"""The problem in the shard, and which of its episodes it is."""
 
 
 @dataclass(kw_only=True)

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.random  # numpy imports it when it is first used, which would be in each fork
 
 
 class RandomStream:

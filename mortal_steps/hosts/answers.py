@@ -24,6 +24,7 @@ LARGEST_ANSWER = 256 * 2**20
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 """pydantic settings for what comes from a host."""
 
+_ANYTHING = TypeAdapter[Any](Any)
 T = TypeVar("T")
 
 
@@ -57,7 +58,7 @@ class NoAnswerError(Exception):
 def encode_answer(answer: HostAnswer[Any]) -> bytes:
     """Return the answer as JSON."""
     plain = _adapter(Any).dump_python(answer, warnings=False)
-    return TypeAdapter(Any).dump_json(_clean(plain))
+    return _ANYTHING.dump_json(_clean(plain))
 
 
 def decode_answer(content: bytes, number: int, returns: Any) -> HostAnswer[Any]:

@@ -107,3 +107,17 @@ class Host(abc.ABC):
         stack = os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace")
         self.close()
         return HostLostError(why, how, stack)
+
+
+def stack_of(dump: str, caller: str) -> str:
+    """Return the calls inside the code of the user, innermost first, from what faulthandler wrote.
+
+    One block per thread, the newest thread first; the one that called the user's code has a frame
+    of the file `caller`.
+    """
+    for block in dump.split("\n\n"):
+        frames = [line for line in block.splitlines() if line.startswith("  File ")]
+        ours = [number for number, line in enumerate(frames) if f'"{caller}"' in line]
+        if ours:
+            return "\n".join(["Where it was, innermost call first:", *frames[: ours[0]]])
+    return ""

@@ -51,6 +51,11 @@ class ForkedHost(Host):
             raise HostLostError("ended", "it had ended before the call")
         return super().call(method, returns=returns, timeout_s=timeout_s, **payload)
 
+    def kill(self) -> None:
+        """Have the fork killed, by any thread; the one that calls it loses it."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._answers.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         """End the fork and what it started, but for processes that left its session: those end with
         the host."""
@@ -58,8 +63,7 @@ class ForkedHost(Host):
             return
         self._is_closed = True
         with self._connection, self._stacks, self._answers:
-            with contextlib.suppress(OSError):  # it has ended
-                self._answers.shutdown(socket.SHUT_WR)
+            self.kill()
             self._status()
 
     def _order(self, control: socket.socket) -> None:

@@ -6,15 +6,22 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.memory import BYTES
-from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
+from mortal_steps.config import (
+    ComputeConfig,
+    ModelConfig,
+    RolloutConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.data.values import TEXT_ALONE
-from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.errors import ConfigError, DataError, StoreError
+from mortal_steps.extensions import nearest
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import (
     check_folder,
@@ -102,6 +109,46 @@ def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
                 f"data.source = {source!r} has a column {name!r}, in which TRL looks for pictures, "
                 f"and {TEXT_ALONE}; rename or remove the column to train without it"
             )
+
+
+def check_rows(config: RunConfig, rows: Iterable[Problem]) -> None:
+    """Raise `ConfigError` or `DataError` for rows that the run's tools or environments cannot be
+    used with."""
+    environment = config.environment
+    if not environment.is_used:
+        return
+    if not config.data.source:
+        _check_no_rows(config)
+    for row in rows:
+        if isinstance(row.prompt, str):
+            raise DataError(
+                f"row {row.id}: its prompt is text, and tools are called in chats; write "
+                '[{"role": "user", "content": ...}], or leave [environment] out'
+            )
+        if not environment.has_names:
+            return  # prompts are all of one kind
+        name = row.columns.get("environment")
+        if name not in environment.factories:
+            near = nearest(str(name), environment.factories, cutoff=0.6)
+            raise DataError(
+                f"row {row.id}: its column 'environment' is {name!r}, and environment.factory has "
+                f"{', '.join(map(repr, environment.factories))}; "
+                + (f"did you mean {near!r}?" if near else "name one of these in each row")
+            )
+
+
+def _check_no_rows(config: RunConfig) -> None:
+    """Raise `ConfigError` unless a run without a dataset knows how long it is, and with what."""
+    if config.environment.has_names:
+        raise ConfigError(
+            "data.source is not set, and environment.factory names several environments: a row's "
+            "column 'environment' says which is its own; set data.source, or give one factory"
+        )
+    if config.training.max_steps <= 0:
+        raise ConfigError(
+            f"training.max_steps = {config.training.max_steps}, and without data.source nothing "
+            "says how long to train; set training.max_steps"
+        )
 
 
 def check_room_for_weights(rollout: RolloutConfig, model: ModelConfig, *, adapter: bool) -> None:

@@ -30,6 +30,7 @@ from mortal_steps.orchestration.checks import (
     check_model,
     check_pictures,
     check_room_for_weights,
+    check_rows,
     check_runs_dir,
 )
 from mortal_steps.orchestration.forecast import forecast
@@ -100,6 +101,8 @@ def check(
         )
     warn_of_repeats(config, len(train))
     check_pictures(config.data.source, config.model, train[0])
+    check_rows(config, train)
+    check_rows(config, held_out)
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
         check_adapter(config.rollout, config.training, config.only_merged)
@@ -145,7 +148,7 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        return read_problems(config.data, config.seed, scratch, say)
+        return read_problems(config.data, config.seed, scratch, say, num_made=config.num_made_rows)
     except BaseException:
         scratch.remove()
         raise
@@ -198,10 +201,17 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
     raise ConfigError(
         "[rewards] names no reward, so completions would run as programs against the dataset's "
         f"test cases; but it has no column {' or '.join(COLUMNS)} (there are "
-        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). Write "
+        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). {_own_reward(config)}"
+        "Write "
         f"rewards.functions, each as {FORMS}; or name the column with test cases in an entry of "
         '[[rewards.terms]] with type = "sandbox"'
     )
+
+
+def _own_reward(config: RunConfig) -> str:
+    if config.environment.factory is None:
+        return ""
+    return "No environment defines `get_reward` either: define it, or name a reward. "
 
 
 def check_training(

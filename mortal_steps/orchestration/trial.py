@@ -67,7 +67,7 @@ def chosen_problems(
     no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
     first = {"max_samples": num_problems, "eval_samples": 0}
     data = config.data.model_copy(update={**no_others, **first})
-    return load_problems(data, config.seed)[0]
+    return load_problems(data, config.seed, num_made=config.num_made_rows)[0]
 
 
 def try_rollout(

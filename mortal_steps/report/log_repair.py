@@ -20,6 +20,9 @@ from mortal_steps.types import Batch, RewardedShard, RewardRef, Rows, StepResult
 
 logger = logging.getLogger(__name__)
 
+ENVIRONMENT = "environment"
+"""What masked the episodes whose environment failed."""
+
 Row = Mapping[str, Any]
 
 
@@ -57,7 +60,8 @@ def _failure_counts(rewards: RewardsConfig, shards: Sequence[RewardRef]) -> dict
     so that every step has the same keys; else what is not 0."""
     always = rewards.on_error == "mask"
     counts: dict[str, int] = {}
-    for name in reward_names(rewards):
+    environment = {name for shard in shards for name in shard.masked} & {ENVIRONMENT}
+    for name in (*reward_names(rewards), *environment):
         found = {
             f"rewards/{name}/failed_calls": sum(r.failed_calls.get(name, 0) for r in shards),
             f"rewards/{name}/masked": sum(r.masked.get(name, 0) for r in shards),

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
-from mortal_steps.report.samples import Sample, prompt_text
+from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number

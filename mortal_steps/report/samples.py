@@ -10,9 +10,11 @@ from typing import Literal, get_args
 from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
+from mortal_steps.report.dialogue import completion_text, prompt_of
 from mortal_steps.runs.run import Run
 from mortal_steps.scores import reward_weights
 from mortal_steps.types import (
+    Completion,
     Prompt,
     RewardedShard,
     RewardFailure,
@@ -45,13 +47,6 @@ class Sample:
     it has no reward."""
     why: Sequence[str] = ()
     """Of a masked one, what each function did that failed on it; empty where all abstained."""
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """Return a prompt on its own, or the messages of a conversation below each other."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
 
 
 def samples_of(
@@ -103,7 +98,7 @@ def _chosen(
     reasons = _reasons(run, given.rewards)
     answers: dict[tuple[str, str], int] = {}
     for index, (group, rollout) in enumerate(everything):  # the same answer is shown once
-        answers.setdefault((group.problem.id, rollout.completion.text), index)
+        answers.setdefault((group.problem.id, completion_text(rollout.completion)), index)
     ranked = sorted(
         ((reward, index) for index in answers.values() if (reward := rewards[index]) is not None),
         key=lambda scored: -scored[0],
@@ -120,12 +115,12 @@ def _chosen(
             kind=kind,
             step=step + 1,
             problem_id=problem.id,
-            prompt=problem.prompt,
-            text=rollout.completion.text,
+            prompt=prompt_of(problem, rollout.completion),
+            text=completion_text(rollout.completion),
             reward=rollout.reward,
             rewards=rollout.rewards,
             relative=_relative(rollout.reward, group),
-            why=reasons.get(problem.id, []) if kind == "masked" else [],
+            why=_why(rollout.completion, reasons.get(problem.id, [])) if kind == "masked" else [],
         )
 
     return [sample(kind, index) for kind in KINDS if kind in kinds for index in indices[kind]]
@@ -135,6 +130,12 @@ def _relative(reward: float | None, group: RolloutGroup) -> float | None:
     if reward is None:
         return None
     return reward - fmean(each.reward for each in group.rollouts if each.reward is not None)
+
+
+def _why(completion: Completion, reasons: Sequence[str]) -> Sequence[str]:
+    """Return why a completion is masked: its own environment failed, or functions did."""
+    failure = completion.episode.failure if completion.episode is not None else None
+    return reasons if failure is None else [f"environment: {failure}"]
 
 
 def _reasons(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
-from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.base import HostLostError, stack_of
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
@@ -198,7 +198,7 @@ class ModelHost(RewardHost):
 
 def _failure(lost: HostLostError, timeout_s: float) -> CallFailure:
     """Return what becomes of the call of one function in which the host was lost."""
-    stack = stack_of(lost.stack)
+    stack = stack_of(lost.stack, dispatch.__file__)
     if lost.why == "timeout":
         return timed_out(timeout_s, stack)
     spoilt = lost.why == "spoilt"
@@ -210,17 +210,3 @@ def _failure(lost: HostLostError, timeout_s: float) -> CallFailure:
         else "Faults in native code do so, and SIGKILL may mean that memory ran out.",
         trace=stack,
     )
-
-
-def stack_of(dump: str) -> str:
-    """Return the calls inside the reward function, innermost first, from what faulthandler wrote.
-
-    One block per thread, the newest thread first; the one that called a function has a frame of
-    dispatch.py.
-    """
-    for block in dump.split("\n\n"):
-        frames = [line for line in block.splitlines() if line.startswith("  File ")]
-        ours = [number for number, line in enumerate(frames) if dispatch.__file__ in line]
-        if ours:
-            return "\n".join(["Where it was, innermost call first:", *frames[: ours[0]]])
-    return ""

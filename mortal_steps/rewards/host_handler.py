@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from mortal_steps.config import RewardTerm
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.calling.calls import CallArguments, Outcome
-from mortal_steps.rewards.calling.dispatch import begin_call, is_async
+from mortal_steps.rewards.calling.dispatch import (
+    ASYNC,
+    WITH_ENVIRONMENTS,
+    begin_call,
+    is_async,
+    takes_environments,
+)
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from mortal_steps.rewards.users_code.loading import load_term
@@ -47,9 +53,14 @@ class RewardHandler:
         """Let go what would outlive this process: sandboxes of a service."""
         executors.close()
 
-    def async_names(self) -> list[str]:
-        """Return which functions run beside each other when they are called at once."""
-        return [name for name, function in self._functions.items() if is_async(function)]
+    def traits(self) -> dict[str, list[str]]:
+        """Return which functions run beside each other when they are called at once, and which take
+        `environments`."""
+        functions = self._functions.items()
+        return {
+            ASYNC: [name for name, function in functions if is_async(function)],
+            WITH_ENVIRONMENTS: [name for name, each in functions if takes_environments(each)],
+        }
 
     def receive(self, *, arguments: CallArguments) -> None:
         """Keep what the next calls are about."""

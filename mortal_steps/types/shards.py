@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from mortal_steps.types.rollouts import Completion, PolicyVersion, Problem
 
-FailureKind = Literal["exception", "timeout", "crash", "invalid", "sandbox", "judge"]
+FailureKind = Literal["exception", "timeout", "crash", "invalid", "sandbox", "judge", "environment"]
 """How a call failed: it raised; it gave no answer in time; its process ended; what it returned
-cannot be used; the sandbox that it needs was lost; the judge that it asks gave no score."""
+cannot be used; the sandbox that it needs was lost; the judge that it asks gave no score; the
+environment of an episode failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

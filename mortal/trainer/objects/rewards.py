@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import sys
-import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal.rewards import functions
+from mortal.trainer.objects.code import name_of, pickled, spec_of
 from mortal.trainer.objects.models import saved, tokenizer_of
 from mortal_steps.config.rewards import RewardTerm, in_full
 from mortal_steps.errors import ConfigError, RewardError
@@ -18,14 +16,9 @@ from mortal_steps.rewards.code_execution.environment import CodeExecutionEnviron
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.environment import LLMJudgeEnvironment
 from mortal_steps.rewards.kinds.users_code import FunctionTerm, PickledTerm
-from mortal_steps.rewards.pickles.digest import digest_of, is_imported
-from mortal_steps.rewards.pickles.files import write_pickle
-from mortal_steps.rewards.users_code.project import find_in, is_protected
-from mortal_steps.runs.objects import object_path
 
 Reward = str | Callable[..., Any] | RewardTerm
 """A name, a function, an environment, or a kind of reward with its settings."""
-LAMBDA = "<lambda>"
 REWARDS = "a function, a RewardEnvironment, or a name such as 'rewards.py:correct'"
 
 
@@ -100,7 +93,7 @@ def _term(reward: Any, place: str, runs_dir: str, tokenizer: Any) -> dict[str, A
     kind = _kind_of(reward)
     if kind is not None:
         return kind
-    name = spec_of(reward)
+    name = spec_of(reward) if inspect.isfunction(reward) else None
     if name is not None:
         return FunctionTerm(function=name).model_dump(exclude_defaults=True) | {"type": "function"}
     return _pickled(reward, place, runs_dir)
@@ -128,78 +121,12 @@ def _public(reward: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(reward).items() if not name.startswith("_")}
 
 
-def spec_of(reward: Any) -> str | None:
-    """`module:function` or `path/file.py:function` for a function that can be imported by its name
-    without running the calling script; otherwise None.
-
-    None also for a function in a package beside the script: the files of such a package import each
-    other, so one of them cannot be loaded alone.
-    """
-    name = getattr(reward, "__name__", "")
-    if name in functions.__all__ and getattr(functions, name) is reward:
-        return f"{functions.__name__}:{name}"
-    module = is_imported(reward)
-    if module is None or not inspect.isfunction(reward) or "." in reward.__qualname__:
-        return None
-    file = users_file(module)
-    if "." in module and file is not None and file.endswith(".py"):
-        return None
-    return f"{file or module}:{reward.__name__}"
-
-
-def users_file(module: str) -> str | None:
-    """Return the file of one of the user's modules, which lies below the current folder or beside
-    the script; for a module in a package below the current folder, the module's name. None for a
-    module that is installed."""
-    file = _file_of(module)
-    if file is None or not file.endswith(".py") or is_protected(module.partition(".")[0]):
-        return None
-    path, here = Path(file).absolute(), Path.cwd()
-    installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    if any(path.is_relative_to(one) for one in installed):
-        return None
-    if not path.is_relative_to(here):
-        beside = _folder_of_script()
-        return str(path) if beside is not None and path.is_relative_to(beside) else None
-    below = path.relative_to(here)
-    in_package = "." in module and below.with_suffix("").as_posix().replace("/", ".") == module
-    return module if in_package else str(below)
-
-
-def _file_of(module: str) -> str | None:
-    """Return the file of a module. The module may not have been loaded yet, because functions may
-    import it when they run."""
-    if module in sys.modules:
-        return getattr(sys.modules[module], "__file__", None)
-    files = find_in([Path(folder).absolute() for folder in sys.path], module)
-    return str(files[-1]) if files else None
-
-
-def _folder_of_script() -> Path | None:
-    """Return the folder of the script. This process finds modules there by name; other processes do
-    not."""
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    return None if script is None else Path(script).absolute().parent
-
-
 def _pickled(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
-    called = f"{place} ({_name(reward)})"
-    digest, modules = digest_of(reward, called)
-    path = object_path(runs_dir, "reward", digest).with_suffix(".pickle")
-    write_pickle(path, reward, digest, called)  # an existing file may be from another Python
     return {
         "type": PickledTerm.model_fields["type"].default,
-        "object": digest,
-        "file": str(path),
-        "modules": sorted({file for file in map(users_file, modules) if file is not None}),
-        "name": _name(reward),
+        **pickled(reward, "reward", place, runs_dir),
+        "name": name_of(reward),
     }
-
-
-def _name(reward: Any) -> str:
-    """Return the name of a reward in metrics and records."""
-    name = getattr(reward, "__name__", None) or type(reward).__name__
-    return "lambda" if name == LAMBDA else name
 
 
 def _tell_apart(terms: list[dict[str, Any]]) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError, DataError
-from mortal_steps.report.samples import Sample, prompt_text, samples_of
+from mortal_steps.report.dialogue import prompt_text
+from mortal_steps.report.samples import Sample, samples_of
 from mortal_steps.report.trackers.base import STEP, Entry
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, LogMark
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest

@@ -74,7 +74,7 @@ def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) 
     rows = [(group, completion) for group in groups for completion in group.completions]
     columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
     by_name = {
-        "prompts": [group.problem.prompt for group, _ in rows],
+        "prompts": [_asked(group.problem.prompt, completion) for group, completion in rows],
         "completions": [_said(group.problem.prompt, completion) for group, completion in rows],
         **{name: [group.problem.columns[name] for group, _ in rows] for name in columns},
         "trainer_state": trainer_state,
@@ -82,6 +82,12 @@ def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) 
     if all(completion.token_ids or not completion.text for _, completion in rows):
         by_name["completion_ids"] = [list(completion.token_ids) for _, completion in rows]
     return CallArguments(by_name=by_name, problem_ids=[group.problem.id for group, _ in rows])
+
+
+def _asked(prompt: Prompt, completion: Completion) -> Prompt:
+    if completion.prompt is None:
+        return prompt
+    return [dict(message) for message in completion.prompt]
 
 
 def _said(prompt: Prompt, completion: Completion) -> str | list[dict[str, Any]]:

@@ -48,6 +48,9 @@ LONGEST_MESSAGE = 300
 LONGEST_TRACE = 20_000
 """Characters of a traceback that are recorded."""
 
+ASYNC, WITH_ENVIRONMENTS = "async", "environments"
+"""What a function may be: one that is awaited; one that takes TRL's argument `environments`."""
+
 MOST_NAMES = 100
 MOST_LOGGED = 16 * 2**20
 """Metrics or columns that one call may log, and characters in its columns."""
@@ -81,6 +84,21 @@ def is_async(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
+
+
+def takes_environments(function: Any) -> bool:
+    """Return whether a reward function uses TRL's argument `environments`: it names it, or looks it
+    up in its `**kwargs`."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    if "environments" in parameters:
+        return True
+    called = function if inspect.isroutine(function) else type(function).__call__
+    code = getattr(inspect.unwrap(called), "__code__", None)
+    keywords = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    return keywords and code is not None and "environments" in code.co_consts
 
 
 class _Log:

@@ -54,7 +54,8 @@ def assign(
 ) -> list[Assignment]:
     """Return what the rewards are called in, none of it started. The chat template of reward models
     takes `template_options`; the other parameters are explained at `RewardHost`."""
-    terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
+    named = zip(reward_names(rewards), rewards.all_terms, strict=True)
+    terms = {name: term for name, term in named if not term.with_environment}
     models = {name: term for name, term in terms.items() if isinstance(term, ModelTerm)}
     own = {name: term for name, term in terms.items() if term.own_processes}
     shared = {name: term for name, term in terms.items() if name not in {*models, *own}}

@@ -14,7 +14,7 @@ import math
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,8 +23,19 @@ from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure
 from mortal_steps.rewards.scoring.assignments import Assignment
+from mortal_steps.rewards.scoring.episodes import (
+    episode_metrics,
+    failed_episodes,
+    has_failed,
+    no_scores,
+    scored_by_environments,
+)
 from mortal_steps.rewards.scoring.jobs import Job, Part, StoppedError, Work
-from mortal_steps.types import GeneratedShard, RewardedShard, RewardFailure
+from mortal_steps.types import (
+    GeneratedShard,
+    RewardedShard,
+    RewardFailure,
+)
 
 
 class Scorer:
@@ -57,20 +68,48 @@ class Scorer:
         long the calls of each function took, those that failed included; where several processes
         called one beside each other, the longest.
 
+        Rewards that were computed beside an environment are copied. An episode whose environment
+        failed has no scores.
+
         Raises `RewardError` for a function that keeps failing, unless failures are masked; and the
         `MortalError` that a function raised.
         """
+        scored = scored_by_environments(shard, self._names)
+        return self._score(shard, trainer_state, scored, sha256)
+
+    def _score(
+        self,
+        shard: GeneratedShard,
+        trainer_state: TrainerState,
+        scored: Mapping[str, Part],
+        sha256: str,
+    ) -> tuple[RewardedShard, Mapping[str, float]]:
+        """Score a shard with the functions that are not in `scored`."""
         work = Work(shard=shard, trainer_state=trainer_state, config=self._config)
-        jobs = [job for each in self._assignments for job in _jobs_of(each, work)]
+        jobs = [job for each in self._assignments for job in _jobs_of(each, work, scored)]
         _run_beside_each_other([run for _, run in jobs], work.stopped)
         done = [job for job, _ in jobs]
-        seconds = {name: max(job.seconds.get(name, 0.0) for job in done) for name in self._names}
-        return _put_together(shard, sha256, self._names, done), seconds
+        called = [name for name in self._names if name not in scored]
+        seconds = {name: max(job.seconds.get(name, 0.0) for job in done) for name in called}
+        parts = {
+            name: [scored[name]] if name in scored else _in_order(name, done)
+            for name in self._names
+        }
+        return _put_together(shard, sha256, parts, done), seconds
 
     def dry_run(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
-        """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says."""
+        """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says.
+
+        Rewards that need an environment are left out.
+        """
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
-        Scorer(self._assignments, self._names, once).score(shard, trainer_state, sha256="")
+        called = {
+            name
+            for each in self._assignments
+            for name in set(each.names) - set(each.hosts[0].with_environments(each.names))
+        }
+        others = {name: no_scores(shard) for name in self._names if name not in called}
+        Scorer(self._assignments, self._names, once)._score(shard, trainer_state, others, "")
 
     def close(self) -> None:
         """End the hosts, which otherwise end with this process."""
@@ -79,9 +118,12 @@ class Scorer:
             host.close()
 
 
-def _jobs_of(assignment: Assignment, work: Work) -> list[tuple[Job, Callable[[], None]]]:
+def _jobs_of(
+    assignment: Assignment, work: Work, scored: Container[str]
+) -> list[tuple[Job, Callable[[], None]]]:
     """Return a job for each host that has something to do, and what carries it out."""
-    jobs = [Job(host, assignment.names, work) for host in assignment.hosts]
+    names = [name for name in assignment.names if name not in scored]
+    jobs = [Job(host, names, work) for host in assignment.hosts if names]
     if not assignment.by_problem:
         return [(job, job.score_whole) for job in jobs]
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -93,8 +135,8 @@ def _jobs_of(assignment: Assignment, work: Work) -> list[tuple[Job, Callable[[],
 
 def _run_beside_each_other(runs: Sequence[Callable[[], None]], stopped: threading.Event) -> None:
     """Carry out jobs. After an error, running calls end and no other begins."""
-    if len(runs) == 1:
-        return runs[0]()
+    if len(runs) <= 1:
+        return next(iter(runs), lambda: None)()
 
     def run(job: Callable[[], None]) -> None:
         try:
@@ -116,9 +158,11 @@ def _run_beside_each_other(runs: Sequence[Callable[[], None]], stopped: threadin
 
 
 def _put_together(
-    shard: GeneratedShard, sha256: str, names: Sequence[str], jobs: Sequence[Job]
+    shard: GeneratedShard,
+    sha256: str,
+    parts: Mapping[str, Sequence[Part]],
+    jobs: Sequence[Job],
 ) -> RewardedShard:
-    parts = {name: _in_order(name, jobs) for name in names}
     failures = tuple(_failures(parts))
     masked = {failure.problem_id for failure in failures}
     columns = [[score for part in parts[name] for score in part.answer.scores] for name in parts]
@@ -131,12 +175,15 @@ def _put_together(
         shard=shard.shard,
         generation_sha256=sha256,
         rewards=[
-            [nothing] * len(scores) if group.problem.id in masked else scores
+            [
+                nothing if group.problem.id in masked or has_failed(made) else each
+                for made, each in zip(group.completions, scores, strict=True)
+            ]
             for group, scores in zip(shard.groups, scored, strict=True)
         ],
-        metrics=_mean_metrics(parts),
+        metrics={**_mean_metrics(parts), **episode_metrics(shard)},
         extra=_extra_columns(parts),
-        failures=failures,
+        failures=(*failures, *failed_episodes(shard)),
         failed_calls=dict(sorted(failed.items())),
     )
 

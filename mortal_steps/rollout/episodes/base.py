@@ -32,9 +32,6 @@ CHAT_FILE = "data/chat.json"
 TOOL_EPISODES = "mortal_steps.environments.episodes:ToolEpisodes"
 """What makes completions where there are tools or environments."""
 
-CHAT_FILE = "data/chat.json"
-"""Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
-
 
 class Episodes(ABC):
     """Makes the completions of a shard with an engine that holds the weights.

@@ -97,22 +97,33 @@ def build_tokenizer(name: str, family: Family | None = None) -> PreTrainedTokeni
     return tokenizer
 
 
-def build_model(folder: Path, name: str, *, context: int = CONTEXT, seed: int = 0) -> Path:
-    """Write a random model with the tokenizer of a family."""
+def build_model(
+    folder: Path,
+    name: str,
+    *,
+    context: int = CONTEXT,
+    width: int = 16,
+    window: int | None = None,
+    seed: int = 0,
+) -> Path:
+    """Write a random model with the tokenizer of a family. With a `window`, it sees no more than
+    the last so many tokens."""
     family = FAMILIES[name]
     tokenizer = build_tokenizer(name)
     ends = tokenizer.convert_tokens_to_ids([family.eos, *family.ends])
     shape = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=16,
+        hidden_size=width,
         num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
+        num_attention_heads=width // 8,
+        num_key_value_heads=width // 8,
         head_dim=8,
-        intermediate_size=16,
+        intermediate_size=2 * width,
         max_position_embeddings=context,
         tie_word_embeddings=True,
-        use_sliding_window=False,
+        use_sliding_window=window is not None,
+        sliding_window=window,
+        max_window_layers=0,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

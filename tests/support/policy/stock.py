@@ -39,9 +39,29 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
     """Return what stock TRL makes of the batches; `recorder.trainer` holds the trained model."""
     training = config.training
     recorder = recorder or Recorder()
-    options = {
-        "output_dir": str(tmp_path / "stock"),
-        "max_steps": len(batches) * training.optimizer_steps_per_batch,
+    options = options_of(config, tmp_path / "stock", len(batches))
+    rollouts = RecordedRollouts(config, batches)
+    arguments = {
+        "model": model_path,
+        "reward_funcs": [rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
+        "train_dataset": Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
+        "peft_config": lora(training.lora) if training.use_lora else None,
+        "quantization_config": quantization(config.model.quantization),
+        "callbacks": [recorder],
+    }
+    build = stock_rloo if config.algorithm.type == "rloo" else stock_grpo
+    trainer = build(config, options, rollouts, arguments)
+    trainer.train()
+    recorder.trainer = trainer
+    return Outcome(weights=recorder.weights, metrics=recorder.metrics)
+
+
+def options_of(config, output_dir, num_steps):
+    """TRL's options of a run of so many train steps."""
+    training = config.training
+    return {
+        "output_dir": str(output_dir),
+        "max_steps": num_steps * training.optimizer_steps_per_batch,
         "per_device_train_batch_size": training.rows // training.steps_per_generation,
         "gradient_accumulation_steps": training.accumulation_steps,
         "num_generations": training.num_generations,
@@ -65,20 +85,6 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
         "logging_steps": training.optimizer_steps_per_batch,
         **training.trl,
     }
-    rollouts = RecordedRollouts(config, batches)
-    arguments = {
-        "model": model_path,
-        "reward_funcs": [rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
-        "train_dataset": Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
-        "peft_config": lora(training.lora) if training.use_lora else None,
-        "quantization_config": quantization(config.model.quantization),
-        "callbacks": [recorder],
-    }
-    build = stock_rloo if config.algorithm.type == "rloo" else stock_grpo
-    trainer = build(config, options, rollouts, arguments)
-    trainer.train()
-    recorder.trainer = trainer
-    return Outcome(weights=recorder.weights, metrics=recorder.metrics)
 
 
 def stock_grpo(config, options, rollouts, arguments):

@@ -49,6 +49,7 @@ class Tokenizer:
 GIVEN = {
     **{"GRPOConfig": GRPO, "RLOOConfig": RLOO, "SFTConfig": partial(SFTConfig, bf16=False)},
     **{"problems": ROWS, "tokenizer": Tokenizer(), "tool": print, "callback": object()},
+    **{"Environment": type("Environment", (), {"reset": lambda self: None})},
     **{"optimizer": object(), "LoraConfig": LoraConfig, "BitsAndBytesConfig": BitsAndBytesConfig},
 }
 

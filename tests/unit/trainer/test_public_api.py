@@ -19,6 +19,8 @@ PARAMETERS = {
     "eval_dataset": None,
     "processing_class": None,
     "reward_processing_classes": None,
+    "tools": None,
+    "environment_factory": None,
     "mode": None,
     "reward_weights": None,
     "peft_config": None,

@@ -5,7 +5,7 @@ tokens stand in for its own where it tokenizes prompts and where it samples, and
 reward functions as a dataset's column would.
 
 Names it leans on, which is why the versions are pinned: TRL `use_vllm, vllm_generation,
-_last_loaded_step, use_adaptive_entropy, entropy_coef, _last_world_entropy` and its file
+_last_loaded_step, _metrics, use_adaptive_entropy, entropy_coef, _last_world_entropy` and its file
 `entropy_ctrl_state.json`; `_tokenize_prompts, _generate_single_turn, _calculate_rewards`.
 """
 
@@ -62,6 +62,14 @@ def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> S
 class SteppedGRPOTrainer(Stepped, GRPOTrainer):
     """GRPOTrainer whose loop is run from outside."""
 
+    tool_metrics: dict[str, float]
+    """What TRL logs of the tool calls in the rollouts being trained on."""
+
+    def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
+        """See `Stepped.accept`."""
+        self.tool_metrics = tool_metrics(batch) if isinstance(batch, RolloutBatch) else {}
+        return super().accept(batch)
+
     def save_control(self, folder: Path) -> None:
         """Write the coefficient of the entropy bonus, where TRL adapts it."""
         if self.use_adaptive_entropy:
@@ -79,8 +87,26 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
 
 
 def recorded_rollouts(prompts: Sequence[Any], trainer: SteppedGRPOTrainer) -> dict[str, list[Any]]:
-    """Return what was sampled elsewhere; TRL's `rollout_func`."""
+    """Return what was sampled elsewhere, and log its tool calls; TRL's `rollout_func`."""
+    for name, value in trainer.tool_metrics.items():
+        trainer._metrics["train"][name].append(value)
     return trainer.recorded
+
+
+def tool_metrics(batch: RolloutBatch) -> dict[str, float]:
+    """Return the metrics that TRL logs in a run with tools: calls per completion, and the share of
+    them that failed. Without tools there are none."""
+    completions = [rollout.completion for group in batch.groups for rollout in group.rollouts]
+    episodes = [each.episode for each in completions if each.episode is not None]
+    if not episodes:
+        return {}
+    # As tensors, since TRL divides those: in float32.
+    calls = torch.tensor(sum(episode.num_calls for episode in episodes))
+    failed = torch.tensor(sum(episode.num_failed_calls for episode in episodes))
+    return {
+        "tools/call_frequency": (calls / len(completions)).item(),
+        "tools/failure_frequency": (failed / calls).item() if calls > 0 else 0.0,
+    }
 
 
 class _SampledElsewhere:

@@ -1,0 +1,216 @@
+"""The cells of a shard as the rollout worker sees them: opened, asked all at once, closed."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from mortal_steps.config import EnvironmentConfig
+from mortal_steps.environments.cell import Answer, Cell, Failed
+from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
+from mortal_steps.hosts.process import HostProcess
+from mortal_steps.rewards.calling.calls import CallArguments
+
+MOST_AT_ONCE = 256
+"""Cells that are asked at the same time, each by a thread; others wait."""
+
+T = TypeVar("T")
+EpisodeKey = tuple[str, int]
+"""An episode: its problem in the shard, and which of the problem's it is."""
+
+
+class Cells:
+    """The processes in which the episodes of a shard live, forked from `host`.
+
+    Every method raises `EnvironmentFailedError` with `on_error = "raise"`, and `WorkerLostError` if
+    the machine has no room for another process.
+    """
+
+    def __init__(self, host: HostProcess, config: EnvironmentConfig) -> None:
+        self._host, self._config = host, config
+        self._cells: dict[str, dict[int, Cell]] = {}
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
+        self.seconds: dict[str, float] = {}
+        """What `reset` and each tool and reward have taken, by name."""
+
+    def open(self, starts: Mapping[str, Sequence[EpisodeStart]]) -> dict[str, list[Opened]]:
+        """Begin the episodes of each problem. One that keeps failing has a `failure`."""
+        for key, episodes in starts.items():
+            self._cells[key] = self._cells_of(key, episodes)
+        asked = {(key, number): None for key in starts for number in range(len(starts[key]))}
+        answers = self._ask(asked, lambda episode, answer: None)
+        return {
+            key: [_opened(answers[key, number]) for number in range(len(episodes))]
+            for key, episodes in starts.items()
+        }
+
+    def call(
+        self,
+        asked: Mapping[EpisodeKey, Sequence[ToolCall]],
+        note: Callable[[EpisodeKey, Sequence[ToolAnswer]], object] = lambda episode, answers: None,
+    ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
+        """Return the answers to the calls of each episode, or its failure; `note` is told each
+        episode's answers as they come."""
+
+        def note_answers(episode: EpisodeKey, answer: Answer | Failed) -> None:
+            if isinstance(answer, list):
+                note(episode, answer)
+
+        answers = self._ask(asked, note_answers)
+        return {
+            episode: answer for episode, answer in answers.items() if not isinstance(answer, Opened)
+        }
+
+    def score(
+        self,
+        key: str,
+        episodes: Sequence[int],
+        arguments: CallArguments,
+        limits: Mapping[str, float],
+    ) -> Scores:
+        """Return the rewards of these episodes of a problem, and end its cells.
+
+        `arguments` has a row for each of the episodes; `limits` names the rewards, with the seconds
+        that each may take for all of them. One that keeps failing has no scores, but a failure.
+        """
+        cells = self._cells[key]
+        by_cell = _grouped((cells[number], number) for number in episodes)
+        rows = {number: row for row, number in enumerate(episodes)}
+        limits = {name: limit_s / len(by_cell) for name, limit_s in limits.items()}
+        waiting = []
+        for cell, numbers in by_cell.items():
+            own = _rows(arguments, [rows[number] for number in numbers], len(episodes))
+            waiting.append(self._threads.submit(cell.score, numbers, own, limits))
+        found = _joined([each.result() for each in waiting], list(map(len, by_cell.values())))
+        for cell in cells.values():
+            cell.close()
+        self._count(found.seconds)
+        return found
+
+    def close(self) -> None:
+        """End all cells."""
+        cells = {cell for problem in self._cells.values() for cell in problem.values()}
+        for cell in cells:
+            cell.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for cell in cells:
+            cell.close()
+        self._cells = {}
+
+    def _cells_of(self, key: str, starts: Sequence[EpisodeStart]) -> dict[int, Cell]:
+        """Return the cell of each of a problem's episodes."""
+        numbered = dict(enumerate(starts))
+        if self._config.cell == "problem":
+            return dict.fromkeys(numbered, Cell(self._host, self._config, key, numbered))
+        return {
+            number: Cell(self._host, self._config, key, {number: start})
+            for number, start in numbered.items()
+        }
+
+    def _ask(
+        self,
+        asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
+        note: Callable[[EpisodeKey, Answer | Failed], object],
+    ) -> dict[EpisodeKey, Answer | Failed]:
+        """Ask all cells at once, and the episodes of each in their order."""
+        done: queue.SimpleQueue[tuple[EpisodeKey, Answer | Failed] | BaseException]
+        done = queue.SimpleQueue()
+
+        def ask_cell(cell: Cell, episodes: Sequence[EpisodeKey]) -> None:
+            try:
+                for episode in episodes:
+                    done.put((episode, cell.ask(episode[1], asked[episode])))
+            except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+                done.put(error)
+
+        cells = _grouped((self._cells[key][number], (key, number)) for key, number in asked)
+        for cell, episodes in cells.items():
+            self._threads.submit(ask_cell, cell, episodes)
+        answers: dict[EpisodeKey, Answer | Failed] = {}
+        while len(answers) < len(asked):
+            ended = done.get()
+            if isinstance(ended, BaseException):
+                raise ended
+            episode, answer = ended
+            answers[episode] = answer
+            for each in answer if isinstance(answer, list) else ():
+                self._count({each.name: each.seconds})
+            if isinstance(answer, Opened):
+                self._count({"reset": answer.seconds})
+            note(episode, answer)
+        return {episode: answers[episode] for episode in asked}
+
+    def _count(self, seconds: Mapping[str, float]) -> None:
+        self.seconds = _sums([self.seconds, seconds])
+
+
+def _grouped(pairs: Iterable[tuple[Cell, T]]) -> dict[Cell, list[T]]:
+    by_cell: dict[Cell, list[T]] = {}
+    for cell, each in pairs:
+        by_cell.setdefault(cell, []).append(each)
+    return by_cell
+
+
+def _opened(answer: Answer | Failed) -> Opened:
+    if isinstance(answer, Failed):
+        return Opened(failure=answer.reason)
+    assert isinstance(answer, Opened)
+    return answer
+
+
+def _rows(arguments: CallArguments, rows: Sequence[int], count: int) -> CallArguments:
+    """Return the arguments for these of the `count` episodes."""
+    if len(rows) == count:
+        return arguments
+    return replace(
+        arguments,
+        by_name={name: [column[row] for row in rows] for name, column in arguments.by_name.items()},
+        problem_ids=[arguments.problem_ids[row] for row in rows],
+    )
+
+
+def _joined(parts: Sequence[Scores], counts: Sequence[int]) -> Scores:
+    """Return the scores of a problem's cells, which have so many episodes each, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    failures = {name: why for part in parts for name, why in part.failures.items()}
+    return Scores(
+        by_name=_columns([part.by_name for part in parts], counts, without=failures),
+        metrics=_means([part.metrics for part in parts]),
+        extra=_columns([part.extra for part in parts], counts),
+        failures=failures,
+        seconds=_sums([part.seconds for part in parts]),
+    )
+
+
+def _columns(
+    parts: Sequence[Mapping[str, Sequence[Any]]],
+    counts: Sequence[int],
+    *,
+    without: Collection[str] = (),
+) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for part in parts for name in part if name not in without)
+    return {
+        name: [
+            value
+            for part, count in zip(parts, counts, strict=True)
+            for value in part.get(name, [None] * count)
+        ]
+        for name in names
+    }
+
+
+def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    sums = _sums(parts)
+    return {name: sums[name] / sum(name in part for part in parts) for name in sums}
+
+
+def _sums(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums

@@ -1,0 +1,63 @@
+"""The process that has imported the tools and environments of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.environments.messages import Description
+from mortal_steps.errors import ConfigError, WorkerLostError
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.process import HostProcess
+
+HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
+DESCRIBE_S = 60.0
+"""How long the process may take to say what it has loaded."""
+SAME_SETS = {"PYTHONHASHSEED": "0"}
+"""Lets sets of strings have the same order in each process."""
+
+
+def environment_host(
+    environment: EnvironmentConfig,
+    terms: Mapping[str, RewardTerm],
+    *,
+    passed_on: Collection[str] = (),
+    before_start: Callable[[], None] | None = None,
+) -> HostProcess:
+    """Return the process, not started; `terms` are the rewards of the stage by name. See
+    `HostProcess` for the others."""
+    return HostProcess(
+        HANDLER,
+        {"environment": environment, "terms": dict(terms)},
+        passed_on=passed_on,
+        variables=SAME_SETS,
+        before_start=before_start,
+    )
+
+
+def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = ()) -> Description:
+    """Return what the tools and environments offer, from a process that ends with this.
+
+    Raises `ConfigError` for what cannot be imported or described, and `WorkerLostError`.
+    """
+    host = environment_host(environment, {}, passed_on=passed_on)
+    try:
+        return described(host)
+    except HostLostError as lost:
+        if lost.how == "SIGKILL":  # which no module does to itself
+            raise WorkerLostError(
+                "the process that imported [environment] was killed (SIGKILL); memory may have run "
+                "out"
+            ) from None
+        raise ConfigError(
+            f"[environment]: importing {', '.join(environment.code) or 'an object'} ended the "
+            f"process ({lost.how}); a module must not end it when it is imported\n{lost.stack}"
+        ) from None
+    finally:
+        host.close()
+
+
+def described(host: HostProcess) -> Description:
+    """Return what the process of a host offers."""
+    found: Description = host.call("describe", returns=Description, timeout_s=DESCRIBE_S)
+    return found

@@ -1,0 +1,79 @@
+"""Completions for reading: the text of one turn, or a dialogue with tools.
+
+    model: I add them.
+      calls add(amount=6)
+    tool add: total 6
+    model: The total is 6.
+
+What the model sampled begins with `model`; what its tools answered, and nobody sampled, with
+`tool`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mortal_steps.types import Completion, Problem, Prompt
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return a prompt on its own, or the messages of a conversation below each other."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{each.get('role')}: {_plain(each.get('content'))}" for each in prompt)
+
+
+def prompt_of(problem: Problem, completion: Completion) -> Prompt:
+    """Return what a completion continues: the problem's prompt, or its own."""
+    if completion.prompt is None:
+        return problem.prompt
+    return [dict(message) for message in completion.prompt]
+
+
+def completion_text(completion: Completion) -> str:
+    """Return a completion's text, or its dialogue where it had an environment."""
+    if completion.episode is None:
+        return completion.text
+    lines = [line for message in completion.messages for line in _lines(message)]
+    if completion.episode.failure is not None:
+        lines.append(f"(failed: {completion.episode.failure})")
+    elif completion.episode.stop == "length":
+        lines.append("(no room for the answers)")
+    elif completion.episode.stop == "max_iterations":
+        lines.append("(not answered any more)")
+    return "\n".join(lines)
+
+
+def _lines(message: Mapping[str, Any]) -> Iterator[str]:
+    text = _plain(message.get("content")).strip()
+    if message.get("role") == "tool":
+        yield f"tool {message.get('name')}: {text}"
+        return
+    thoughts = str(message.get("reasoning_content") or message.get("thinking") or "").strip()
+    if thoughts:
+        yield f"model, thinking: {thoughts}"
+    if text or not message.get("tool_calls"):
+        yield f"model: {text}"
+    elif not thoughts:
+        yield "model:"
+    for call in message.get("tool_calls") or ():
+        yield f"  calls {call_text(call)}"
+
+
+def _plain(content: Any) -> str:
+    """Return a message's content as text: blocks one behind the other."""
+    if not isinstance(content, list):
+        return str(content or "")
+    blocks = (each.get("text", each) if isinstance(each, Mapping) else each for each in content)
+    return "".join(map(str, blocks))
+
+
+def call_text(call: Mapping[str, Any]) -> str:
+    """Return a call as it would stand in code."""
+    called = call.get("function", call)
+    given = called.get("arguments")
+    if not isinstance(given, Mapping):
+        return f"{called.get('name')}({given!r})"
+    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    return f"{called.get('name')}({arguments})"

@@ -1,0 +1,1 @@
+"""Models that call tools, with real processes of environments."""

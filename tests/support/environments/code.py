@@ -1,0 +1,136 @@
+"""Tools, environments and reward functions as users of TRL write them."""
+
+import asyncio
+import hashlib
+import json
+
+
+def lookup(word: str) -> str:
+    """Look a word up.
+
+    Args:
+        word: The word.
+    """
+    return {"pears": "a fruit", "seven": "7"}.get(word, f"nothing on {word!r}")
+
+
+async def weigh(amount: int) -> float:
+    """Weigh an amount.
+
+    Args:
+        amount: How much.
+    """
+    await asyncio.sleep(0.001 * (amount % 3))
+    if amount == 13:
+        raise RuntimeError("the scale is broken")
+    return amount * 1.5
+
+
+class Shop:
+    """Has a total, and a target that `reset` tells."""
+
+    def reset(self, target: int, **row) -> str:
+        self.total, self.target, self.row = 0, target, row
+        return f" Reach {target}."
+
+    def add(self, amount: int, what: str = "apples") -> str:
+        """Add an amount.
+
+        Args:
+            amount: How much to add.
+            what: Of what.
+        """
+        self.total += amount
+        return f"total {self.total} {what}"
+
+    def fail(self, amount: int = 1) -> str:
+        """Fail.
+
+        Args:
+            amount: Anything.
+        """
+        raise ValueError(f"no more than {amount} of these")
+
+    def history(self) -> list:
+        """Return the total so far as blocks of content."""
+        return [{"type": "text", "text": f"so far {self.total}"}]
+
+    def count(self) -> int:
+        """Return the total."""
+        return self.total
+
+    def get_reward(self) -> float:
+        return 1.0 / (1 + abs(self.total - self.target))
+
+
+class AsyncShop(Shop):
+    """Is asked and scored by coroutines."""
+
+    def reset(self, target: int, **row) -> None:
+        super().reset(target, **row)
+
+    async def take(self, amount: int) -> str:
+        """Take an amount away.
+
+        Args:
+            amount: How much to take.
+        """
+        await asyncio.sleep(0.001 * (amount % 4))
+        self.total -= amount
+        return f"left {self.total}"
+
+    async def get_reward(self) -> float:
+        await asyncio.sleep(0)
+        return float(self.total > 0)
+
+
+class Blocks:
+    """Observes in blocks of content, and has no reward of its own."""
+
+    def reset(self, target: int, **row) -> list:
+        self.total = target
+        return [{"type": "text", "text": f" Start with {target}."}]
+
+    def add(self, amount: int) -> int:
+        """Add an amount.
+
+        Args:
+            amount: How much to add.
+        """
+        self.total += amount
+        return self.total
+
+
+def near(environments, **kwargs):
+    """How near each environment's total is to 10; takes part in what TRL passes on."""
+    return [-abs(each.total - 10) / 10 for each in environments]
+
+
+def told(environments, **kwargs):
+    """A number that any difference in what `reset` is given changes."""
+    texts = [json.dumps(getattr(each, "row", None), sort_keys=True) for each in environments]
+    return [hashlib.sha256(text.encode()).digest()[1] / 256 for text in texts]
+
+
+async def slowly_near(environments, **kwargs):
+    await asyncio.sleep(0)
+    return near(environments)
+
+
+def seen(prompts, completions, completion_ids, **kwargs):
+    """A number that any difference in what a reward function is given changes."""
+    hidden = ("trainer_state", "log_extra", "log_metric", "environments")
+    columns = {name: values for name, values in kwargs.items() if name not in hidden}
+    rows = []
+    for index, (prompt, completion, ids) in enumerate(
+        zip(prompts, completions, completion_ids, strict=True)
+    ):
+        row = [prompt, completion, list(ids), {n: columns[n][index] for n in sorted(columns)}]
+        digest = hashlib.sha256(json.dumps(row, sort_keys=True, default=list).encode()).digest()
+        rows.append(digest[0] / 256)
+    return rows
+
+
+def some(completion_ids, **kwargs):
+    """Abstains from every completion with an odd first token."""
+    return [None if ids[0] % 2 else len(ids) / 100 for ids in completion_ids]

@@ -1,0 +1,64 @@
+"""[environment]: what it takes, and what it cannot be beside."""
+
+import tomllib
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import dump_toml, parse_config
+from mortal_steps.errors import ConfigError
+
+TOOLS = {"tools": ["tools.py:search"]}
+OBJECT = {"object": "a" * 64, "file": "runs/.objects/environment-a.pickle", "modules": ["b.py"]}
+
+
+def test_a_factory_is_code_an_object_or_a_table_of_both():
+    alone = parse_config({"environment": {"factory": OBJECT}}).environment
+    assert (alone.has_names, list(alone.factories)) == (False, [""])
+    assert (alone.code, alone.files) == (("b.py:object",), (OBJECT["file"],))
+    table = {"shop": "shop.py:Shop", "own": OBJECT}
+    several = parse_config({"environment": {"factory": table} | TOOLS}).environment
+    assert (several.has_names, list(several.factories)) == (True, ["shop", "own"])
+    assert several.code == ("shop.py:Shop", "b.py:object", "tools.py:search")
+
+
+@pytest.mark.parametrize("factory", ["shop.py:Shop", OBJECT, {"shop": "a:B", "own": OBJECT}])
+def test_a_run_directory_keeps_it(factory):
+    config = parse_config({"environment": {"factory": factory, "tools": ["a:b", OBJECT]}})
+    again = parse_config(tomllib.loads(dump_toml(config)))
+    assert again.environment == config.environment
+    assert again.fingerprint() == config.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("beside", "told"),
+    [
+        ({"algorithm": {"type": "rloo"}}, r"algorithm\.type = 'rloo'.*set algorithm\.type"),
+        ({"rollout": {"stop": ["\n"]}}, r"rollout\.stop = \['\\n'\].*leave it out"),
+        ({"rollout": {"episodes": "own:Two"}}, r"rollout\.episodes = 'own:Two'.*leave out one"),
+        ({"rollout": {"source": "own:Rows"}}, r"rollout\.source = 'own:Rows'.*leave out one"),
+    ],
+)
+def test_what_it_cannot_be_beside_is_refused_by_its_key(beside, told):
+    parse_config(beside)
+    with pytest.raises(ConfigError, match=told):
+        parse_config({"environment": TOOLS, **beside})
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"timeout_s": 3}, r"environment\.factory or environment\.tools"),
+        ({"factory": {}}, r"environment\.factory = \{\}"),
+        ({"tools": ["search"]}, "'search' names no code"),
+    ],
+)
+def test_what_names_nothing_to_call_is_refused(environment, told):
+    with pytest.raises(ConfigError, match=told):
+        parse_config({"environment": environment})
+
+
+def test_rows_are_made_where_an_environment_may_give_the_prompts():
+    assert RunConfig(environment=TOOLS).num_made_rows is None
+    config = RunConfig(environment={"factory": "a:B"}, training={"batch_size": 3})
+    assert config.num_made_rows == 3

@@ -1,0 +1,105 @@
+"""Rows of runs with tools and environments: prompts that are missing, names of environments."""
+
+import pytest
+
+from mortal_steps.config import DataConfig, RunConfig
+from mortal_steps.data import load_problems
+from mortal_steps.data.values import NO_PROMPT
+from mortal_steps.errors import ConfigError, DataError
+from mortal_steps.orchestration.checks import check_rows
+from mortal_steps.orchestration.preflight import check_something_scores
+from mortal_steps.types import Problem
+from tests.support.rows import prompts, write_lines
+
+CHAT = [{"role": "user", "content": "Reach it."}]
+
+
+def load(num_made=2, **keys):
+    return load_problems(DataConfig(**keys), 0, num_made=num_made)
+
+
+def config(**values):
+    return RunConfig.model_validate(
+        {"data": {"source": "rows.jsonl"}, "environment": {"factory": "a:B"}} | values
+    )
+
+
+def problem(prompt=CHAT, **columns):
+    return Problem(id="train-0", prompt=prompt, columns=columns)
+
+
+def test_rows_may_lack_prompts_where_an_environment_gives_them():
+    rows = [{"target": 1}, {"target": 2, "prompt": CHAT}, {"target": 3, "prompt": NO_PROMPT}]
+    source = write_lines("rows.jsonl", rows)
+    train, _ = load(source=source)
+    assert prompts(train) == [NO_PROMPT, CHAT, NO_PROMPT]
+    assert [one.columns for one in train] == [{"target": 1}, {"target": 2}, {"target": 3}]
+    with pytest.raises(DataError, match=r"data\.source = 'rows\.jsonl', row 0"):
+        load(num_made=None, source=source)
+
+
+def test_a_mistyped_prompt_column_is_still_an_error():
+    source = write_lines("rows.jsonl", [{"question": "a"}])
+    with pytest.raises(DataError, match=r"data\.prompt_column = 'questoin'.*'question'"):
+        load(source=source, prompt_column="questoin")
+
+
+def test_without_a_source_rows_are_made():
+    train, held_out = load(num_made=3)
+    assert [(one.id, one.prompt, one.columns) for one in train] == [
+        (f"train-{number}", NO_PROMPT, {}) for number in range(3)
+    ]
+    assert held_out == []
+    with pytest.raises(DataError, match=r"data\.source is not set"):
+        load(num_made=None)
+
+
+def test_rows_with_the_same_prompt_are_held_out_by_all_that_they_hold():
+    rows = [{"prompt": CHAT, "target": number % 8} for number in range(16)]
+    train, held_out = load(source=write_lines("rows.jsonl", rows), eval_samples=2)
+    taken = {one.columns["target"] for one in held_out}
+    assert train and taken and taken.isdisjoint(one.columns["target"] for one in train)
+    other = write_lines("eval.jsonl", [{"target": 3, "prompt": CHAT}])
+    train, _ = load(source="rows.jsonl", eval_source=other)
+    assert {one.columns["target"] for one in train} == set(range(8)) - {3}
+
+
+def test_rows_that_fit_are_taken():
+    check_rows(config(), [problem(), problem(NO_PROMPT)])
+    check_rows(RunConfig(), [problem("text")])
+    table = {"environment": {"factory": {"shop": "a:B", "game": "a:C"}}}
+    check_rows(config(**table), [problem(environment="shop"), problem(environment="game")])
+    check_rows(config(data={}, training={"max_steps": 3}), [problem(NO_PROMPT)])
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (problem(environment="shopp"), r"row train-0.*'shopp'.*'shop', 'game'.*mean 'shop'"),
+        (problem(), r"row train-0.*'environment' is None.*name one of these"),
+        (problem("text", environment="shop"), r"row train-0: its prompt is text.*\"role\""),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(row, told):
+    table = {"environment": {"factory": {"shop": "a:B", "game": "a:C"}}}
+    with pytest.raises(DataError, match=told):
+        check_rows(config(**table), [problem(environment="game"), row])
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({}, r"training\.max_steps = -1.*set training\.max_steps"),
+        ({"environment": {"factory": {"shop": "a:B"}}}, r"data\.source is not set.*'environment'"),
+    ],
+)
+def test_a_run_without_rows_has_a_length_and_one_environment(values, told):
+    with pytest.raises(ConfigError, match=told):
+        check_rows(config(**{"data": {}, **values}), [problem(NO_PROMPT)])
+
+
+def test_something_has_to_score():
+    with pytest.raises(ConfigError, match=r"No environment defines `get_reward` either"):
+        check_something_scores(config(), problem())
+    with pytest.raises(ConfigError, match=r"^\[rewards\] names no reward(?!.*get_reward)"):
+        check_something_scores(config(environment={"tools": ["a:b"]}), problem())

@@ -1,0 +1,63 @@
+"""Completions for reading."""
+
+import pytest
+
+from mortal_steps.report.dialogue import completion_text, prompt_of
+from mortal_steps.types import Completion, Episode, PolicyVersion, Problem
+
+CALL = {
+    "type": "function",
+    "function": {"name": "add", "arguments": {"amount": 6, "what": "pears"}},
+}
+SAID = (
+    {"role": "assistant", "content": "I add.\nAt once.", "tool_calls": [CALL, CALL]},
+    {"role": "tool", "name": "add", "content": [{"type": "text", "text": "total 6"}]},
+    {"role": "tool", "name": "add", "content": "total 12"},
+    {"role": "assistant", "content": "12.", "reasoning_content": "Six and six."},
+)
+
+
+def completion(**fields):
+    given = {"text": "raw", "episode": Episode(stop="done"), "messages": SAID, **fields}
+    return Completion(
+        token_ids=[1],
+        logprobs=[0.0],
+        finish_reason="stop",
+        seed=1,
+        policy_version=PolicyVersion(0),
+        **given,
+    )
+
+
+def test_a_dialogue_tells_what_the_model_said_from_what_it_was_told():
+    assert completion_text(completion()).splitlines() == [
+        "model: I add.",
+        "At once.",
+        "  calls add(amount=6, what='pears')",
+        "  calls add(amount=6, what='pears')",
+        "tool add: total 6",
+        "tool add: total 12",
+        "model, thinking: Six and six.",
+        "model: 12.",
+    ]
+    assert completion_text(completion(episode=None)) == "raw"
+
+
+@pytest.mark.parametrize(
+    ("stop", "failure", "last"),
+    [
+        ("failed", "tool add: no answer within 60 s", "no answer within 60 s"),
+        ("length", None, "no room"),
+        ("max_iterations", None, "not answered"),
+    ],
+)
+def test_a_dialogue_says_why_it_ended(stop, failure, last):
+    episode = Episode(stop=stop, failure=failure)
+    assert last in completion_text(completion(episode=episode)).splitlines()[-1]
+
+
+def test_an_observation_is_part_of_what_was_asked():
+    problem = Problem(id="train-1", prompt=[{"role": "user", "content": "Add."}])
+    assert prompt_of(problem, completion()) == problem.prompt
+    own = ({"role": "user", "content": "Add. To 6."},)
+    assert prompt_of(problem, completion(prompt=own)) == list(own)
