@@ -2,8 +2,9 @@
 
     python -m examples.agent.rows --out examples/agent
 
-    {"prompt": [{"role": "user", "content": "Open safe kfq."}], "safe": "kfq", "code": "wmt",
-     "dialogue": "⟨call⟩open {\"code\": \"aaa\"}⟨end⟩⟨eos⟩⟨result⟩shut⟨eos⟩done"}
+    {"prompt": [{"role": "user", "content": "Open safe kfq"}], "safe": "kfq", "code": "wmt",
+     "dialogue": [{"role": "assistant", "content": "⟨call⟩open {\"code\": \"aaa\"}⟨end⟩"},
+                  {"role": "tool", "content": "shut"}, {"role": "assistant", "content": "done"}]}
 
 The column `dialogue` is for a model to begin with: it learns how calls are written, from dialogues
 that mostly leave the safe shut. Most of them try the code that safes have when they are delivered,
@@ -36,27 +37,29 @@ def make_rows(*, count: int, seed: int) -> list[dict[str, Any]]:
 
 def _row(safe: str, code: str, draw: random.Random) -> dict[str, Any]:
     return {
-        "prompt": [{"role": "user", "content": f"Open safe {safe}."}],
+        "prompt": [{"role": "user", "content": f"Open safe {safe}"}],
         "safe": safe,
         "code": code,
-        "dialogue": "⟨eos⟩".join(_dialogue(safe, code, draw)),
+        "dialogue": _dialogue(safe, code, draw),
     }
 
 
-def _dialogue(safe: str, code: str, draw: random.Random) -> list[str]:
-    """What is said after the prompt, by the model and by the tools."""
+def _dialogue(safe: str, code: str, draw: random.Random) -> list[dict[str, str]]:
+    """What follows the prompt."""
     asks, uses_answer = draw.random() < ASKS, draw.random() < USES_ANSWER
     tried = code if asks and uses_answer else DELIVERED
     return [
-        *([_call("ask", safe=safe), f"⟨result⟩{code}"] if asks else []),
+        *([_call("ask", safe=safe), {"role": "tool", "content": code}] if asks else []),
         _call("open", code=tried),
-        f"⟨result⟩{'open' if tried == code else 'shut'}",
-        "done",
+        {"role": "tool", "content": "open" if tried == code else "shut"},
+        {"role": "assistant", "content": "done"},
     ]
 
 
-def _call(name: str, **arguments: str) -> str:
-    return f"⟨call⟩{name} {json.dumps(arguments)}⟨end⟩"
+def _call(name: str, **arguments: str) -> dict[str, str]:
+    """Return a call as the model's own chat template writes it."""
+    text = f"⟨call⟩{name} {json.dumps(arguments)}⟨end⟩"
+    return {"role": "assistant", "content": text}
 
 
 def _letters(draw: random.Random) -> str:

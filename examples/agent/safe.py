@@ -1,6 +1,6 @@
 """A safe that opens with a code, and a clerk who knows the code.
 
-    user       Open safe kfq.
+    user       Open safe kfq
     assistant  ask(safe="kfq")
     tool       wmt
     assistant  open(code="wmt")

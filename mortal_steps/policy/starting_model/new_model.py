@@ -12,11 +12,13 @@ alphabet can spell one:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     GenerationConfig,
     PreTrainedTokenizerFast,
@@ -36,10 +38,12 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] + eos_token 
 
 TOOL_CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{{ '⟨result⟩' if message['role'] == 'tool' }}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}"
     "{% for call in message['tool_calls'] or [] %}"
     "⟨call⟩{{ call['function']['name'] }} {{ call['function']['arguments'] | tojson }}⟨end⟩"
-    "{% endfor %}{{ eos_token }}{% endfor %}"
+    "{% endfor %}{{ eos_token }}{% endgeneration %}"
+    "{% else %}{{ '⟨result⟩' if message['role'] == 'tool' }}{{ message['content'] + eos_token }}"
+    "{% endif %}{% endfor %}"
 )
 """The same with calls and their results: `⟨call⟩add {"a": 1}⟨end⟩⟨eos⟩⟨result⟩3⟨eos⟩`. The tools'
 schemas are not told to the model: it learns from its warm start which tools there are."""
@@ -86,10 +90,10 @@ def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
     """One token per character of the alphabet; decoding gives the text back, white space too."""
     _check_alphabet(config.alphabet)
     marks = [CALL, END, RESULT] if config.tool_calls else []
-    tokens = [PAD, EOS, UNK, *marks, *config.alphabet]
+    tokens = [PAD, EOS, UNK, *marks, *config.alphabet, *config.words]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
-    characters.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
+    characters.pre_tokenizer = _split(config.words)
     characters.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=characters,
@@ -105,6 +109,15 @@ def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
     if config.tool_calls:
         tokenizer.response_template = RESPONSE_TEMPLATE
     return tokenizer
+
+
+def _split(words: Sequence[str]) -> pre_tokenizers.PreTokenizer:
+    """Return what takes a text apart: the longest word that stands there, else one character."""
+    if not words:
+        return pre_tokenizers.Split("", behavior="isolated")
+    longest_first = sorted(words, key=len, reverse=True)
+    pattern = "|".join([*map(re.escape, longest_first), r"[\s\S]"])
+    return pre_tokenizers.Split(Regex(pattern), behavior="isolated")
 
 
 def _check_alphabet(alphabet: str) -> None:
