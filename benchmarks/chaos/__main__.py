@@ -2,6 +2,7 @@
 
     python -m benchmarks.chaos                      # every variant, 200 kills or more
     python -m benchmarks.chaos --variants plain lora --kills 30 --seed 5
+    python -m benchmarks.chaos --agents             # models that call tools, killed inside episodes
 
 Exits with 1 if a run ends with other bits than the run that nothing happened to, loses or doubles
 a train step, samples more again than was in flight at a kill, hangs or cannot be resumed.
@@ -22,7 +23,8 @@ from pathlib import Path
 from benchmarks.chaos.table import added, kills_of, places_table, work_table
 from benchmarks.output import add_output_option, console, write_results
 from mortal.driver import QUIET_PREFECT
-from tests.support.chaos.project import VARIANTS
+from tests.support.chaos import agents
+from tests.support.chaos.project import AGENTS, VARIANTS
 from tests.support.chaos.run import ChaosError
 from tests.support.chaos.schedule import Volley, volleys
 from tests.support.chaos.server import KillableServer
@@ -36,7 +38,8 @@ def main() -> None:
     judged: dict[str, list[Judged]] = {name: [] for name in args.variants}
     faults: list[str] = []
     with _folder(args.keep) as folder, _server(folder) as server:
-        hands = _dealt(volleys(args.seed, args.kills), len(args.variants))
+        chosen = (agents.volleys if args.agents else volleys)(args.seed, args.kills)
+        hands = _dealt(chosen, len(args.variants))
         for name, hand in zip(args.variants, hands, strict=True):
             try:
                 variant = Variant(name, folder, server, args.steps, _say)
@@ -58,10 +61,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=200, help="at least so many, over all runs")
     parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the kill schedule")
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--agents", action="store_true", help="kill inside episodes with tools")
+    parser.add_argument("--variants", nargs="+", choices=[*VARIANTS, *AGENTS], help="default: all")
     add_output_option(parser, "chaos")
     parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.variants = args.variants or list(AGENTS if args.agents else VARIANTS)
+    return args
 
 
 @contextmanager

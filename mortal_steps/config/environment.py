@@ -14,6 +14,11 @@ OUTAGES = ("builtins:ConnectionError", "builtins:TimeoutError")
 """Exceptions by which a tool says that it could not be asked, by default."""
 
 
+def is_file(spec: str) -> bool:
+    """Return whether a spec names a file, and not a module."""
+    return spec.rpartition(":")[0].endswith(".py")
+
+
 class PickledCode(Section):
     """A class or function that `MortalTrainer` was given as an object; MORTAL writes these."""
 
@@ -40,7 +45,8 @@ def _is_spec(spec: str) -> str:
     return spec
 
 
-Code = Annotated[str, AfterValidator(_is_spec)] | PickledCode
+Spec = Annotated[str, AfterValidator(_is_spec)]
+Code = Spec | PickledCode
 """Code of the user's: `module:Name`, `path/file.py:Name`, or an object."""
 
 
@@ -70,10 +76,10 @@ class EnvironmentConfig(Section):
     on_error: Annotated[Literal["raise", "mask"], NO_NUMBERS] = "raise"
     """What becomes of an episode whose environment keeps failing. `raise`: the run stops; `mask`:
     the episode takes no part in training, and the others of its group do. It is never scored 0."""
-    outages: tuple[str, ...] = OUTAGES
-    """Exceptions, as `module:Name`, by which a tool says that it could not be asked: they are tried
-    again and are never told to the model. All other exceptions of a tool are its answer, as in
-    TRL: the model reads their message. `[]`: as TRL, all of them are."""
+    outages: tuple[Spec, ...] = OUTAGES
+    """Exceptions, as `module:Name` or `path/file.py:Name`, by which a tool says that it could not
+    be asked: they are tried again and are never told to the model. All other exceptions of a tool
+    are its answer, as in TRL: the model reads their message. `[]`: as TRL, all of them are."""
     cell: Literal["problem", "episode"] = "problem"
     """What has a process of its own: a problem, whose generations take turns in it and of which
     reward functions see the `environments`; or each episode, so that slow tools of one do not keep
@@ -115,6 +121,7 @@ class EnvironmentConfig(Section):
             for given in self._given
             for spec in ((given,) if isinstance(given, str) else given.code)
         ]
+        found += [spec for spec in self.outages if is_file(spec)]
         return tuple(dict.fromkeys(found))
 
     @property

@@ -18,7 +18,7 @@ from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.ledger import Ledger
 from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
-from mortal_steps.environments.scoring import score_episodes
+from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.errors import DataError, EnvironmentFailedError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.episodes.base import Episodes
@@ -59,6 +59,7 @@ class ToolEpisodes(Episodes):
             environment, terms, passed_on=passed_on, before_start=before_start
         )
         self._known: Description | None = None
+        self._took: Mapping[str, float] = {}
         self._ledger: Ledger | None = None
 
     def sample(
@@ -78,13 +79,19 @@ class ToolEpisodes(Episodes):
             self._play(engine, cells, episodes, params)
             with ThreadPoolExecutor(len(groups), thread_name_prefix="scoring") as threads:
                 scored = functools.partial(self._scored, cells, version)
-                return list(threads.map(scored, problems, groups))
+                made = list(threads.map(scored, problems, groups))
+            check_most_succeeded(made)
+            return made
         finally:
             cells.close()
+            self._took = cells.seconds
 
     def keep_answers_in(self, folder: Path) -> None:
         self._close_ledger()
         self._ledger = Ledger(folder)
+
+    def took(self) -> Mapping[str, float]:
+        return self._took
 
     def close(self) -> None:
         self._host.close()

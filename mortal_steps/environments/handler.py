@@ -9,23 +9,23 @@ own.
 from __future__ import annotations
 
 import asyncio
-import functools
-import importlib
 import inspect
 import json
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config.environment import is_file
 from mortal_steps.environments.loading import (
     CALL_ID,
     Tool,
     load_code,
     load_environments,
+    load_outage,
     load_rewards,
     methods_of,
 )
@@ -40,7 +40,7 @@ from mortal_steps.environments.messages import (
 from mortal_steps.environments.streams import RandomStream, numpy_seed
 from mortal_steps.errors import ConfigError, JudgeError, SandboxError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
-from mortal_steps.rewards.calling.dispatch import begin_call
+from mortal_steps.rewards.calling.dispatch import begin_call, event_loop
 from mortal_steps.schedule import derive_seed
 from mortal_steps.system.texts import printable
 
@@ -70,6 +70,7 @@ class EnvironmentHandler:
         self._own = {
             name: term.full_name for name, term in terms.items() if term.type == "get_reward"
         }
+        self._outages()  # that those which are there are exceptions
         self._episodes: list[_Live] = []
 
     def describe(self) -> Description:
@@ -127,7 +128,7 @@ class EnvironmentHandler:
 
     def _call(self, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> list[ToolAnswer]:
         answers: list[ToolAnswer] = []
-        waiting: list[tuple[str, Awaitable[Any]]] = []
+        waiting: list[Coroutine[Any, Any, ToolAnswer]] = []
         for call in calls:
             began = time.perf_counter()
             try:
@@ -136,17 +137,22 @@ class EnvironmentHandler:
                 answers.append(self._error(call.name, error, time.perf_counter() - began))
                 continue
             if inspect.iscoroutine(result):
-                waiting.append((call.name, result))
+                waiting.append(self._awaited(call.name, result))
             else:
                 answers.append(_answer(call.name, result, time.perf_counter() - began))
         if waiting:
-            began = time.perf_counter()
-            results = _loop().run_until_complete(_all([each for _, each in waiting]))
-            seconds = time.perf_counter() - began
-            for (name, _), result in zip(waiting, results, strict=True):
-                failed = isinstance(result, BaseException)
-                answers.append((self._error if failed else _answer)(name, result, seconds))
+            answers += asyncio.run_coroutine_threadsafe(_all(waiting), event_loop()).result()
         return answers
+
+    async def _awaited(self, name: str, result: Awaitable[Any]) -> ToolAnswer:
+        """Await an async tool. What it raises is its answer: an event loop that meets a
+        `SystemExit` ends."""
+        began = time.perf_counter()
+        try:
+            found = await result
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
+            return self._error(name, error, time.perf_counter() - began)
+        return _answer(name, found, time.perf_counter() - began)
 
     def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
         if isinstance(error, (JudgeError, SandboxError, *self._outages())):
@@ -157,15 +163,11 @@ class EnvironmentHandler:
     def _outages(self) -> tuple[type[BaseException], ...]:
         """Return the exceptions of `environment.outages`. One of a module that is not imported
         cannot have been raised."""
-        found = []
-        for spec in self._config.outages:
-            module, _, name = spec.rpartition(":")
-            if module in sys.modules:
-                kind = getattr(importlib.import_module(module), name, None)
-                if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                    raise ConfigError(f"environment.outages: {spec!r} is no exception")
-                found.append(kind)
-        return tuple(found)
+        return tuple(
+            load_outage(spec)
+            for spec in self._config.outages
+            if is_file(spec) or spec.rpartition(":")[0] in sys.modules
+        )
 
     def score(
         self, *, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
@@ -279,11 +281,5 @@ def _raised(error: BaseException) -> str:
     return printable(" ".join(f"raised {type(error).__name__}: {error}{where}".split()))
 
 
-@functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for all calls of a cell: a client may belong to its loop."""
-    return asyncio.new_event_loop()
-
-
-async def _all(waiting: Sequence[Awaitable[Any]]) -> list[Any]:
-    return await asyncio.gather(*waiting, return_exceptions=True)
+async def _all(waiting: Sequence[Awaitable[ToolAnswer]]) -> list[ToolAnswer]:
+    return await asyncio.gather(*waiting)

@@ -48,6 +48,23 @@ def load_code(code: str | PickledCode, key: str) -> Any:
         raise ConfigError(str(error)) from error
 
 
+def load_outage(spec: str) -> type[BaseException]:
+    """Import an exception of `environment.outages`; raise `ConfigError`."""
+    named = f"environment.outages: {spec!r}"
+    try:
+        found = import_code(spec, named, "Error", _is_exception)
+    except RewardError as error:
+        raise ConfigError(str(error)) from error
+    if not _is_exception(found):
+        raise ConfigError(f"{named} is {found!r}; name a class of exceptions")
+    kind: type[BaseException] = found
+    return kind
+
+
+def _is_exception(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
 def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[str, Loaded]:
     """Load the factories, make an instance of each to see its methods, and return them by name; ''
     stands for the only one, or for the tools alone. Raises `ConfigError`."""
@@ -62,7 +79,7 @@ def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded
     factory = load_code(code, key)
     try:
         instance = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{key}: {getattr(factory, '__name__', factory)}() raises {type(error).__name__}: "
             f"{error}; it is called without arguments for each episode"
@@ -101,7 +118,12 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
     `ConfigError` for a tool without them, and for two of one name."""
     found: dict[str, Mapping[str, Any]] = {}
     for tool in tools:
-        name = tool.__name__
+        name = getattr(tool, "__name__", None)
+        if name is None:
+            raise ConfigError(
+                f"environment.tools: {tool!r} has no `__name__`, by which the model would call it; "
+                "give it one, or wrap it in a function"
+            )
         if name in found:
             raise ConfigError(f"environment: two tools are called {name!r}; rename one of them")
         try:
@@ -127,7 +149,8 @@ def _json_schema(tool: Tool) -> dict[str, Any]:
     is_installed = library.is_torch_available
     library.is_torch_available = lambda: "torch" in sys.modules
     try:
-        return library.get_json_schema(tool)
+        schema: dict[str, Any] = library.get_json_schema(tool)
+        return schema
     finally:
         library.is_torch_available = is_installed
 

@@ -3,6 +3,7 @@ that take `environments`. All other rewards are called later, without them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -104,6 +105,29 @@ def score_episodes(
     for row, index in enumerate(alive):
         scores[index] = _scored(found, row)
     return group_of(problem, episodes, chat, version, scores)
+
+
+def check_most_succeeded(groups: Sequence[GeneratedGroup]) -> None:
+    """Raise `EnvironmentFailedError` if more than half of a shard's episodes have failed, in more
+    than one problem: masking an outage would leave nothing to train on.
+
+    Nothing of the shard is committed then, and a resumed run samples it again. In every step of
+    which more than half have failed there is such a shard, unless each has a single problem.
+    """
+    reasons = [
+        (group.problem.id, made.episode.failure)
+        for group in groups
+        for made in group.completions
+        if made.episode is not None and made.episode.failure is not None
+    ]
+    count = sum(len(group.completions) for group in groups)
+    if 2 * len(reasons) > count and len({problem for problem, _ in reasons}) > 1:
+        (problem, reason), _ = Counter(reasons).most_common(1)[0]
+        raise EnvironmentFailedError(
+            f"{len(reasons)} of {count} episodes of a shard failed, such as of problem {problem}: "
+            f"{reason}. environment.on_error = 'mask' leaves out single episodes, and more than "
+            "half of a shard are an outage: see to what the environment needs, then resume the run"
+        )
 
 
 def _scored(found: Scores, row: int) -> Episode:

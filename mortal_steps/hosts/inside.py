@@ -69,17 +69,13 @@ def serve(descriptor: int, stacks: int, control: int) -> None:
 def _prepare_to_fork() -> None:
     gc.collect()
     gc.freeze()  # a collection would copy the pages that the forks share
-    with contextlib.suppress(FileNotFoundError):
-        others = len(os.listdir("/proc/self/task")) - 1
-        if others:
-            named = [each.name for each in threading.enumerate()[1:]]
-            logger.warning(
-                "%d threads began when code of the user was imported (of Python: %s); they are not "
-                "in the forks of this process, where a lock that one of them holds is never given "
-                "back",
-                others,
-                ", ".join(named) or "none",
-            )
+    threads = [each.name for each in threading.enumerate()[1:]]
+    if threads:
+        logger.warning(
+            "threads began when code of the user was imported: %s; they are not in the forks of "
+            "this process, where a lock that one of them holds is never given back",
+            ", ".join(threads),
+        )
 
 
 def _serve_fork(handler: Any, descriptor: int, stacks: int) -> None:

@@ -90,12 +90,14 @@ async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Eval
             step=step,
             busy_s=sum(s.timing.busy_s + s.generation.timing.busy_s for s in shards),
             wait_s=sum(s.timing.wait_s + s.generation.timing.wait_s for s in shards),
-            functions=_added([shard.timing.functions for shard in shards]),
+            functions=_added(
+                [each.timing.functions for shard in shards for each in (shard, shard.generation)]
+            ),
         ),
         failures=tuple(failure for shard in rewarded for failure in shard.failures),
     )
 
 
-def _added(shards: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for seconds in shards for name in seconds)
-    return {name: sum(seconds.get(name, 0.0) for seconds in shards) for name in names}
+def _added(calls: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for seconds in calls for name in seconds)
+    return {name: sum(seconds.get(name, 0.0) for seconds in calls) for name in names}

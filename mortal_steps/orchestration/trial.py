@@ -34,7 +34,8 @@ from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
 from mortal_steps.policy.starting_model.base_model import base_model_path
-from mortal_steps.report.samples import failure_in_words
+from mortal_steps.report.dialogue import completion_text, prompt_of
+from mortal_steps.report.samples import why_masked
 from mortal_steps.rewards.scoring.completions_file import GivenGroup, answers
 from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.rollout.trial import SampledProblems
@@ -250,20 +251,18 @@ def _completions(
 ) -> Iterator[TriedCompletion]:
     for given, scores in zip(shard, rewarded.rewards, strict=True):
         problem = given.group.problem
-        why = [
-            failure_in_words(each) for each in rewarded.failures if each.problem_id == problem.id
-        ]
+        failures = [each for each in rewarded.failures if each.problem_id == problem.id]
         for place, completion, rewards in zip(
             given.places, given.group.completions, scores, strict=True
         ):
             yield TriedCompletion(
                 place=place,
                 problem_id=problem.id,
-                prompt=problem.prompt,
-                text=completion.text,
+                prompt=prompt_of(problem, completion),
+                text=completion_text(completion),
                 rewards=rewards,
                 reward=weighted_sum(rewards, weights),
-                masked=why,
+                masked=why_masked(completion, failures),
                 seconds=sum(reference.timing.functions.values()),
             )
 
@@ -277,7 +276,7 @@ def _function(
 ) -> TriedFunction:
     said = [each.rewards[name] for each in completions if not each.masked]
     scores = [score for score in said if score is not None]
-    seconds = sum(each.timing.functions[name] for each in references)
+    seconds = sum(each.timing.functions.get(name, 0.0) for each in references)
     failures = [failure for each in scored for failure in each.failures]
     return TriedFunction(
         name=name,

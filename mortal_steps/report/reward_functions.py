@@ -28,8 +28,8 @@ class FunctionRow:
     masked: int
     """Completions left out because it failed on them, over all steps."""
     latency_s: float | None
-    """Mean seconds that it takes for a shard, further calls after a failure included; None where
-    no time was noted."""
+    """Mean seconds that it takes for a shard, further calls after a failure included, wherever it
+    is computed; None where no time was noted."""
 
 
 def function_rows(
@@ -50,7 +50,7 @@ def function_rows(
             std=_mean(metrics[-WINDOW:], f"{KEY}{name}/std"),
             failed_calls=sum(row.get(f"{KEY}{name}/failed_calls", 0) for row in metrics),
             masked=sum(row.get(f"{KEY}{name}/masked", 0) for row in metrics),
-            latency_s=took.get(part_of("reward", name)),
+            latency_s=took.get(part_of("reward", name), took.get(part_of("generate", name))),
         )
         for name in named
     ]

@@ -95,7 +95,7 @@ def _chosen(
     batch = journal.read_rollouts(run.store, expected, step, given)
     everything = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
     rewards = [rollout.reward for _, rollout in everything]
-    reasons = _reasons(run, given.rewards)
+    failures = _failures(run, given.rewards)
     answers: dict[tuple[str, str], int] = {}
     for index, (group, rollout) in enumerate(everything):  # the same answer is shown once
         answers.setdefault((group.problem.id, completion_text(rollout.completion)), index)
@@ -120,7 +120,9 @@ def _chosen(
             reward=rollout.reward,
             rewards=rollout.rewards,
             relative=_relative(rollout.reward, group),
-            why=_why(rollout.completion, reasons.get(problem.id, [])) if kind == "masked" else [],
+            why=why_masked(rollout.completion, failures.get(problem.id, []))
+            if kind == "masked"
+            else [],
         )
 
     return [sample(kind, index) for kind in KINDS if kind in kinds for index in indices[kind]]
@@ -132,20 +134,23 @@ def _relative(reward: float | None, group: RolloutGroup) -> float | None:
     return reward - fmean(each.reward for each in group.rollouts if each.reward is not None)
 
 
-def _why(completion: Completion, reasons: Sequence[str]) -> Sequence[str]:
-    """Return why a completion is masked: its own environment failed, or functions did."""
-    failure = completion.episode.failure if completion.episode is not None else None
-    return reasons if failure is None else [f"environment: {failure}"]
+def why_masked(completion: Completion, failures: Sequence[RewardFailure]) -> list[str]:
+    """Return why a completion is masked, where these are the failures on its problem: its own
+    environment failed, or functions did. Empty for one that is not masked."""
+    own = completion.episode.failure if completion.episode is not None else None
+    if own is not None:
+        return [f"environment: {own}"]
+    return [failure_in_words(each) for each in failures if each.kind != "environment"]
 
 
-def _reasons(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[str]]:
-    """For each masked problem, what the functions did that failed on it."""
-    reasons: dict[str, list[str]] = {}
+def _failures(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[RewardFailure]]:
+    """Return the failures on each problem."""
+    failures: dict[str, list[RewardFailure]] = {}
     for shard in rewards:
         if shard.masked:
             for failure in run.store.read_record(shard.file, RewardedShard).failures:
-                reasons.setdefault(failure.problem_id, []).append(failure_in_words(failure))
-    return reasons
+                failures.setdefault(failure.problem_id, []).append(failure)
+    return failures
 
 
 def failure_in_words(failure: RewardFailure) -> str:

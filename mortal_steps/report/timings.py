@@ -115,6 +115,7 @@ def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
             timing,
             stage="sync_weights",
             step=generation.policy_version,
+            functions={},
             busy_s=timing.sync_s,
             wait_s=0.0,
             sync_s=0.0,

@@ -135,10 +135,10 @@ class RolloutWorker:
         is_loaded = self._loaded == request.weights
         synced = None if is_loaded else self.sync_weights(weights=request.weights)
         logger.info("sampling %s with v%d", request.output, request.weights.version)
-        shard = self._sample_shard(self._engine_with(request.weights), request)
+        shard, took = self._sample_shard(self._engine_with(request.weights), request)
         file = self._store.write_record(request.output, shard, GeneratedShard)
         busy_s = time.perf_counter() - began
-        return _reference(request, file, shard, busy_s=busy_s, synced=synced)
+        return _reference(request, file, shard, busy_s=busy_s, synced=synced, took=took)
 
     def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
         try:
@@ -200,7 +200,10 @@ class RolloutWorker:
             *(len(others), others[0], ", ..." if len(others) > 1 else ""),
         )
 
-    def _sample_shard(self, engine: Engine, request: GenerateRequest) -> GeneratedShard:
+    def _sample_shard(
+        self, engine: Engine, request: GenerateRequest
+    ) -> tuple[GeneratedShard, Mapping[str, float]]:
+        """Return the shard, and the seconds of each tool, no part of it."""
         batch = self._store.read_record(request.problems, list[Problem])
         problems = batch[request.start : request.stop]
         if len(problems) != request.stop - request.start:
@@ -216,12 +219,13 @@ class RolloutWorker:
         )
         name = TOOL_EPISODES if self._environment.is_used else self._rollout.episodes
         check_groups(name, groups, seeds_PG)
-        return GeneratedShard(
+        shard = GeneratedShard(
             step=request.step,
             shard=request.shard,
             policy_version=request.weights.version,
             groups=groups,
         )
+        return shard, episodes.took()
 
     def _started_episodes(self, stage: str) -> Episodes:
         """Return what makes the completions of a stage. Stages with the same rewards share it, and
@@ -298,6 +302,7 @@ def _reference(
     *,
     busy_s: float,
     synced: StageTiming | None = None,
+    took: Mapping[str, float] | None = None,
 ) -> GenerationRef:
     completions = [completion for group in shard.groups for completion in group.completions]
     return GenerationRef(
@@ -312,6 +317,7 @@ def _reference(
             step=request.step,
             index=request.shard,
             busy_s=busy_s,
+            functions=took or {},
             num_bytes=synced.num_bytes if synced else 0,
             sync_s=synced.busy_s if synced else 0.0,
         ),

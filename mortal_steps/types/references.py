@@ -42,8 +42,9 @@ class StageTiming:
     wait_s: float = 0.0
     """Waiting for a free worker and for the answer's way back."""
     functions: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Of a reward: seconds in the calls of each function, retries included. Where scores are there
-    already, none."""
+    """Of a reward: seconds in the calls of each function, retries included. Of a generation with
+    tools: seconds of each tool, of `reset`, and of the rewards computed beside the environments;
+    calls beside each other add up. Where the results are there already, none."""
     num_bytes: int = 0
     """Of a sync of weights or a checkpoint: bytes of its folder, those linked there included."""
     sync_s: float = 0.0

@@ -73,7 +73,7 @@ def begin_call(
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever it is, it is its failure
         error = raised
     if inspect.isawaitable(output):
-        waiting = asyncio.run_coroutine_threadsafe(_awaited(output, timeout_s), _event_loop())
+        waiting = asyncio.run_coroutine_threadsafe(_awaited(output, timeout_s), event_loop())
         return lambda: _outcome(waiting.result(), log, arguments, timeout_s)
     ended = _Ended(seconds=time.perf_counter() - started, output=output, error=error)
     return lambda: _outcome(ended, log, arguments, timeout_s)
@@ -183,9 +183,9 @@ def _outcome(ended: _Ended, log: _Log, arguments: CallArguments, timeout_s: floa
 
 
 @functools.cache
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """One event loop for all calls, as in TRL: a function may keep a client that belongs to its
-    loop."""
+def event_loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all calls, as in TRL: a function or an environment may keep a client that
+    belongs to its loop."""
     return event_loop_in_thread("async-rewards")
 
 

@@ -71,10 +71,19 @@ class Scorer:
         Rewards that were computed beside an environment are copied. An episode whose environment
         failed has no scores.
 
-        Raises `RewardError` for a function that keeps failing, unless failures are masked; and the
-        `MortalError` that a function raised.
+        Raises `RewardError` for a function that keeps failing, unless failures are masked, and for
+        one that needs an environment where there was none; and the `MortalError` that a function
+        raised.
         """
         scored = scored_by_environments(shard, self._names)
+        alone = self._called_alone()
+        for name in self._names:
+            if name not in scored and name not in alone:
+                raise RewardError(
+                    f"reward {name!r} is computed beside the environments of episodes, and these "
+                    f"completions have no score of it (problem {shard.groups[0].problem.id}): "
+                    "name the environment in [environment], or leave the reward out"
+                )
         return self._score(shard, trainer_state, scored, sha256)
 
     def _score(
@@ -103,13 +112,17 @@ class Scorer:
         Rewards that need an environment are left out.
         """
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
-        called = {
+        alone = self._called_alone()
+        others = {name: no_scores(shard) for name in self._names if name not in alone}
+        Scorer(self._assignments, self._names, once)._score(shard, trainer_state, others, "")
+
+    def _called_alone(self) -> set[str]:
+        """Return the rewards that are called without an environment."""
+        return {
             name
             for each in self._assignments
             for name in set(each.names) - set(each.hosts[0].with_environments(each.names))
         }
-        others = {name: no_scores(shard) for name in self._names if name not in called}
-        Scorer(self._assignments, self._names, once)._score(shard, trainer_state, others, "")
 
     def close(self) -> None:
         """End the hosts, which otherwise end with this process."""

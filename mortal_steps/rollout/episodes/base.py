@@ -66,6 +66,11 @@ class Episodes(ABC):
         be kept in `folder`, and found there. By default, nothing is."""
         return None
 
+    def took(self) -> Mapping[str, float]:
+        """Return the seconds that the last shard spent outside the engine, by what was called:
+        tools, `reset`, rewards. Calls beside each other add up. By default, nothing."""
+        return {}
+
     def close(self) -> None:
         """End what the episodes have started; by default, nothing."""
         return None

@@ -14,8 +14,13 @@ ROLE_STAGES = {
     "rollout-1": ("generate", "evaluate"),
     "reward-0": ("reward", "evaluate"),
     "host": ("reward", "evaluate"),
+    "environments": ("generate", "evaluate"),
+    "cell": ("generate", "evaluate"),
 }
 """Stages whose end shows that a process does its work again; of others, any stage shows it."""
+
+OWNERS = {"host": "reward-0", "environments": "rollout-0", "cell": "rollout-0"}
+"""The worker whose log tells what a process below it does."""
 
 
 def is_awaited(event: Event, shot: Shot) -> bool:
@@ -25,7 +30,7 @@ def is_awaited(event: Event, shot: Shot) -> bool:
             return event.kind == "host started"
         return (event.kind, event.worker) == ("started", shot.starter)
     victim = shot.victims[0]
-    worker = "reward-0" if victim == "host" else victim
+    worker = OWNERS.get(victim, victim)
     kind = "begins" if shot.moment == "inside" else "ends"
     own = shot.stage in ROLE_STAGES.get(worker, ()) or (
         shot.stage == "sync_weights" and worker.startswith("rollout")
@@ -46,7 +51,7 @@ def usual_name(shot: Shot) -> str:
 def place(picture: Picture, victim: str, shot: Shot, at: float) -> tuple[str, bool]:
     """Return the stage that a kill hit, and whether inside it."""
     newest = picture.newest
-    own = picture.stage_of("reward-0" if victim == "host" else victim)
+    own = picture.stage_of(OWNERS.get(victim, victim))
     if own is not None:
         return own, True
     stages = picture.stages()

@@ -71,6 +71,11 @@ def process_ids(flow: int, victim: str) -> list[int]:
     if victim == "flow":
         return [flow] if _lives(flow) else []
     workers = {_log_of(pid): pid for pid in _containers(flow)}
+    if victim in ("environments", "cell"):
+        hosts = hosts_of(workers["rollout-0"]) if "rollout-0" in workers else []
+        return (
+            hosts if victim == "environments" else [f for h in hosts for f in started_by(h, HOST)]
+        )
     if victim == "host":
         owners = [workers["reward-0"]] if "reward-0" in workers else []
         return [host for owner in owners for host in hosts_of(owner)]
@@ -78,7 +83,7 @@ def process_ids(flow: int, victim: str) -> list[int]:
 
 
 def hosts_of(worker: int) -> list[int]:
-    """Return the hosts of a reward worker, below their supervisors."""
+    """Return the hosts of a worker, below their supervisors."""
     return [
         host for supervisor in started_by(worker, HOST) for host in started_by(supervisor, HOST)
     ]

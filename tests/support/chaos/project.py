@@ -17,6 +17,15 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
 }
 """What each variant sets beyond CONFIG."""
 
+AGENTS: Mapping[str, tuple[str, ...]] = {
+    "agent": (),
+    "agent-staleness-1": ("rollout.staleness=1",),
+    "agent-3-workers": ("rollout.num_rollout_workers=3",),
+    "agent-own-cells": ('environment.cell="episode"',),
+    "tools": (),
+}
+"""The same of runs whose model calls tools (agents.py)."""
+
 NUM_ROLLOUT_WORKERS = 2
 NUM_SHARDS = 4
 

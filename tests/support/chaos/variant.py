@@ -10,8 +10,9 @@ from pathlib import Path
 
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
+from tests.support.chaos.agents import write_agents
 from tests.support.chaos.comparison import Digests, Work, digests, work_of
-from tests.support.chaos.project import VARIANTS, write_project
+from tests.support.chaos.project import AGENTS, VARIANTS, write_project
 from tests.support.chaos.run import ChaosError, ChaosRun, RunOutcome
 from tests.support.chaos.schedule import Volley
 from tests.support.chaos.server import KillableServer
@@ -44,13 +45,16 @@ class Variant:
     ) -> None:
         self.name = name
         self.folder = folder / name
-        self.settings = (*VARIANTS[name], f"training.max_steps={steps}")
+        self.settings = (*{**VARIANTS, **AGENTS}[name], f"training.max_steps={steps}")
         self._server = server
         self._steps = steps
         self._say = say
         self._usual: Mapping[str, float] = {}
         self.folder.mkdir()
-        write_project(self.folder)
+        if name in AGENTS:
+            write_agents(self.folder, name)
+        else:
+            write_project(self.folder)
 
     def reference(self) -> None:
         """The run that nothing happens to; tells how long each stage takes as a rule."""

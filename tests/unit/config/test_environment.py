@@ -51,6 +51,7 @@ def test_what_it_cannot_be_beside_is_refused_by_its_key(beside, told):
         ({"timeout_s": 3}, r"environment\.factory or environment\.tools"),
         ({"factory": {}}, r"environment\.factory = \{\}"),
         ({"tools": ["search"]}, "'search' names no code"),
+        ({**TOOLS, "outages": ["OSError"]}, r"environment\.outages.*'OSError' names no code"),
     ],
 )
 def test_what_names_nothing_to_call_is_refused(environment, told):

@@ -91,6 +91,34 @@ def test_the_sync_that_a_shard_began_with_is_a_stage_of_its_own():
     assert list(generation_timings(replace(generation, timing=sampling))) == [sampling]
 
 
+def test_seconds_of_tools_are_a_part_of_sampling_and_not_of_the_sync_before_it():
+    took = StageTiming(
+        stage="generate",
+        step=5,
+        busy_s=3.0,
+        sync_s=1.0,
+        functions={"search": 0.5, "Shop": 0.25},
+    )
+    generation = GenerationRef(
+        step=5,
+        shard=0,
+        file=FileRef(path="steps/000005/generations-0.parquet", sha256="1"),
+        num_completions=1,
+        num_tokens=1,
+        policy_version=PolicyVersion(4),
+        timing=took,
+    )
+    rows = stage_rows(map(timing_row, generation_timings(generation)))
+    assert [(row.stage, row.total_s) for row in rows] == [
+        ("generate", 2.0),
+        ("generate: search", 0.5),
+        ("generate: Shop", 0.25),
+        ("sync_weights", 1.0),
+    ]
+    (shop,) = function_rows([{"rewards/Shop/mean": 1.0}], rows)
+    assert shop.latency_s == 0.25
+
+
 def test_the_parts_of_a_stage_are_no_stages_of_their_own():
     rows = stage_rows(
         [{"stage": "reward", "busy_s": 2.0, "wait_s": 1.0, "functions": {"a": 1.5, "b": 0.5}}]

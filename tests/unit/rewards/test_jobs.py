@@ -37,6 +37,9 @@ class InThisProcess(RewardHost):
     def async_of(self, names: Sequence[str]) -> list[str]:
         return []
 
+    def with_environments(self, names: Sequence[str]) -> list[str]:
+        return []
+
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:

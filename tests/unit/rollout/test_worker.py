@@ -21,6 +21,7 @@ from mortal_steps.errors import (
     StoreError,
     WeightsMismatchError,
 )
+from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.rollout.worker import RolloutWorker, completion_seeds
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
@@ -116,6 +117,17 @@ def test_a_shard_holds_its_problems_completions(store, worker, batch, v0, tokeni
         1,
     )
     assert reference.timing.busy_s > 0
+
+
+class Timed(SingleTurn):
+    def took(self):
+        return {"search": 1.5}
+
+
+def test_what_episodes_call_is_timed_by_name(store, model_a, batch, v0):
+    worker = worker_for(store, model_a, episodes=f"{__name__}:Timed")
+    assert worker.generate(request=request(batch, v0)).timing.functions == {"search": 1.5}
+    assert worker.generate(request=request(batch, v0)).timing.functions == {}, "there already"
 
 
 def test_a_committed_shard_is_answered_and_not_sampled(store, worker, model_a, batch, v0):

@@ -1,0 +1,149 @@
+"""mortal_steps.environments.cells: processes of episodes, asked at once, rebuilt when lost."""
+
+import threading
+import time
+
+import pytest
+
+from mortal_steps.environments import cells
+from mortal_steps.environments.cell import CellClosedError
+from mortal_steps.environments.messages import ToolCall
+from tests.support.rewards.processes import assert_ends, is_alive
+
+
+def test_the_episodes_of_a_problem_share_a_process_and_have_instances_of_their_own(make_shop):
+    shop = make_shop()
+    opened = shop.open({}, {"target": 9})
+    assert [each.prompt[-1]["content"] for each in opened] == ["Shop. Reach 7.", "Shop. Reach 9."]
+    answers = shop.call({0: [("add", {"amount": 7})], 1: [("add", {"amount": 1})]})
+    assert [answers[episode][0].content for episode in (0, 1)] == ["total 7", "total 1"]
+    assert shop.say(0, "pid") == shop.say(1, "pid")
+    scores = shop.score([0, 1], "near", "Shop")
+    assert scores.by_name == {"near": [0.0, -8.0], "Shop": [1.0, 0.0]}
+    assert not scores.failures
+
+
+def test_episodes_with_cells_of_their_own_do_not_wait_for_each_other(make_shop):
+    shop = make_shop(cell="episode")
+    shop.open(*[{}] * 4)
+    began = time.monotonic()
+    answers = shop.call({each: [("wait", {"seconds": 1.5})] for each in range(4)})
+    assert time.monotonic() - began < 4 * 1.5
+    assert [answers[each][0].content for each in range(4)] == ["waited"] * 4
+    assert len({shop.say(each, "pid") for each in range(4)}) == 4
+    shop.say(2, "add", amount=7)
+    assert shop.score([0, 2, 3], "Shop").by_name == {"Shop": [0.0, 1.0, 0.0]}
+
+
+def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(make_shop):
+    shop = make_shop()
+    keys = [f"train-{number}" for number in range(4)]
+    shop.cells.open({key: [shop.start()] for key in keys})
+    call = ToolCall(name="wait", arguments={"seconds": 1.5}, call_id="a/0/0")
+    began = time.monotonic()
+    noted = []
+    answers = shop.cells.call(
+        {(key, 0): [call] for key in keys}, lambda key, answers: noted.append((key, answers))
+    )
+    assert time.monotonic() - began < 4 * 1.5
+    assert list(answers) == [(key, 0) for key in keys]
+    assert sorted(noted) == sorted(answers.items())
+    pids = {key: int(shop.say(0, "pid", key=key)) for key in keys}
+    shop.score([0], "Shop", key=keys[0])
+    assert [is_alive(pid) for pid in pids.values()] == [False, True, True, True]
+    shop.cells.close()
+    assert not any(map(is_alive, pids.values()))
+
+
+def test_seconds_are_counted_by_tool_and_reward(make_shop):
+    shop = make_shop()
+    shop.open({}, {})
+    shop.call({each: [("wait", {"seconds": 0.2}), ("add", {"amount": 1})] for each in (0, 1)})
+    shop.score([0, 1], "Shop")
+    assert set(shop.cells.seconds) == {"reset", "wait", "add", "Shop"}
+    assert 0.4 <= shop.cells.seconds["wait"] < 4.0
+
+
+def test_a_rebuilt_cell_has_what_all_of_its_episodes_have_done(make_shop):
+    shop = make_shop()
+    shop.open({}, {})
+    shop.say(0, "add", amount=3)
+    shop.say(1, "add", amount=4)
+    shop.say(0, "look")
+    shop.kill()
+    assert shop.say(0, "add", amount=1) == "total 4"
+    assert shop.say(1, "add", amount=3) == "total 7"
+    assert shop.score([0, 1], "Shop", "near").by_name == {"Shop": [0.0, 1.0], "near": [-3.0, 0.0]}
+
+
+def test_an_answer_that_differs_in_a_new_process_fails_its_episode_alone(make_shop):
+    shop = make_shop()
+    shop.open({}, {"at": "add", "fault": "exits"})
+    assert shop.say(0, "clock") == "tick 0"
+    answers = shop.call({0: [("look", {})], 1: [("add", {"amount": 2})]})
+    assert answers[1][0].content == "total 2"
+    reason = shop.call({0: [("look", {})]})[0].reason
+    for part in ("tool clock", "clock()", "'tick 0'", "'tick 1'"):
+        assert part in reason
+    assert shop.say(1, "add", amount=5) == "total 7"
+
+
+def test_the_call_that_differs_is_named_where_async_tools_were_called_before_it(make_shop):
+    shop = make_shop()
+    shop.open({})
+    calls = [("look", {}), ("add", {"amount": 1}), ("clock", {}), ("add", {"amount": 2})]
+    answers = shop.call({0: calls})[0]
+    assert [each.name for each in answers] == ["add", "clock", "add", "look"]
+    shop.kill()
+    assert "clock() gives another answer" in shop.call({0: [("look", {})]})[0].reason
+
+
+def test_calls_of_tools_that_keep_nothing_are_not_made_again(make_shop):
+    shop = make_shop(kind=None)
+    shop.open({})
+    assert shop.say(0, "visit", folder=shop.folder) == "visit 0"
+    assert shop.say(0, "visit_or_end", folder=shop.folder) == "went on"
+    assert shop.say(0, "visit", folder=shop.folder) == "visit 1"
+
+
+def test_what_is_waited_for_is_logged(make_shop, monkeypatch, caplog):
+    monkeypatch.setattr(cells, "TELL_AFTER_S", 0.5)
+    shop = make_shop()
+    shop.open({}, {}, {})
+    shop.call(
+        {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 1.8})], 2: [("look", {})]},
+    )
+    told = [record.message for record in caplog.records if record.name == cells.__name__]
+    assert len(told) == 2
+    for part in ("2 of 3 episodes", "tool wait of train-7, generation 1"):
+        assert part in told[0]
+
+
+def test_closing_ends_calls_that_wait(make_shop):
+    shop = make_shop()
+    shop.open({}, {})
+    pid = int(shop.say(0, "pid"))
+    raised = []
+
+    def wait():
+        with pytest.raises(CellClosedError) as lost:
+            shop.say(1, "wait", seconds=15.0)
+        raised.append(lost)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    shop.cells.close()
+    waiting.join()
+    assert time.monotonic() - began < 10.0
+    assert len(raised) == 1
+    assert_ends(pid)
+
+
+@pytest.mark.parametrize("cell", ["problem", "episode"])
+def test_no_calls_have_no_answers(make_shop, cell):
+    shop = make_shop(cell=cell)
+    shop.open({}, {})
+    assert shop.call({}) == {}
+    assert shop.cells.open({}) == {}

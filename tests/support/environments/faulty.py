@@ -1,0 +1,114 @@
+"""An environment that fails where and as its row says, for its first `times`, and one that answers
+otherwise each time. What they do is counted in the row's folder, which no process takes along."""
+
+import contextlib
+import ctypes
+import os
+import time
+from pathlib import Path
+
+NOTHING = object()
+
+
+def count(folder, what):
+    """Return how many times it was counted before, in whatever process."""
+    with (Path(folder) / what).open("a") as file:
+        before = file.tell()
+        file.write(".")
+    return before
+
+
+def fail(kind):
+    if kind == "raises":
+        raise ValueError("out of cheese")
+    if kind == "outage":
+        raise ConnectionError("nobody answers at port 9")
+    if kind == "hangs":
+        time.sleep(600)
+    if kind == "segv":
+        ctypes.string_at(0)
+    if kind == "exits":
+        os._exit(3)
+    if kind == "writes":
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # the one that listed them
+                if os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
+                    os.write(int(descriptor), b"\0" * 8)
+        return NOTHING
+    return {"nan": float("nan"), "text": "much", "number": 5}[kind]
+
+
+class Shop:
+    def reset(self, target, folder, at="", fault="", times=1, **row):
+        self.target, self.total, self.folder = target, 0, folder
+        self.fault = (at, fault, times)
+        (Path(folder) / "pid").write_text(str(os.getpid()))
+        garbage = self._fail("reset")
+        return f" Reach {target}." if garbage is NOTHING else garbage
+
+    def add(self, amount: int) -> str:
+        """Add an amount.
+
+        Args:
+            amount: How much to add.
+        """
+        self._fail("add")
+        self.total += amount
+        return f"total {self.total}"
+
+    async def look(self) -> str:
+        """Look at the total."""
+        self._fail("look")
+        return f"seen {self.total}"
+
+    def pid(self) -> str:
+        """Return where it lives."""
+        return str(os.getpid())
+
+    def wait(self, seconds: float) -> str:
+        """Wait.
+
+        Args:
+            seconds: How long.
+        """
+        time.sleep(seconds)
+        return "waited"
+
+    def clock(self) -> str:
+        """Return what differs each time."""
+        return f"tick {count(self.folder, 'clock')}"
+
+    def get_reward(self) -> float:
+        garbage = self._fail("get_reward")
+        return float(self.total == self.target) if garbage is NOTHING else garbage
+
+    def _fail(self, here):
+        at, fault, times = self.fault
+        count(self.folder, here)
+        if at == here and count(self.folder, "faults") < times:
+            return fail(fault)
+        return NOTHING
+
+
+def near(environments, **others):
+    return [-abs(each.total - each.target) for each in environments]
+
+
+def visit(folder: str) -> str:
+    """Visit a folder.
+
+    Args:
+        folder: Which one.
+    """
+    return f"visit {count(folder, 'visits')}"
+
+
+def visit_or_end(folder: str) -> str:
+    """Visit a folder, and end the process the first time.
+
+    Args:
+        folder: Which one.
+    """
+    if count(folder, "ends") == 0:
+        os._exit(3)
+    return "went on"
