@@ -20,7 +20,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-ASKS, USES_ANSWER = 0.45, 0.3
+ASKS, USES_ANSWER = 0.6, 0.3
 """Shares of the dialogues that ask for the code; of these, that try what they are told."""
 DELIVERED = "aaa"
 """What the others try."""

@@ -89,6 +89,7 @@ def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
 def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
     """One token per character of the alphabet; decoding gives the text back, white space too."""
     _check_alphabet(config.alphabet)
+    _check_words(config)
     marks = [CALL, END, RESULT] if config.tool_calls else []
     tokens = [PAD, EOS, UNK, *marks, *config.alphabet, *config.words]
     vocabulary = {token: index for index, token in enumerate(tokens)}
@@ -132,6 +133,17 @@ def _check_alphabet(alphabet: str) -> None:
         raise ModelError(
             "model.new.alphabet: ⟨ and ⟩ mark the tokenizer's special tokens; leave them out"
         )
+
+
+def _check_words(config: NewModelConfig) -> None:
+    for index, word in enumerate(config.words):
+        if "⟨" in word or "⟩" in word:
+            wrong = "⟨ and ⟩ mark the tokenizer's special tokens; leave them out"
+        elif not word or word in config.alphabet or word in config.words[:index]:
+            wrong = "list each text of several characters once"
+        else:
+            continue
+        raise ModelError(f"model.new.words holds {word!r}: {wrong}")
 
 
 def shape_of(config: NewModelConfig) -> Qwen3Config:
