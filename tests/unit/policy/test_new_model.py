@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
 
 
 WITH_TOOLS = NewModelConfig(
-    alphabet='abcknos: "{}0123456789', words=("ask", "asks"), tool_calls=True
+    alphabet='abcknos,: "{}0123456789', words=("ask", "asks"), tool_calls=True
 )
 
 
