@@ -35,11 +35,24 @@ def environment_host(
     )
 
 
-def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = ()) -> Description:
-    """Return what the tools and environments offer, from a process that ends with this.
+class Describer:
+    """A worker that says what tools and environments offer, before there is a run."""
 
-    Raises `ConfigError` for what cannot be imported or described, and `WorkerLostError`.
-    """
+    def __init__(self, *, environment: EnvironmentConfig, passed_on: Collection[str]) -> None:
+        self._environment = environment
+        self._passed_on = passed_on
+
+    def describe(self) -> Description:
+        """Return what they offer.
+
+        Raises `ConfigError` for what cannot be imported or described, and `WorkerLostError`.
+        """
+        return describe_once(self._environment, self._passed_on)
+
+
+def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = ()) -> Description:
+    """Return what the tools and environments offer, from a process that ends with this; see
+    `Describer.describe`."""
     host = environment_host(environment, {}, passed_on=passed_on)
     try:
         return described(host)

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
 from mortal_steps.config.loader import find_key, write_key
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
 from mortal_steps.config.training import Published
-from mortal_steps.environments.host import describe_once
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 from mortal_steps.orchestration.batch_source import has_samplers
-from mortal_steps.rewards.kinds.get_reward import GetReward
+from mortal_steps.orchestration.own_rewards import classes_in, describe, with_own_rewards
 from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -52,9 +51,9 @@ SEED_OF_THE_RUN = -1
 
 def resolve_defaults(config: RunConfig) -> RunConfig:
     """Return the configuration that a run begins with, all such defaults resolved. Raises what
-    `hub.find_commit` and `describe_once` raise."""
+    `hub.find_commit` and `Describer.describe` raise."""
     if config.environment.is_used:
-        offered = describe_once(config.environment, config.seen_by_environments).environments
+        offered = describe(config).environments
         config = with_own_rewards(config, [each.reward for each in offered.values()])
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
@@ -81,19 +80,6 @@ def with_own_seed(config: RunConfig) -> RunConfig:
     if config.seed != SEED_OF_THE_RUN:
         return config
     return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
-
-
-def with_own_rewards(config: RunConfig, classes: Iterable[str | None]) -> RunConfig:
-    """Return the configuration with the rewards that environments of these classes give
-    themselves, each of weight 1, after those that it names; None has none."""
-    own = [term.environment for term in config.rewards.terms if isinstance(term, GetReward)]
-    missing = [name for name in dict.fromkeys(classes) if name is not None and name not in own]
-    if not missing:
-        return config
-    named = config.rewards.all_terms if config.rewards.are_named else ()
-    terms = (*named, *(GetReward(environment=name) for name in missing))
-    changes = {"terms": terms, "functions": (), "weights": None}
-    return config.model_copy(update={"rewards": config.rewards.model_copy(update=changes)})
 
 
 def rollout_interpreter(compute: ComputeConfig) -> str:
@@ -267,8 +253,7 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     values = begun.model_dump()
     config = config.with_reward_commits(commit_of)
     if config.environment.is_used:
-        own = [term.environment for term in begun.rewards.terms if isinstance(term, GetReward)]
-        config = with_own_rewards(config, own)
+        config = with_own_rewards(config, classes_in(begun.rewards))
     return _resolve(config, {key: find_key(values, key) for key in RESOLVED})
 
 

@@ -10,9 +10,14 @@ from mortal_steps.types import Completion
 def check_trainable(completion: Completion, *, origin: str, problem_id: str) -> None:
     """Raise `EngineError`, whose message begins with `origin`, for a completion that cannot be
     trained on."""
-    wrong = _mismatch(completion) or _wrong_turns(completion)
+    wrong = what_is_wrong(completion)
     if wrong:
         raise EngineError(f"{origin}: a completion of {problem_id} {wrong}")
+
+
+def what_is_wrong(completion: Completion) -> str | None:
+    """Return why a completion cannot be trained on; None if it can."""
+    return _mismatch(completion) or _wrong_turns(completion) or _wrong_messages(completion)
 
 
 def _mismatch(completion: Completion) -> str | None:
@@ -38,6 +43,17 @@ def _wrong_turns(completion: Completion) -> str | None:
             return _unsampled(end, turn.start)
         end = turn.stop
     return _unsampled(end, num_tokens) if any(completion.logprobs[end:]) else None
+
+
+def _wrong_messages(completion: Completion) -> str | None:
+    """Return what is wrong with the messages of an episode: each turn says one, and each other is
+    an answer."""
+    if completion.episode is None:
+        return None
+    said = sum(message.get("role") == "assistant" for message in completion.messages)
+    if said == len(completion.turns):
+        return None
+    return f"has {len(completion.turns)} turns, in which {said} messages were said"
 
 
 def _unsampled(start: int, stop: int) -> str:

@@ -14,7 +14,7 @@ from mortal_steps.hosts.base import HostLostError, stack_of
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
-from mortal_steps.rewards.calling.dispatch import timed_out
+from mortal_steps.rewards.calling.dispatch import ASYNC, WITH_ENVIRONMENTS, timed_out
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.sandbox.executors import ExecutorSettings
 
@@ -63,7 +63,7 @@ class RewardHost:
             start_timeout_s=self.import_timeout_s,
         )
         self._sent: CallArguments | None = None
-        self._async: frozenset[str] | None = None
+        self._traits: Mapping[str, Sequence[str]] | None = None
 
     def start(self) -> None:
         """Start the host, unless it runs; raises `RewardError` if a function cannot be imported,
@@ -90,12 +90,19 @@ class RewardHost:
     def async_of(self, names: Sequence[str]) -> list[str]:
         """Return those of the functions that run beside each other when they are called at once;
         none where the host was lost before it could tell."""
-        if self._async is None and len(names) > 1:
+        return self._that_are(ASYNC, names) if len(names) > 1 else []
+
+    def with_environments(self, names: Sequence[str]) -> list[str]:
+        """Return those of the functions that take `environments`, which do not exist here."""
+        return self._that_are(WITH_ENVIRONMENTS, names)
+
+    def _that_are(self, trait: str, names: Sequence[str]) -> list[str]:
+        if self._traits is None:
             self.start()
             with contextlib.suppress(HostLostError):  # the next call says so
-                found = self.process.call("async_names", returns=list[str], timeout_s=HAND_OVER_S)
-                self._async = frozenset(found)
-        return [name for name in names if name in (self._async or ())]
+                returns = dict[str, list[str]]
+                self._traits = self.process.call("traits", returns=returns, timeout_s=HAND_OVER_S)
+        return [name for name in names if name in (self._traits or {}).get(trait, ())]
 
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float

@@ -12,8 +12,9 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.on_disk.checkpoints import CheckpointState
+from mortal_steps.policy.trainable import what_is_wrong
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef, StepResult
+from mortal_steps.types import FileRef, GeneratedShard, StepResult
 from mortal_steps.types.identity import RunInfo
 
 T = TypeVar("T")
@@ -94,6 +95,19 @@ class FileChecks:
                 outcome=outcome if damage else None,
             )
         )
+
+
+def check_turns(store: RunStore, ref: FileRef) -> None:
+    """Raise `CorruptFileError` for a shard that is damaged, or has a completion whose tokens, turns
+    and messages do not fit together."""
+    for group in store.read_record(ref, GeneratedShard).groups:
+        for completion in group.completions:
+            wrong = what_is_wrong(completion)
+            if wrong:
+                path = store.path(ref.path)
+                raise CorruptFileError(
+                    f"{path} holds a completion of {group.problem.id} that {wrong}"
+                )
 
 
 def _without_path(error: CorruptFileError, path: Path) -> str:

@@ -31,6 +31,7 @@ from mortal_steps.runs.checked import (
     Ids,
     Outcome,
     broken_link,
+    check_turns,
     first_ids,
     other_state,
 )
@@ -43,7 +44,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.store.records import KINDS, shard_files
-from mortal_steps.types import ChatSettings, Problem, StepResult
+from mortal_steps.types import ChatSettings, Problem, ScoredRollouts, StepResult
 from mortal_steps.types.identity import RunInfo
 
 
@@ -72,6 +73,8 @@ class _Checking:
         """Step of the newest whole checkpoint."""
         self._saved: dict[int, CheckpointState] = {}
         """What the whole checkpoints say of themselves, by step."""
+        self._has_turns = False
+        """Whether completions have turns of a dialogue."""
         self._again: Outcome = AGAIN
         """What becomes of a file that a run makes again while it trains. A run that is complete
         trains no more, and needs none of them."""
@@ -93,7 +96,8 @@ class _Checking:
             for problems in (info.train_problems, info.eval_problems):
                 self._files.reference(problems, LOST, check_problem_file)
         self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
-        self._files.record(CHAT_FILE, ChatSettings, self._again, optional=True)
+        chat = self._files.record(CHAT_FILE, ChatSettings, self._again, optional=True)
+        self._has_turns = chat is not None
         self._base_model()
         self._checkpoints(info, manifest)
         if manifest is None:
@@ -178,8 +182,12 @@ class _Checking:
         """Check the shards that the step was taken with; if it was not taken yet, those that
         exist."""
         if entry is not None:
-            for file in entry.request.batch.files():
-                self._files.reference(file, outcome)
+            batch = entry.request.batch
+            scored = batch.rewards if isinstance(batch, ScoredRollouts) else ()
+            sampled = [shard.generation.file for shard in scored] if self._has_turns else []
+            for file in batch.files():
+                check = check_turns if file in sampled else RunStore.check_record
+                self._files.reference(file, outcome, check)
             return
         for path, content in shard_files(self._store.path(folder)):
             self._files.record(f"{folder}/{path.name}", KINDS[content], outcome)

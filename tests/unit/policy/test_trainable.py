@@ -1,12 +1,14 @@
 """Turns, tokens and logprobs of a completion fit together, or it is not trained on."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.errors import EngineError
 from mortal_steps.policy.trainable import check_trainable
-from mortal_steps.types import Completion, PolicyVersion, Turn
+from mortal_steps.types import Completion, Episode, PolicyVersion, Turn
 
 
 def completion(spans, logprobs):
@@ -66,6 +68,18 @@ def test_without_turns_everything_was_sampled():
 def test_turns_that_do_not_fit_are_named(spans, logprobs, wrong):
     with pytest.raises(EngineError, match=rf"generations-0: .* train-0 .*{wrong}"):
         check(completion(spans, logprobs))
+
+
+@pytest.mark.parametrize("said", [1, 3])
+def test_an_episode_says_a_message_in_each_turn(said):
+    made = completion([(0, 2), (3, 4)], [-0.5, -0.5, 0.0, -0.5])
+    answer = {"role": "tool", "name": "add", "content": "6"}
+    messages = [*[{"role": "assistant", "content": "a"}] * said, answer]
+    episode = replace(made, messages=messages, episode=Episode(stop="done"))
+    with pytest.raises(EngineError, match=f"2 turns, in which {said} messages"):
+        check(episode)
+    check(replace(episode, episode=None))  # of somebody's own, who may say it otherwise
+    check(replace(episode, messages=[messages[0], answer, messages[0]]))
 
 
 @pytest.mark.parametrize("logprobs", [[], [-0.5]])

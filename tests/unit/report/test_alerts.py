@@ -1,12 +1,14 @@
 """What goes wrong with a run is noted once, from plain rows of its logs."""
 
 import itertools
+import resource
 from random import Random
 
 import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.report.alerts import EQUAL, Alerts
+from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.run_info import run_info
@@ -170,3 +172,18 @@ def test_most_of_the_budget_is_told_once(run):
     again = Alerts(run)
     again.spent(0.9, 12)
     assert again.take() == []
+
+
+def test_what_cannot_be_written_down_is_told_once_all_the_same(run, caplog):
+    alerts = Alerts(run)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        for row in flat(*[True] * 30):
+            alerts.step(row)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert read_notices(run.store) == [] and "notices.jsonl cannot be written" in caplog.text
+    assert told(alerts.take()) == [("mortal.reward.flat", 10)]
+    alerts.step(flat(True, first=31)[0])
+    assert alerts.take() == []

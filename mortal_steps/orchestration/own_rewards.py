@@ -1,0 +1,45 @@
+"""Rewards that environments give themselves, known before a run begins: `get_reward` of a class."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.local import call_once
+from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.environments.messages import Description
+from mortal_steps.rewards.kinds.get_reward import GetReward
+
+
+def describe(config: RunConfig) -> Description:
+    """Return what tools and environments offer, as the rollout workers' interpreter sees them."""
+    local, python = config.compute.local.rollout, None
+    if config.compute.backend == "local" and local.python and shutil.which(local.python):
+        python = local.python
+    spec = WorkerSpec(
+        factory="mortal_steps.environments.host:Describer",
+        kwargs={"environment": config.environment, "passed_on": config.seen_by_environments},
+        python=python,
+        env=local.env,
+    )
+    found: Description = call_once(spec, "describe")
+    return found
+
+
+def with_own_rewards(config: RunConfig, classes: Iterable[str | None]) -> RunConfig:
+    """Return the configuration with the rewards that environments of these classes give
+    themselves, each of weight 1, after those that it names; None has none."""
+    own = classes_in(config.rewards)
+    missing = [name for name in dict.fromkeys(classes) if name is not None and name not in own]
+    if not missing:
+        return config
+    named = config.rewards.all_terms if config.rewards.are_named else ()
+    terms = (*named, *(GetReward(environment=name) for name in missing))
+    changes = {"terms": terms, "functions": (), "weights": None}
+    return config.model_copy(update={"rewards": config.rewards.model_copy(update=changes)})
+
+
+def classes_in(rewards: RewardsConfig) -> list[str]:
+    """Return the classes whose `get_reward` is among the rewards."""
+    return [term.environment for term in rewards.terms if isinstance(term, GetReward)]
