@@ -1,7 +1,6 @@
 """Scripts for TRL, with two lines changed: the import, and the name of the class."""
 
 from mortal_steps.scores import reward_names
-from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard
 from tests.support.environments.models import build_model
 from tests.support.ported_scripts import LORA, adapted, ran, updates
@@ -29,13 +28,11 @@ def test_environments_and_a_tool(ran, tmp_path):
     run, said, _ = ran("agent", "agent-GRPO")
     environment = run.config.environment
     assert (environment.max_tool_calling_iterations, len(environment.tools)) == (2, 1)
-    assert reward_names(run.config.rewards) == ["near", "Shop"]
+    assert reward_names(run.config.rewards) == ("near", "Shop")
     assert "changes nothing" not in said
     scored = set()
     for path in sorted(run.store.root.glob("steps/*/rewards-*")):
-        shard = RunStore(run.store.root).find_record(
-            str(path.relative_to(run.store.root)), RewardedShard
-        )[1]
+        shard = run.store.find_record(str(path.relative_to(run.store.root)), RewardedShard)[1]
         scored |= {(row["near"], row["Shop"]) for group in shard.rewards for row in group}
     assert (None, None) in scored  # `Silent` has neither
     assert {near is None for near, _ in scored} == {True, False}
