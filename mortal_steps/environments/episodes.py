@@ -15,7 +15,7 @@ from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools
 from mortal_steps.environments.host import described, environment_host
-from mortal_steps.environments.ledger import Ledger
+from mortal_steps.environments.ledger import Answered, Ledger
 from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
@@ -217,9 +217,18 @@ class ToolEpisodes(Episodes):
                 if found is not None:
                     known[each.episode] = found
 
-        def note(episode: EpisodeKey, answers: Sequence[ToolAnswer]) -> None:
+        def note(arrived: Mapping[EpisodeKey, Sequence[ToolAnswer]]) -> None:
             if ledger is not None:
-                ledger.note(histories[episode], "/".join(map(str, episode)), answers)
+                ledger.note(
+                    [
+                        Answered(
+                            history=histories[episode],
+                            episode="/".join(map(str, episode)),
+                            answers=answers,
+                        )
+                        for episode, answers in arrived.items()
+                    ]
+                )
 
         asked = {each.episode: each.calls for each in running if each.episode not in known}
         return {**known, **cells.call(asked, note)}

@@ -122,9 +122,11 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         raise ConfigError("runs_dir cannot be changed: a fork is created beside its parent")
     if run_id is None and chosen.run_id != before.run_id:
         run_id = chosen.run_id
-    name = chosen.name if chosen.name != before.name else parent.info.run_id
+    if run_id is None:
+        name = chosen.name if chosen.name != before.name else parent.info.run_id
+        run_id = f"{name}-fork-{uuid.uuid4().hex[:6]}"
     place = {
-        "run_id": run_id or f"{name}-fork-{uuid.uuid4().hex[:6]}",
+        "run_id": run_id,
         "runs_dir": str(parent.store.root.parent.absolute()),
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")

@@ -119,7 +119,12 @@ def try_rollout(
 
 
 def _chat_keeper(actor: WorkerSpec, config: RunConfig, model_path: str) -> WorkerSpec:
-    kept = {"run_dir": actor.kwargs["run_dir"], "model": config.model, "model_path": model_path}
+    kept = {
+        "run_dir": actor.kwargs["run_dir"],
+        "model": config.model,
+        "model_path": model_path,
+        "template_options": config.training.template_options,
+    }
     factory = "mortal_steps.policy.chat_settings:ChatKeeper"
     return dataclasses.replace(actor, factory=factory, kwargs=kept)
 

@@ -16,11 +16,15 @@ class Webhook:
     def __init__(self) -> None:
         self.received: list[Any] = []
         """The JSON of each request."""
-        received = self.received
+        self.answers = threading.Event()
+        """Clear while requests are left without an answer."""
+        self.answers.set()
+        received, answers = self.received, self.answers
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 received.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                answers.wait()
                 self.send_response(204)
                 self.end_headers()
 
@@ -36,6 +40,7 @@ class Webhook:
 
     def close(self) -> None:
         """Take nothing more."""
+        self.answers.set()
         self._server.shutdown()
         self._server.server_close()
 

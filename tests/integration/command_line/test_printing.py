@@ -78,7 +78,7 @@ def test_a_run_is_named_by_its_folder_too(mortal, tmp_path):
     assert code == 1 and "no process drives run one" in errors
 
 
-@pytest.mark.parametrize("run_id", ["my run", "a/b", "..", "ünï", f"a{RED}b", "a\n"])
+@pytest.mark.parametrize("run_id", ["", "my run", "a/b", "..", "ünï", f"a{RED}b", "a\n"])
 def test_an_id_that_no_run_can_have_is_refused_by_name(mortal, tmp_path, run_id):
     config = write_project(tmp_path)
     code, _, errors = mortal("train", config, "--run-id", run_id)

@@ -247,6 +247,12 @@ def test_an_id_that_is_taken_is_refused(parent):
         fork_run(parent, at_step=2, run_id="again")
 
 
+def test_an_id_that_no_run_can_have_is_refused(parent):
+    for run_id in ("", "a b"):
+        with pytest.raises(ConfigError, match=f"run_id = '{run_id}': must consist of letters"):
+            fork_run(parent, at_step=2, run_id=run_id)
+
+
 def test_show_tells_the_parent(parent):
     fork = fork_run(parent, ["name=other"], at_step=4)
     assert fork.info.run_id.startswith("other-fork-")

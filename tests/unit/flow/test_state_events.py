@@ -1,5 +1,6 @@
 """A run's notices and a Prefect server that does not take them."""
 
+import asyncio
 import time
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_tasks.notices import NoticeEvents, payload
 from tests.support.run_info import run_info
-from tests.support.webhook import Webhook
+from tests.support.webhook import PATIENCE_S, Webhook
 
 
 @pytest.fixture
@@ -64,6 +65,25 @@ async def test_what_no_server_takes_stays_to_be_told(run, server):
     server.close()
     await told(run)
     assert len(unsent(run.store)) == 1
+
+
+async def test_a_notice_counts_as_sent_once_the_server_has_answered(run, server):
+    """A process that is killed before that sends it in vain, and the next one sends it again."""
+    note(run, some_notice(run))
+    server.answers.clear()
+    killed = NoticeEvents(run, SimpleNamespace(away=False))
+    killed.tell()
+    async with asyncio.timeout(PATIENCE_S):
+        while not server.received:
+            await asyncio.sleep(0.01)
+    assert len(unsent(run.store)) == 1
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    server.answers.set()
+    await told(run)
+    first, again = server.received
+    assert [event["id"] for event in first] == [event["id"] for event in again]
+    assert unsent(run.store) == []
 
 
 async def test_a_server_that_is_away_is_not_asked(run, server):

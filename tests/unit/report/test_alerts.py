@@ -1,12 +1,14 @@
 """What goes wrong with a run is noted once, from plain rows of its logs."""
 
 import itertools
+import resource
 from random import Random
 
 import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.report.alerts import EQUAL, Alerts
+from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.run_info import run_info
@@ -131,6 +133,13 @@ def test_many_masked_completions_are_told_by_the_function_that_failed(found):
     assert "25 %" in notice.text and "g failed" in notice.text
 
 
+def test_many_episodes_whose_environment_failed_are_told(found):
+    assert found([{"step": 1, "reward": 0.5, "episodes/stop_failed": 0.1}]) == []
+    [notice] = found([{"step": 1, "reward": 0.5, "episodes/stop_failed": 0.25}])
+    assert (notice.event, notice.value) == ("mortal.reward.masked", 0.25)
+    assert "environment failed" in notice.text
+
+
 def flat(*equal, reward=0.0, first=1):
     return [
         {"step": n, "reward": reward, EQUAL: 1.0 if same else 0.5}
@@ -170,3 +179,18 @@ def test_most_of_the_budget_is_told_once(run):
     again = Alerts(run)
     again.spent(0.9, 12)
     assert again.take() == []
+
+
+def test_what_cannot_be_written_down_is_told_once_all_the_same(run, caplog):
+    alerts = Alerts(run)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        for row in flat(*[True] * 30):
+            alerts.step(row)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert read_notices(run.store) == [] and "notices.jsonl cannot be written" in caplog.text
+    assert told(alerts.take()) == [("mortal.reward.flat", 10)]
+    alerts.step(flat(True, first=31)[0])
+    assert alerts.take() == []

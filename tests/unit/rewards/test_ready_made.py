@@ -85,6 +85,7 @@ def test_the_format_of_thoughts_and_answer(text: str, strict: float, soft: float
     assert score(Format(strict=False), completions) == think_answer_soft(completions) == [soft] * 2
 
 
+@pytest.mark.timeout(10, method="signal")  # which ends a match, too; it takes some milliseconds
 def test_a_long_answer_without_the_format_is_read_once() -> None:
     text = "<think>a</think><answer>" + "<" * 1_000_000 + "</answer> and more"
     assert think_answer_format([text]) == [0.0]
