@@ -109,12 +109,16 @@ def _show(results: dict[str, dict[str, float]]) -> None:
 
 
 def _show_faults(outcomes: list[faults.Outcome]) -> None:
-    heads = ("side", "a call that is made again", "struck", "told to the model", "invented scores")
-    heads += ("new zeros", "masked", "masked, not struck", "untouched groups", "same bits")
+    heads = [
+        *("side", "a call that is made again", "struck", "told to the model", "invented scores"),
+        *("new zeros", "masked", "masked, not struck", "untouched groups", "same bits"),
+    ]
     table = results_table("A fifth of the calls raise ConnectionError", *heads, left=heads[:2])
     for each in outcomes:
-        counts = (each.struck, each.told, each.invented, each.new_zeros, each.masked)
-        counts += (each.wrongly_masked, each.untouched, each.same_bits)
+        counts = [
+            *(each.struck, each.told, each.invented, each.new_zeros, each.masked),
+            *(each.wrongly_masked, each.untouched, each.same_bits),
+        ]
         table.add_row(each.side, "is answered" if each.passes else "fails", *map(str, counts))
     console.print(table)
 

@@ -44,7 +44,7 @@ class Stock(TrainerCallback):
     def __init__(
         self, folder: Path, model: str, rows: Sequence[Mapping[str, Any]], *, generations: int
     ) -> None:
-        self.engine = ScriptedEngine(
+        self.engine: Any = ScriptedEngine(  # type: ignore[abstract]
             model_path=model,
             model=ModelConfig(name_or_path=model),
             rollout=RolloutConfig(),
@@ -144,7 +144,7 @@ class Mortal:
         )
         self._workers = Workers(run, folder)
         self._workers.sampler.start()
-        self.engine: ScriptedEngine = self._workers.sampler._engine
+        self.engine: Any = self._workers.sampler._engine
 
     def step(self, number: int) -> Step:
         """Take a step, with all that its stages commit."""
@@ -157,13 +157,14 @@ class Mortal:
         rewarded = workers.score(generated)
         workers.train(rewarded)
         seconds = time.perf_counter() - began
+        state: Any = workers.actor._states.state
         shard = workers.store.read_record(generated.file, GeneratedShard)
         scored = workers.store.read_record(rewarded.file, RewardedShard)
         return Step(
             seconds=seconds,
             environment_s=environment_s,
             scores=[score for rows in scored.rewards for row in rows for score in row.values()],
-            advantages=list(workers.actor._states.state.stepper._trainer._logs["advantages"]),
+            advantages=list(state.stepper._trainer._logs["advantages"]),
             texts=[each.text for group in shard.groups for each in group.completions],
         )
 
