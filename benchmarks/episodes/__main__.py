@@ -58,8 +58,10 @@ def main() -> None:
         if "slow" in args.parts:
             results["slow"] = _slow(folder, model)
         struck = faults.strike_all(folder, model, args.seed) if "faults" in args.parts else []
-    _show(results)
-    _show_faults(struck)
+    if results:
+        _show(results)
+    if struck:
+        _show_faults(struck)
     write_results(args.output, {**results, "faults": struck})
     sys.exit(any(not each.holds for each in struck if each.side != "trl"))
 

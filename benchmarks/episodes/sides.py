@@ -103,7 +103,7 @@ class Stock(TrainerCallback):
             environment_s=self._environment_s,
             scores=list(logs["rewards"]["Shop"]),
             advantages=list(logs["advantages"]),
-            texts=list(logs["completion"]),
+            texts=[str(messages) for messages in logs["completion"]],
         )
 
 
