@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.cell import Answer, Cell, Failed
+from mortal_steps.environments.cell import Cell, Failed
+from mortal_steps.environments.faults import Answer, named
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
 
 MOST_AT_ONCE = 256
 """Cells that are asked at the same time, each by a thread; others wait."""
+
+TELL_AFTER_S = 30.0
+"""When to log what is waited for, the first time; then each time after twice as long."""
+
+MOST_TOLD = 3
+"""Episodes that such a line names."""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 EpisodeKey = tuple[str, int]
@@ -130,8 +141,14 @@ class Cells:
         for cell, episodes in cells.items():
             self._threads.submit(ask_cell, cell, episodes)
         answers: dict[EpisodeKey, Answer | Failed] = {}
+        began, tell_after_s = time.monotonic(), TELL_AFTER_S
         while len(answers) < len(asked):
-            ended = done.get()
+            try:
+                ended = done.get(timeout=max(0.0, began + tell_after_s - time.monotonic()))
+            except queue.Empty:
+                _tell_waiting(cells.values(), asked, answers, tell_after_s)
+                tell_after_s *= 2
+                continue
             if isinstance(ended, BaseException):
                 raise ended
             episode, answer = ended
@@ -145,6 +162,27 @@ class Cells:
 
     def _count(self, seconds: Mapping[str, float]) -> None:
         self.seconds = _sums([self.seconds, seconds])
+
+
+def _tell_waiting(
+    cells: Iterable[Sequence[EpisodeKey]],
+    asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
+    answers: Collection[EpisodeKey],
+    seconds: float,
+) -> None:
+    """Log what has no answer yet: of each cell, the episode whose turn it is."""
+    waiting = [each for each in asked if each not in answers]
+    turns = (next((each for each in cell if each not in answers), None) for cell in cells)
+    now = [each for each in turns if each is not None]
+    shown = [f"{named(asked[each])} of {each[0]}, generation {each[1]}" for each in now[:MOST_TOLD]]
+    logger.warning(
+        "%d of %d episodes have had no answer for %.0f s: %s%s",
+        len(waiting),
+        len(asked),
+        seconds,
+        "; ".join(shown),
+        "; ..." if len(now) > MOST_TOLD else "",
+    )
 
 
 def _grouped(pairs: Iterable[tuple[Cell, T]]) -> dict[Cell, list[T]]:

@@ -1,13 +1,12 @@
 """mortal_steps.environments.cells: processes of episodes, asked at once, rebuilt when lost."""
 
-import os
-import signal
 import threading
 import time
 
 import pytest
 
-from mortal_steps.environments.cell import CellClosedError, Failed
+from mortal_steps.environments import cells
+from mortal_steps.environments.cell import CellClosedError
 from mortal_steps.environments.messages import ToolCall
 from tests.support.rewards.processes import assert_ends, is_alive
 
@@ -71,12 +70,10 @@ def test_a_rebuilt_cell_has_what_all_of_its_episodes_have_done(make_shop):
     shop.say(0, "add", amount=3)
     shop.say(1, "add", amount=4)
     shop.say(0, "look")
-    os.kill(int(shop.say(0, "pid")), signal.SIGKILL)
-    # The process's id differs from one process to the next, so this episode cannot be repeated.
-    failed = shop.call({0: [("add", {"amount": 1})]})[0]
-    assert isinstance(failed, Failed)
+    shop.kill()
+    assert shop.say(0, "add", amount=1) == "total 4"
     assert shop.say(1, "add", amount=3) == "total 7"
-    assert shop.score([1], "Shop", "near").by_name == {"Shop": [1.0], "near": [0.0]}
+    assert shop.score([0, 1], "Shop", "near").by_name == {"Shop": [0.0, 1.0], "near": [-3.0, 0.0]}
 
 
 def test_an_answer_that_differs_in_a_new_process_fails_its_episode_alone(make_shop):
@@ -91,12 +88,35 @@ def test_an_answer_that_differs_in_a_new_process_fails_its_episode_alone(make_sh
     assert shop.say(1, "add", amount=5) == "total 7"
 
 
+def test_the_call_that_differs_is_named_where_async_tools_were_called_before_it(make_shop):
+    shop = make_shop()
+    shop.open({})
+    calls = [("look", {}), ("add", {"amount": 1}), ("clock", {}), ("add", {"amount": 2})]
+    answers = shop.call({0: calls})[0]
+    assert [each.name for each in answers] == ["add", "clock", "add", "look"]
+    shop.kill()
+    assert "clock() gives another answer" in shop.call({0: [("look", {})]})[0].reason
+
+
 def test_calls_of_tools_that_keep_nothing_are_not_made_again(make_shop):
     shop = make_shop(kind=None)
     shop.open({})
     assert shop.say(0, "visit", folder=shop.folder) == "visit 0"
     assert shop.say(0, "visit_or_end", folder=shop.folder) == "went on"
     assert shop.say(0, "visit", folder=shop.folder) == "visit 1"
+
+
+def test_what_is_waited_for_is_logged(make_shop, monkeypatch, caplog):
+    monkeypatch.setattr(cells, "TELL_AFTER_S", 0.5)
+    shop = make_shop()
+    shop.open({}, {}, {})
+    shop.call(
+        {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 1.8})], 2: [("look", {})]},
+    )
+    told = [record.message for record in caplog.records if record.name == cells.__name__]
+    assert len(told) == 2
+    for part in ("2 of 3 episodes", "tool wait of train-7, generation 1"):
+        assert part in told[0]
 
 
 def test_closing_ends_calls_that_wait(make_shop):

@@ -84,11 +84,13 @@ def test_a_fork_is_lost_alone_and_says_where_it_was(host, method, arguments, why
 
 def test_a_fork_ends_when_it_is_closed_with_what_it_started(host):
     fork = host.fork()
-    pid, other = ask(fork, "pid"), ask(fork, "start_another_of_its_group")
-    assert is_alive(other)
+    pid = ask(fork, "pid")
+    others = [ask(fork, "start_another_of_its_group"), ask(fork, "start_another")]
+    assert all(map(is_alive, others))
     fork.close()
     assert not is_alive(pid)
-    assert_ends(other)
+    for other in others:
+        assert_ends(other)
     fork.close()
 
 
