@@ -40,8 +40,11 @@ class Cells:
     the machine has no room for another process.
     """
 
-    def __init__(self, host: HostProcess, config: EnvironmentConfig) -> None:
-        self._host, self._config = host, config
+    def __init__(
+        self, host: HostProcess, config: EnvironmentConfig, *, saving: Collection[str] = ()
+    ) -> None:
+        """`saving` names the environments that can say what they are at."""
+        self._host, self._config, self._saving = host, config, frozenset(saving)
         self._cells: dict[str, dict[int, Cell]] = {}
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
         self.seconds: dict[str, float] = {}
@@ -61,19 +64,23 @@ class Cells:
     def call(
         self,
         asked: Mapping[EpisodeKey, Sequence[ToolCall]],
-        note: Callable[[EpisodeKey, Sequence[ToolAnswer]], object] = lambda episode, answers: None,
+        note: Callable[[EpisodeKey, Sequence[ToolAnswer], Any], object] = lambda *noted: None,
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
         """Return the answers to the calls of each episode, or its failure; `note` is told each
-        episode's answers as they come."""
+        episode's answers as they come, and what its environment is at then."""
 
         def note_answers(episode: EpisodeKey, answer: Answer | Failed) -> None:
             if isinstance(answer, list):
-                note(episode, answer)
+                note(episode, answer, self._cell(episode).state_of(episode[1]))
 
         answers = self._ask(asked, note_answers)
         return {
             episode: answer for episode, answer in answers.items() if not isinstance(answer, Opened)
         }
+
+    def restore(self, episode: EpisodeKey, state: Any) -> None:
+        """Have the episode's environment brought to what it was at in a process before."""
+        self._cell(episode).restore(episode[1], state)
 
     def score(
         self,
@@ -111,13 +118,19 @@ class Cells:
             cell.close()
         self._cells = {}
 
+    def _cell(self, episode: EpisodeKey) -> Cell:
+        key, number = episode
+        return self._cells[key][number]
+
     def _cells_of(self, key: str, starts: Sequence[EpisodeStart]) -> dict[int, Cell]:
         """Return the cell of each of a problem's episodes."""
         numbered = dict(enumerate(starts))
+        saves = any(start.environment in self._saving for start in starts)
         if self._config.cell == "problem":
-            return dict.fromkeys(numbered, Cell(self._host, self._config, key, numbered))
+            cell = Cell(self._host, self._config, key, numbered, saves=saves)
+            return dict.fromkeys(numbered, cell)
         return {
-            number: Cell(self._host, self._config, key, {number: start})
+            number: Cell(self._host, self._config, key, {number: start}, saves=saves)
             for number, start in numbered.items()
         }
 

@@ -10,8 +10,9 @@ that is made with other weights finds none of them.
 
 What a known answer is good for depends on the environment. Where nothing is kept between calls
 (tools alone, or a class with `_stateless = True`), it is the answer, and nothing is called again.
-Otherwise the calls are made again, so that the environment gets where it was, and the answers are
-compared: an environment that is no function of its row, its seed and its calls is found out.
+Where an environment can say what it is at (`_save`), it is brought back there (`_load`). Otherwise
+the calls are made again, so that the environment gets where it was, and the answers are compared:
+an environment that is no function of its row, its seed and its calls is found out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.environments.messages import ToolAnswer
 from mortal_steps.store.line_files import LineFiles
@@ -41,6 +43,8 @@ class Answered:
     """Digest of the episode's tokens before the answers."""
     episode: str
     answers: Sequence[ToolAnswer]
+    state: Any = None
+    """What the environment was at then, if it can say so."""
 
 
 class Ledger:
@@ -54,18 +58,19 @@ class Ledger:
         self.num_differences = 0
         """Turns whose calls were answered differently when they were made again."""
 
-    def find(self, history: str) -> Sequence[ToolAnswer] | None:
+    def find(self, history: str) -> Answered | None:
         """Return the recorded answers of a turn's calls, if there are any."""
-        known = self._known.get(history)
-        return None if known is None else known.answers
+        return self._known.get(history)
 
-    def note(self, history: str, episode: str, answers: Sequence[ToolAnswer]) -> None:
+    def note(
+        self, history: str, episode: str, answers: Sequence[ToolAnswer], state: Any = None
+    ) -> None:
         """Record the answers of a turn's calls, unless they are known; raises `StoreError` if they
         cannot be written. Where they differ from what is known, the new ones are recorded: they are
         what the environment is at now."""
         known = self.find(history)
         if known is not None:
-            different = _difference(known, answers)
+            different = _difference(known.answers, answers)
             if different is None:
                 return
             with self._lock:
@@ -77,7 +82,7 @@ class Ledger:
                 episode,
                 different,
             )
-        record = Answered(history=history, episode=episode, answers=answers)
+        record = Answered(history=history, episode=episode, answers=answers, state=state)
         self._files.add(record)
         self._known[history] = record
 

@@ -82,7 +82,7 @@ class LineFiles(Generic[T]):
         try:
             fields = json.loads(line)
             check = fields.pop("check")
-            record = adapter(self._kind).validate_python(fields)
+            record = adapter(self._kind).validate_json(json.dumps(fields))
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
         return record if check == _check(fields) else None
