@@ -14,7 +14,7 @@ from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.host import described, environment_host
-from mortal_steps.environments.ledger import Ledger
+from mortal_steps.environments.ledger import Answered, Ledger
 from mortal_steps.environments.messages import (
     Description,
     EnvironmentTools,
@@ -196,9 +196,19 @@ class ToolEpisodes(Episodes):
                     if offered.saves:
                         cells.restore(each.episode, found.state)
 
-        def note(episode: EpisodeKey, answers: Sequence[ToolAnswer], state: Any) -> None:
+        def note(arrived: Mapping[EpisodeKey, Sequence[ToolAnswer]]) -> None:
             if ledger is not None:
-                ledger.note(histories[episode], "/".join(map(str, episode)), answers, state)
+                ledger.note(
+                    [
+                        Answered(
+                            history=histories[episode],
+                            episode="/".join(map(str, episode)),
+                            answers=answers,
+                            state=cells.state_of(episode),
+                        )
+                        for episode, answers in arrived.items()
+                    ]
+                )
 
         asked = {each.episode: each.calls for each in running if each.episode not in known}
         return {**known, **cells.call(asked, note)}

@@ -1,5 +1,7 @@
 """mortal_steps.environments.cells: processes of episodes, asked at once, rebuilt when lost."""
 
+import os
+import signal
 import threading
 import time
 
@@ -8,6 +10,7 @@ import pytest
 from mortal_steps.environments import cells
 from mortal_steps.environments.cell import CellClosedError
 from mortal_steps.environments.messages import ToolCall
+from tests.support.chaos.processes import started_by
 from tests.support.rewards.processes import assert_ends, is_alive
 
 
@@ -41,13 +44,11 @@ def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(ma
     shop.cells.open({key: [shop.start()] for key in keys})
     call = ToolCall(name="wait", arguments={"seconds": 1.5}, call_id="a/0/0")
     began = time.monotonic()
-    noted = []
-    answers = shop.cells.call(
-        {(key, 0): [call] for key in keys}, lambda key, answers: noted.append((key, answers))
-    )
+    noted = {}
+    answers = shop.cells.call({(key, 0): [call] for key in keys}, noted.update)
     assert time.monotonic() - began < 4 * 1.5
     assert list(answers) == [(key, 0) for key in keys]
-    assert sorted(noted) == sorted(answers.items())
+    assert noted == answers
     pids = {key: int(shop.say(0, "pid", key=key)) for key in keys}
     shop.score([0], "Shop", key=keys[0])
     assert [is_alive(pid) for pid in pids.values()] == [False, True, True, True]
@@ -74,6 +75,21 @@ def test_a_rebuilt_cell_has_what_all_of_its_episodes_have_done(make_shop):
     assert shop.say(0, "add", amount=1) == "total 4"
     assert shop.say(1, "add", amount=3) == "total 7"
     assert shop.score([0, 1], "Shop", "near").by_name == {"Shop": [0.0, 1.0], "near": [-3.0, 0.0]}
+
+
+def test_all_cells_are_rebuilt_from_a_new_host_if_theirs_is_killed(make_shop):
+    shop = make_shop()
+    keys = [f"train-{number}" for number in range(6)]
+    shop.cells.open({key: [shop.start(), shop.start()] for key in keys})
+    host = shop.cells._host
+    for round_number in range(3):
+        add = ToolCall(name="add", arguments={"amount": 1}, call_id="a/0/0")
+        answers = shop.cells.call({(key, number): [add] for key in keys for number in (0, 1)})
+        told = [answer.content for (answer,) in answers.values()]
+        assert told == [f"total {round_number + 1}"] * 12
+        (process,) = started_by(host._child.pid)
+        os.kill(process, signal.SIGKILL)
+        host._child.wait()
 
 
 def test_an_answer_that_differs_in_a_new_process_fails_its_episode_alone(make_shop):

@@ -115,6 +115,15 @@ def test_forks_end_with_their_host_and_a_new_host_forks_again(host):
     assert count(host.fork(), "a") == {"a": 1}
 
 
+def test_threads_that_fork_while_the_host_is_killed_get_forks_of_the_next_one(host):
+    killed = ask(host, "pid")
+    os.kill(killed, signal.SIGKILL)  # which is not noticed yet
+    with ThreadPoolExecutor(8) as pool:
+        forks = list(pool.map(lambda number: host.fork(), range(8)))
+    assert [count(fork, "a") for fork in forks] == [{"a": 1}] * 8
+    assert ask(host, "pid") != killed
+
+
 def test_closing_a_host_ends_its_forks(host):
     pids = [ask(host.fork(), "pid") for _ in range(3)]
     host.close()
