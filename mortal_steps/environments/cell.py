@@ -11,33 +11,26 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig
+from mortal_steps.environments.faults import (
+    REMEDIES,
+    Answer,
+    Fault,
+    check_scores,
+    difference_of,
+    fault_of,
+    named,
+)
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.errors import EnvironmentFailedError, JudgeError, SandboxError, WorkerError
-from mortal_steps.hosts.base import HostLostError, stack_of
+from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
 
 logger = logging.getLogger(__name__)
-
-HANDLER_FILE = str(Path(__file__).with_name("handler.py"))
-LONGEST_SHOWN = 200
-"""Characters of an answer or an argument in a message."""
-REMEDIES = {
-    "timeout": "Make it faster, or raise environment.timeout_s.",
-    "ended": "Faults in native code end a process, and SIGKILL may mean that memory ran out.",
-    "spoilt": "Code of an environment must leave the descriptors of its process alone.",
-    "outage": "See to what it asks, or raise environment.retries; environment.outages names the "
-    "exceptions that are no answer.",
-    "raised": "Correct it; a failure is never scored 0.",
-    "differs": "Let it depend on nothing but its row, its random streams and its calls: no clock, "
-    "no order of threads, no state that other episodes change.",
-}
-Answer = Opened | list[ToolAnswer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,25 +52,7 @@ class _Request:
 
     @property
     def name(self) -> str:
-        if self.calls is None:
-            return "reset"
-        names = list(dict.fromkeys(call.name for call in self.calls))
-        return f"{'tool' if len(names) == 1 else 'tools'} {', '.join(names)}"
-
-
-class _Fault(Exception):
-    """A request without an answer. `episode`: None for the rewards of all of them."""
-
-    def __init__(
-        self, episode: int | None, name: str, how: str, remedy: str, stack: str = ""
-    ) -> None:
-        super().__init__(episode, name, how)
-        self.episode, self.reason, self.remedy, self.stack = (
-            episode,
-            f"{name}: {how}",
-            remedy,
-            stack,
-        )
+        return named(self.calls)
 
 
 class CellClosedError(Exception):
@@ -115,7 +90,7 @@ class Cell:
                 if episode in self._failed:  # it could not be done again
                     break
                 answer = self._answer(fork, request)
-            except _Fault as fault:
+            except Fault as fault:
                 self._begin_again(fault, attempts)
             else:
                 self._done.append((request, answer))
@@ -135,8 +110,8 @@ class Cell:
                 if lost:
                     return Scores(failures=dict.fromkeys(limits, lost[0]))
                 found = self._scores(fork, episodes, arguments, limits)
-                _check(found)
-            except _Fault as fault:
+                check_scores(found)
+            except Fault as fault:
                 self._begin_again(fault, attempts)
                 if attempts[None] > self._config.retries:
                     how = fault.reason
@@ -168,11 +143,9 @@ class Cell:
             keeps_nothing = self._starts[request.episode].environment is None  # tools alone
             if request.episode in self._failed or (keeps_nothing and request.calls is not None):
                 continue
-            difference = _difference(request, before, self._answer(fork, request))
+            difference = difference_of(request.calls, before, self._answer(fork, request))
             if difference:
-                self._fail(
-                    _Fault(request.episode, request.name, difference, REMEDIES["differs"]), 1
-                )
+                self._fail(Fault(request.episode, request.name, difference, REMEDIES["differs"]), 1)
         return fork
 
     def _answer(self, fork: ForkedHost, request: _Request) -> Answer:
@@ -198,7 +171,7 @@ class Cell:
         for answer in answers:
             if answer.outage is not None:
                 name = f"tool {answer.name}"
-                raise _Fault(request.episode, name, answer.outage, REMEDIES["outage"])
+                raise Fault(request.episode, name, answer.outage, REMEDIES["outage"])
         return answers
 
     def _call(
@@ -216,7 +189,7 @@ class Cell:
             if len(answers) != wanted:
                 raise fork.spoilt(f"{len(answers)} answers instead of {wanted}")
         except HostLostError as lost:
-            raise _lost(request.episode, request.name, lost, timeout_s) from None
+            raise fault_of(request.episode, request.name, lost, timeout_s) from None
         except (WorkerError, JudgeError, SandboxError) as error:
             raise self._fault(request, f"{type(error).__name__}: {error}", "raised") from None
         return answers
@@ -242,16 +215,16 @@ class Cell:
                 if len(column) != len(episodes):
                     raise fork.spoilt(f"{len(column)} values of {len(episodes)} episodes")
         except HostLostError as lost:
-            raise _lost(None, name, lost, limit_s) from None
+            raise fault_of(None, name, lost, limit_s) from None
         except (WorkerError, JudgeError, SandboxError) as error:
             how = f"{type(error).__name__}: {error}"
-            raise _Fault(None, name, how, REMEDIES["raised"]) from None
+            raise Fault(None, name, how, REMEDIES["raised"]) from None
         return found
 
-    def _fault(self, request: _Request, how: str, why: str) -> _Fault:
-        return _Fault(request.episode, request.name, how, REMEDIES[why])
+    def _fault(self, request: _Request, how: str, why: str) -> Fault:
+        return Fault(request.episode, request.name, how, REMEDIES[why])
 
-    def _begin_again(self, fault: _Fault, attempts: Counter[int | None]) -> None:
+    def _begin_again(self, fault: Fault, attempts: Counter[int | None]) -> None:
         """After a fault: end the process, and have the episode failed that has had its retries."""
         self.close()
         if self._is_stopped:
@@ -268,7 +241,7 @@ class Cell:
                 self._config.retries + 1,
             )
 
-    def _fail(self, fault: _Fault, attempts: int) -> None:
+    def _fail(self, fault: Fault, attempts: int) -> None:
         if self._config.on_error == "raise":
             times = f" ({attempts} attempts)" if attempts > 1 else ""
             parts = [
@@ -284,44 +257,3 @@ class Cell:
 
     def _named(self, episode: int | None) -> str:
         return f"problem {self._key}" + ("" if episode is None else f", generation {episode}")
-
-
-def _check(found: Scores) -> None:
-    if found.failures:
-        how = "; ".join(f"{name} {why}" for name, why in found.failures.items())
-        raise _Fault(None, "reward", how, REMEDIES["raised"])
-
-
-def _lost(episode: int | None, name: str, lost: HostLostError, limit_s: float) -> _Fault:
-    how = {
-        "timeout": f"no answer within {limit_s:g} s",
-        "ended": f"its process ended ({lost.how})",
-        "spoilt": lost.how,
-    }[lost.why]
-    return _Fault(episode, name, how, REMEDIES[lost.why], stack_of(lost.stack, HANDLER_FILE))
-
-
-def _difference(request: _Request, before: Answer, after: Answer) -> str:
-    """Return in words what an episode answered differently when it was asked again; '' if it did
-    not."""
-    if isinstance(before, Opened) or isinstance(after, Opened):
-        assert isinstance(before, Opened) and isinstance(after, Opened)
-        return _differ("", before.prompt, after.prompt) if before.prompt != after.prompt else ""
-    assert request.calls is not None
-    for call, first, second in zip(request.calls, before, after, strict=True):
-        told = [(each.name, each.content, each.is_error) for each in (first, second)]
-        if told[0] != told[1]:
-            arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-            return _differ(f"{call.name}({_cut(arguments)}) ", first.content, second.content)
-    return ""
-
-
-def _differ(call: str, first: Any, second: Any) -> str:
-    return (
-        f"{call}gives another answer when it is asked again in a new process: {_cut(repr(first))} "
-        f"before, {_cut(repr(second))} now"
-    )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

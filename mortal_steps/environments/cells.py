@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.cell import Answer, Cell, Failed
+from mortal_steps.environments.cell import Cell, Failed
+from mortal_steps.environments.faults import Answer, named
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
@@ -17,9 +20,19 @@ from mortal_steps.rewards.calling.calls import CallArguments
 MOST_AT_ONCE = 256
 """Cells that are asked at the same time, each by a thread; others wait."""
 
+TELL_AFTER_S = 30.0
+"""When to log what is waited for, the first time; then each time after twice as long."""
+
+MOST_TOLD = 3
+"""Episodes that such a line names."""
+
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 EpisodeKey = tuple[str, int]
 """An episode: its problem in the shard, and which of the problem's it is."""
+
+_Queue = queue.SimpleQueue["tuple[EpisodeKey, Answer | Failed] | BaseException"]
 
 
 class Cells:
@@ -41,7 +54,7 @@ class Cells:
         for key, episodes in starts.items():
             self._cells[key] = self._cells_of(key, episodes)
         asked = {(key, number): None for key in starts for number in range(len(starts[key]))}
-        answers = self._ask(asked, lambda episode, answer: None)
+        answers = self._ask(asked, lambda arrived: None)
         return {
             key: [_opened(answers[key, number]) for number in range(len(episodes))]
             for key, episodes in starts.items()
@@ -50,14 +63,13 @@ class Cells:
     def call(
         self,
         asked: Mapping[EpisodeKey, Sequence[ToolCall]],
-        note: Callable[[EpisodeKey, Sequence[ToolAnswer]], object] = lambda episode, answers: None,
+        note: Callable[[Mapping[EpisodeKey, Sequence[ToolAnswer]]], object] = lambda arrived: None,
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
-        """Return the answers to the calls of each episode, or its failure; `note` is told each
-        episode's answers as they come."""
+        """Return the answers to the calls of each episode, or its failure; `note` is told the
+        answers of episodes as they come, those that came meanwhile together."""
 
-        def note_answers(episode: EpisodeKey, answer: Answer | Failed) -> None:
-            if isinstance(answer, list):
-                note(episode, answer)
+        def note_answers(arrived: Mapping[EpisodeKey, Answer | Failed]) -> None:
+            note({each: answer for each, answer in arrived.items() if isinstance(answer, list)})
 
         answers = self._ask(asked, note_answers)
         return {
@@ -113,11 +125,10 @@ class Cells:
     def _ask(
         self,
         asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
-        note: Callable[[EpisodeKey, Answer | Failed], object],
+        note: Callable[[Mapping[EpisodeKey, Answer | Failed]], object],
     ) -> dict[EpisodeKey, Answer | Failed]:
         """Ask all cells at once, and the episodes of each in their order."""
-        done: queue.SimpleQueue[tuple[EpisodeKey, Answer | Failed] | BaseException]
-        done = queue.SimpleQueue()
+        done: _Queue = queue.SimpleQueue()
 
         def ask_cell(cell: Cell, episodes: Sequence[EpisodeKey]) -> None:
             try:
@@ -130,21 +141,64 @@ class Cells:
         for cell, episodes in cells.items():
             self._threads.submit(ask_cell, cell, episodes)
         answers: dict[EpisodeKey, Answer | Failed] = {}
+        began, tell_after_s = time.monotonic(), TELL_AFTER_S
         while len(answers) < len(asked):
-            ended = done.get()
-            if isinstance(ended, BaseException):
-                raise ended
-            episode, answer = ended
-            answers[episode] = answer
-            for each in answer if isinstance(answer, list) else ():
-                self._count({each.name: each.seconds})
-            if isinstance(answer, Opened):
-                self._count({"reset": answer.seconds})
-            note(episode, answer)
+            arrived, error = _arrived(done, began + tell_after_s)
+            if not arrived and error is None:
+                _tell_waiting(cells.values(), asked, answers, tell_after_s)
+                tell_after_s *= 2
+            self._count(*(each for answer in arrived.values() for each in _seconds(answer)))
+            answers |= arrived
+            note(arrived)
+            if error is not None:
+                raise error
         return {episode: answers[episode] for episode in asked}
 
-    def _count(self, seconds: Mapping[str, float]) -> None:
-        self.seconds = _sums([self.seconds, seconds])
+    def _count(self, *seconds: Mapping[str, float]) -> None:
+        self.seconds = _sums([self.seconds, *seconds])
+
+
+def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
+    """Return what `reset` or each call has taken."""
+    if isinstance(answer, Opened):
+        return [{"reset": answer.seconds}]
+    return [] if isinstance(answer, Failed) else [{each.name: each.seconds} for each in answer]
+
+
+def _arrived(
+    done: _Queue, until: float
+) -> tuple[dict[EpisodeKey, Answer | Failed], BaseException | None]:
+    """Wait for an answer; return it and all others that are there, and the first error. At the time
+    `until` there may be nothing."""
+    try:
+        ended = [done.get(timeout=max(0.0, until - time.monotonic()))]
+    except queue.Empty:
+        return {}, None
+    while not done.empty():
+        ended.append(done.get())
+    errors = (each for each in ended if isinstance(each, BaseException))
+    return dict(each for each in ended if not isinstance(each, BaseException)), next(errors, None)
+
+
+def _tell_waiting(
+    cells: Iterable[Sequence[EpisodeKey]],
+    asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
+    answers: Collection[EpisodeKey],
+    seconds: float,
+) -> None:
+    """Log what has no answer yet: of each cell, the episode whose turn it is."""
+    waiting = [each for each in asked if each not in answers]
+    turns = (next((each for each in cell if each not in answers), None) for cell in cells)
+    now = [each for each in turns if each is not None]
+    shown = [f"{named(asked[each])} of {each[0]}, generation {each[1]}" for each in now[:MOST_TOLD]]
+    logger.warning(
+        "%d of %d episodes have had no answer for %.0f s: %s%s",
+        len(waiting),
+        len(asked),
+        seconds,
+        "; ".join(shown),
+        "; ..." if len(now) > MOST_TOLD else "",
+    )
 
 
 def _grouped(pairs: Iterable[tuple[Cell, T]]) -> dict[Cell, list[T]]:

@@ -53,14 +53,21 @@ class Chat:
         A turn is closed by the end-of-sequence token, which the model has sampled itself: what a
         template renders before it and up to it is left out. The made-up call that the answers
         follow has the name of the first one's tool, as some templates name the answer by it.
+        Raises `DataError` where the template cannot render that.
         """
         called = {"type": "function", "function": {"name": answers[0]["name"], "arguments": {}}}
         before: list[Message] = [
             {"role": "user", "content": "dummy"},
             {"role": "assistant", "content": "", "tool_calls": [called]},
         ]
-        start = self._render(before, add_generation_prompt=False)
-        whole = self._render([*before, *answers], add_generation_prompt=True)
+        try:
+            start = self._render(before, add_generation_prompt=False)
+            whole = self._render([*before, *answers], add_generation_prompt=True)
+        except Exception as error:
+            raise DataError(
+                f"the chat template raises {type(error).__name__} for an answer of "
+                f"{answers[0]['name']!r}: {error}"
+            ) from error
         end = self.tokenizer.eos_token_id
         if end in start:
             start = start[: len(start) - start[::-1].index(end)]

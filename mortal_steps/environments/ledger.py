@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,13 +43,12 @@ class Answered:
 
 
 class Ledger:
-    """What was answered in a shard, by this process and by those that were killed. For several
-    threads."""
+    """What was answered in a shard, by this process and by those that were killed. For one
+    thread."""
 
     def __init__(self, folder: Path) -> None:
         self._files = LineFiles(folder, Answered, sync=True)
         self._known = {each.history: each for _, each in self._files.new()}
-        self._lock = threading.Lock()
         self.num_differences = 0
         """Turns whose calls were answered differently when they were made again."""
 
@@ -59,27 +57,31 @@ class Ledger:
         known = self._known.get(history)
         return None if known is None else known.answers
 
-    def note(self, history: str, episode: str, answers: Sequence[ToolAnswer]) -> None:
-        """Record the answers of a turn's calls, unless they are known; raises `StoreError` if they
-        cannot be written. Where they differ from what is known, the new ones are recorded: they are
-        what the environment is at now."""
-        known = self.find(history)
-        if known is not None:
-            different = _difference(known, answers)
-            if different is None:
-                return
-            with self._lock:
-                self.num_differences += 1
-            logger.warning(
-                "episode %s: %s; the episode goes on with the new answer, so its run does not end "
-                "with the bits of one that was never killed. `mortal test-environment` finds what "
-                "is not a function of the row, the seed and the calls",
-                episode,
-                different,
-            )
-        record = Answered(history=history, episode=episode, answers=answers)
-        self._files.add(record)
-        self._known[history] = record
+    def note(self, answered: Sequence[Answered]) -> None:
+        """Record the answers of some turns' calls, all at once, but for those that are known;
+        raises `StoreError` if they cannot be written. Where answers differ from what is known, the
+        new ones are recorded: they are what the environment is at now."""
+        new = [each for each in answered if self._is_news(each)]
+        if new:
+            self._files.add(*new)
+            self._known |= {each.history: each for each in new}
+
+    def _is_news(self, answered: Answered) -> bool:
+        known = self.find(answered.history)
+        if known is None:
+            return True
+        different = _difference(known, answered.answers)
+        if different is None:
+            return False
+        self.num_differences += 1
+        logger.warning(
+            "episode %s: %s; the episode goes on with the new answer, so its run does not end with "
+            "the bits of one that was never killed. `mortal test-environment` finds what is not a "
+            "function of the row, the seed and the calls",
+            answered.episode,
+            different,
+        )
+        return True
 
     def close(self) -> None:
         """Close its file."""

@@ -57,8 +57,7 @@ class ForkedHost(Host):
             self._answers.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """End the fork and what it started, but for processes that left its session: those end with
-        the host."""
+        """End the fork and what it started."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from mortal_steps.errors import MortalError, WorkerLostError
@@ -110,15 +111,26 @@ class HostProcess(Host):
 
     def fork(self) -> ForkedHost:
         """Fork the process and return the fork, whose handler is a copy of the one that the process
-        has now; start the process, unless it runs. Several threads may fork at a time.
+        has now; start the process, unless it runs, and once more if it ends meanwhile. Several
+        threads may fork at a time.
 
         Raises `WorkerLostError` if the machine has no room for it, and what `start` does.
         """
+        child, control = self._started()
+        try:
+            return ForkedHost(control, partial(_ending, child))
+        except WorkerLostError:
+            if child is self._child and self.is_running():
+                raise
+        child, control = self._started()
+        return ForkedHost(control, partial(_ending, child))
+
+    def _started(self) -> tuple[Child, socket.socket]:
+        """Return the process, started if need be, and where it takes orders to fork."""
         with self._starting:
             self.start()
-            child, control = self._child, self._control
-        assert child is not None
-        return ForkedHost(control, lambda: _ending(child))
+            assert self._child is not None
+            return self._child, self._control
 
     def close(self) -> None:
         """End the process, its forks, and all that they started."""

@@ -127,7 +127,7 @@ class Actor:
         prompts = chain(prompts_of(train), prompts_of(held_out))
         with self._warned.collecting():
             if self._config.environment.is_used:
-                check_chat(self._config.model)
+                check_chat(self._config.model, self._config.training.template_options)
             algorithm = algorithm_of(self._config)
             if algorithm.trains_on is not supplied:
                 raise ConfigError(
@@ -181,7 +181,8 @@ class Actor:
         if step == 0 and is_hub_model(self._config.model):
             self._check_model(model_folder(self._model_path, self._config.model))
         if self._config.environment.is_used:
-            keep_chat(self._store, self._config.model, self._model_path)
+            options = self._config.training.template_options
+            keep_chat(self._store, self._config.model, self._model_path, options)
         published = tuple(
             weights.find(self._store, version)
             or self._publisher.publish(self._states.bring_to(version).stepper, version)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.environments.chat import Chat
+from mortal_steps.errors import CorruptFileError, DataError, ModelError, StoreError
 from mortal_steps.models.hub import model_folder, tokenizer_folder
 from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.store import RunStore
@@ -14,26 +17,30 @@ from mortal_steps.types import ChatSettings
 
 logger = logging.getLogger(__name__)
 
+ANSWER = {"role": "tool", "name": "dummy", "content": "dummy"}
 
-def check_chat(model: ModelConfig) -> None:
-    """Raise `ModelError` if tools cannot be called with the model's chat template; this needs no
-    weights."""
+
+def check_chat(model: ModelConfig, template_options: Mapping[str, Any]) -> None:
+    """Raise `ModelError` if tools cannot be called with the model's chat template and these options
+    of it; this needs no weights."""
     # Imported where used: imports torch.
     from mortal_steps.policy.starting_model.new_model import build_tokenizer
 
     if model.new is not None:
-        _settled(build_tokenizer(model.new), "[model.new]")
+        _settled(build_tokenizer(model.new), "[model.new]", template_options)
     else:
-        _settled_of(tokenizer_folder(model), model)
+        _settled_of(tokenizer_folder(model), model, template_options)
 
 
-def keep_chat(store: RunStore, model: ModelConfig, model_path: str) -> None:
+def keep_chat(
+    store: RunStore, model: ModelConfig, model_path: str, template_options: Mapping[str, Any]
+) -> None:
     """Commit how chats with tools are rendered and read in the run.
 
     Raises `ModelError` as `check_chat` does, and `StoreError` if the run has begun with other
     settings: what is sampled next would be rendered differently from what was sampled before.
     """
-    settings = _settled_of(model_folder(model_path, model), model)
+    settings = _settled_of(model_folder(model_path, model), model, template_options)
     try:
         found = store.find_record(CHAT_FILE, ChatSettings)
     except CorruptFileError as error:
@@ -49,16 +56,48 @@ def keep_chat(store: RunStore, model: ModelConfig, model_path: str) -> None:
         )
 
 
-def _settled_of(folder: str, model: ModelConfig) -> ChatSettings:
+class ChatKeeper:
+    """A worker that keeps how chats are rendered where there is no actor to do it, as in a
+    trial."""
+
+    def __init__(
+        self,
+        *,
+        run_dir: str,
+        model: ModelConfig,
+        model_path: str,
+        template_options: Mapping[str, Any],
+    ) -> None:
+        self._store = RunStore(Path(run_dir))
+        self._model, self._model_path = model, model_path
+        self._template_options = template_options
+
+    def keep(self) -> None:
+        """See `keep_chat`."""
+        keep_chat(self._store, self._model, self._model_path, self._template_options)
+
+
+def _settled_of(
+    folder: str, model: ModelConfig, template_options: Mapping[str, Any]
+) -> ChatSettings:
     # Imported where used: imports torch.
     from mortal_steps.policy.model_files.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder, model.trust_remote_code)
-    return _settled(tokenizer, "[model.new]" if model.new else model.name_or_path)
+    name = "[model.new]" if model.new else model.name_or_path
+    return _settled(tokenizer, name, template_options)
 
 
-def _settled(tokenizer: Any, name: str) -> ChatSettings:
+def _settled(tokenizer: Any, name: str, template_options: Mapping[str, Any]) -> ChatSettings:
     # Imported where used: imports TRL.
     from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 
-    return settle_chat(tokenizer, name)
+    settings = settle_chat(tokenizer, name)
+    try:
+        Chat(tokenizer, settings, template_options).suffix_ids([ANSWER])
+    except DataError as error:  # TRL's checks know nothing of the options
+        raise ModelError(
+            f"[environment]: {error} (model: {name}; training.trl.chat_template_kwargs = "
+            f"{dict(template_options)})"
+        ) from error
+    return settings

@@ -29,7 +29,7 @@ STANDARD_ERRORS = 6.0
 REGRESSED_SHARE = 0.1
 """The part of the best evaluation by which a later one is worse."""
 MASKED_SHARE = 0.1
-"""The share of a step's completions that one reward function fails on."""
+"""The share of a step's completions that one reward function, or their environments, fail on."""
 MISSING_STEPS = 3
 """Steps in a row in which no completion has a reward."""
 SPENT_SHARE = 0.8
@@ -155,11 +155,13 @@ class Alerts:
         )
 
     def _of_masked(self, metrics: Mapping[str, Any]) -> Iterator[Notice]:
-        masked = {name: metrics.get(f"rewards/{name}/masked", 0) for name in self._functions}
-        worst = max(masked, key=lambda name: masked[name], default=None)
-        if worst is None or masked[worst] <= MASKED_SHARE * self._num_completions:
+        count = self._num_completions
+        shares = {n: metrics.get(f"rewards/{n}/masked", 0) / count for n in self._functions}
+        shares["the environment"] = metrics.get("episodes/stop_failed", 0.0)
+        worst = max(shares, key=lambda name: shares[name])
+        share, run = shares[worst], as_argument(self._run)
+        if share <= MASKED_SHARE:
             return
-        share, run = masked[worst] / self._num_completions, as_argument(self._run)
         yield self._warning(
             "mortal.reward.masked",
             metrics["step"],
@@ -167,7 +169,7 @@ class Alerts:
             f"{100 * share:.0f} % of the completions of step {metrics['step']} are left out, as "
             f"{worst} failed on them",
             f"`mortal show {run}` names the problems and the errors; if a service that the "
-            f"function needs is down, `mortal stop {run}` until it is back",
+            f"function or environment needs is down, `mortal stop {run}` until it is back",
         )
 
     def _of_evaluation(self, row: Mapping[str, Any]) -> Iterator[Notice]:

@@ -2,19 +2,25 @@
 
     model: I add them.
       calls add(amount=6)
-    tool add: total 6
+    | add: total 6
     model: The total is 6.
 
-What the model sampled begins with `model`; what its tools answered, and nobody sampled, with
-`tool`.
+Nobody sampled the lines that begin with `|`: they are what tools answered. All others the model
+did. Lines are wrapped, and of a long answer the first are shown.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mortal_steps.types import Completion, Problem, Prompt
+
+WIDTH = 64
+"""Columns of a dialogue, which is printed beside a name."""
+MOST_LINES = 8
+"""Lines of an answer that are shown."""
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -48,17 +54,34 @@ def completion_text(completion: Completion) -> str:
 def _lines(message: Mapping[str, Any]) -> Iterator[str]:
     text = _plain(message.get("content")).strip()
     if message.get("role") == "tool":
-        yield f"tool {message.get('name')}: {text}"
+        yield from _answer(f"{message.get('name')}: {text}")
         return
     thoughts = str(message.get("reasoning_content") or message.get("thinking") or "").strip()
     if thoughts:
-        yield f"model, thinking: {thoughts}"
+        yield from _wrapped(thoughts, "model, thinking: ", " " * 7)
     if text or not message.get("tool_calls"):
-        yield f"model: {text}"
+        yield from _wrapped(text, "model: ", " " * 7)
     elif not thoughts:
         yield "model:"
     for call in message.get("tool_calls") or ():
-        yield f"  calls {call_text(call)}"
+        yield from _wrapped(call_text(call), "  calls ", " " * 8)
+
+
+def _answer(text: str) -> Iterator[str]:
+    lines = list(_wrapped(text, "| ", "| "))
+    yield from lines[:MOST_LINES]
+    if len(lines) > MOST_LINES:
+        yield f"| ... {len(lines) - MOST_LINES} more lines"
+
+
+def _wrapped(text: str, first: str, rest: str) -> Iterator[str]:
+    """Yield the lines of a text, each no longer than the width, behind what they begin with."""
+    before = first
+    for line in text.splitlines() or [""]:
+        wrapped = textwrap.wrap(line, WIDTH - len(first), break_on_hyphens=False) or [""]
+        for each in wrapped:
+            yield f"{before}{each}".rstrip()
+            before = rest
 
 
 def _plain(content: Any) -> str:

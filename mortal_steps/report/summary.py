@@ -34,12 +34,13 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quarantined:
-    """A problem that a reward function failed on, so that its completions were masked."""
+    """A problem that a reward function or an environment failed on, so that completions were
+    masked."""
 
     problem_id: str
     function: str
     kind: str
-    """exception, timeout, crash or invalid."""
+    """Such as exception, timeout, crash or environment (`RewardFailure.kind`)."""
     times: int
     """Steps and evaluations in which it happened."""
     last_step: int
@@ -81,7 +82,8 @@ class RunSummary(RunStatus):
     judge: Mapping[str, Any] | None
     """What its judges took: answers, prompt_tokens, completion_tokens, dollars; None: none did."""
     quarantined: list[Quarantined]
-    """Problems left out because a reward function failed on them, the most frequent first."""
+    """Problems left out because a reward function or an environment failed on them, the most
+    frequent first."""
     changed_rewards: list[Mapping[str, Any]]
     """Since which `step` other reward functions score than before, and their `changes`."""
     trackers: Sequence[str]
@@ -219,11 +221,18 @@ def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:
 
 
 def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
-    """Say on how many problems reward functions failed, and on which of them most often."""
+    """Say on how many problems reward functions or environments failed, and on which of them most
+    often."""
     most = quarantined[0]
+    of_environments = {one.kind == "environment" for one in quarantined}
+    who = " or ".join(
+        name
+        for name, has_failed in (("a reward function", False), ("an environment", True))
+        if has_failed in of_environments
+    )
     problems = counted(len({one.problem_id for one in quarantined}), "problem")
     return (
-        f"{problems} that a reward function failed on (quarantine.jsonl), most often "
+        f"{problems} that {who} failed on (quarantine.jsonl), most often "
         f"{most.problem_id}: {most.function} {most.message[:200]}"
     )
 

@@ -2,7 +2,8 @@
 
 Each order is a message that brings descriptors along. The first of them is the socket of this
 order: the fork's exit status is answered there, and when the owner closes its side, the fork and
-its process group are killed.
+what it started are killed. When it ends by itself, those of its process group are; others end with
+this process, by its supervisor.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def serve_forks(
             if wakeup in ready:
                 wakeup.recv(4096)
             for answers in forks.keys() & ready:
-                os.kill(forks[answers], signal.SIGKILL)
+                _kill(forks[answers])
                 unwanted.add(answers)
             _reap(forks)
             unwanted &= forks.keys()
@@ -104,6 +105,23 @@ def _leave() -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _kill(pid: int) -> None:
+    """Kill a fork that was not waited for, and what it started, in whatever session that is."""
+    for each in (pid, *_descendants(pid)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended
+            os.kill(each, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return the descendants of a process, where the kernel lists them."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended, or there is no such list
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as children:
+                found += map(int, children.read().split())
+    return [each for child in found for each in (child, *_descendants(child))]
 
 
 def _kill_group(pid: int) -> None:

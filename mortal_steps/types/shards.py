@@ -37,7 +37,8 @@ class GeneratedShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardFailure:
-    """A problem whose completions are masked because a reward function failed on it."""
+    """A problem whose completions are masked because a reward function failed on it, or those of
+    whose episodes that are masked because their environment failed."""
 
     function: str
     problem_id: str

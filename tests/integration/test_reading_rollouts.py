@@ -1,18 +1,48 @@
 """The code of docs/reading-rollouts.md, run on the files of two steps."""
 
+import io
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import pandas
 import pytest
 
 from mortal_steps.store import RunStore
 from mortal_steps.store.records import shard_file
-from mortal_steps.types import GeneratedShard, RewardedShard
+from mortal_steps.store.shard_columns import pack
+from mortal_steps.types import Episode, GeneratedShard, RewardedShard, Turn
 from tests.support.paths import ROOT
-from tests.support.rewards.shards import make_shard
+from tests.support.rewards.shards import CHAT, make_shard
 
 PAGE = ROOT / "docs" / "reading-rollouts.md"
 CODE = dict(re.findall(r"^## (\w+)\n.*?```python\n(.*?)```", PAGE.read_text(), re.S | re.M))
+
+
+def dialogue():
+    """A shard of one problem: a completion of two turns, and one of one."""
+    shard = make_shard(("abc", "abd"), prompt=CHAT)
+    asked, alone = shard.groups[0].completions
+    turns = tuple(
+        Turn(start=start, stop=stop, seed=number, finish_reason="stop", round=number)
+        for number, (start, stop) in enumerate([(0, 2), (3, 4)])
+    )
+    messages = (
+        {"role": "assistant", "content": "a"},
+        {"role": "tool", "name": "add", "content": "6"},
+        {"role": "assistant", "content": "b"},
+    )
+    several = replace(
+        asked, turns=turns, messages=messages, episode=Episode(stop="done", num_calls=1)
+    )
+    single = replace(alone, messages=messages[:1], episode=Episode(stop="done"))
+    groups = [replace(shard.groups[0], completions=[several, single])]
+    return replace(shard, groups=groups)
+
+
+def table_of(shard):
+    _, content = pack(Path("generations-0.parquet"), shard, GeneratedShard)
+    return pandas.read_parquet(io.BytesIO(content))
 
 
 @pytest.fixture
@@ -44,6 +74,15 @@ def test_pandas_joins_completions_and_scores(run, capsys):
     assert list(rollouts["token_ids"][0]) == [3, 4, 1]
     assert rollouts.groupby("step")["rewards/exact"].mean().tolist() == [0.25, 0.75]
     assert "rewards/exact" in capsys.readouterr().out
+
+
+def test_dialogues_have_masks_and_messages(capsys):
+    names = {"rollouts": table_of(dialogue())}
+    exec(CODE["Dialogues"], names)
+    rollouts = names["rollouts"]
+    assert rollouts["loss_mask"].tolist() == [[1, 1, 0, 1], [1, 1, 1, 1]]
+    assert rollouts["num_calls"].tolist() == [1, 0]
+    assert capsys.readouterr().out.splitlines() == ["assistant a", "tool 6", "assistant b"]
 
 
 def test_datasets_opens_all_steps(run, capsys):

@@ -7,8 +7,10 @@ import time
 
 import pytest
 
-from mortal_steps.environments.cell import CellClosedError, Failed
+from mortal_steps.environments import cells
+from mortal_steps.environments.cell import CellClosedError
 from mortal_steps.environments.messages import ToolCall
+from tests.support.chaos.processes import started_by
 from tests.support.rewards.processes import assert_ends, is_alive
 
 
@@ -42,13 +44,11 @@ def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(ma
     shop.cells.open({key: [shop.start()] for key in keys})
     call = ToolCall(name="wait", arguments={"seconds": 1.5}, call_id="a/0/0")
     began = time.monotonic()
-    noted = []
-    answers = shop.cells.call(
-        {(key, 0): [call] for key in keys}, lambda key, answers: noted.append((key, answers))
-    )
+    noted = {}
+    answers = shop.cells.call({(key, 0): [call] for key in keys}, noted.update)
     assert time.monotonic() - began < 4 * 1.5
     assert list(answers) == [(key, 0) for key in keys]
-    assert sorted(noted) == sorted(answers.items())
+    assert noted == answers
     pids = {key: int(shop.say(0, "pid", key=key)) for key in keys}
     shop.score([0], "Shop", key=keys[0])
     assert [is_alive(pid) for pid in pids.values()] == [False, True, True, True]
@@ -71,12 +71,25 @@ def test_a_rebuilt_cell_has_what_all_of_its_episodes_have_done(make_shop):
     shop.say(0, "add", amount=3)
     shop.say(1, "add", amount=4)
     shop.say(0, "look")
-    os.kill(int(shop.say(0, "pid")), signal.SIGKILL)
-    # The process's id differs from one process to the next, so this episode cannot be repeated.
-    failed = shop.call({0: [("add", {"amount": 1})]})[0]
-    assert isinstance(failed, Failed)
+    shop.kill()
+    assert shop.say(0, "add", amount=1) == "total 4"
     assert shop.say(1, "add", amount=3) == "total 7"
-    assert shop.score([1], "Shop", "near").by_name == {"Shop": [1.0], "near": [0.0]}
+    assert shop.score([0, 1], "Shop", "near").by_name == {"Shop": [0.0, 1.0], "near": [-3.0, 0.0]}
+
+
+def test_all_cells_are_rebuilt_from_a_new_host_if_theirs_is_killed(make_shop):
+    shop = make_shop()
+    keys = [f"train-{number}" for number in range(6)]
+    shop.cells.open({key: [shop.start(), shop.start()] for key in keys})
+    host = shop.cells._host
+    for round_number in range(3):
+        add = ToolCall(name="add", arguments={"amount": 1}, call_id="a/0/0")
+        answers = shop.cells.call({(key, number): [add] for key in keys for number in (0, 1)})
+        told = [answer.content for (answer,) in answers.values()]
+        assert told == [f"total {round_number + 1}"] * 12
+        (process,) = started_by(host._child.pid)
+        os.kill(process, signal.SIGKILL)
+        host._child.wait()
 
 
 def test_an_answer_that_differs_in_a_new_process_fails_its_episode_alone(make_shop):
@@ -91,12 +104,35 @@ def test_an_answer_that_differs_in_a_new_process_fails_its_episode_alone(make_sh
     assert shop.say(1, "add", amount=5) == "total 7"
 
 
+def test_the_call_that_differs_is_named_where_async_tools_were_called_before_it(make_shop):
+    shop = make_shop()
+    shop.open({})
+    calls = [("look", {}), ("add", {"amount": 1}), ("clock", {}), ("add", {"amount": 2})]
+    answers = shop.call({0: calls})[0]
+    assert [each.name for each in answers] == ["add", "clock", "add", "look"]
+    shop.kill()
+    assert "clock() gives another answer" in shop.call({0: [("look", {})]})[0].reason
+
+
 def test_calls_of_tools_that_keep_nothing_are_not_made_again(make_shop):
     shop = make_shop(kind=None)
     shop.open({})
     assert shop.say(0, "visit", folder=shop.folder) == "visit 0"
     assert shop.say(0, "visit_or_end", folder=shop.folder) == "went on"
     assert shop.say(0, "visit", folder=shop.folder) == "visit 1"
+
+
+def test_what_is_waited_for_is_logged(make_shop, monkeypatch, caplog):
+    monkeypatch.setattr(cells, "TELL_AFTER_S", 0.5)
+    shop = make_shop()
+    shop.open({}, {}, {})
+    shop.call(
+        {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 1.8})], 2: [("look", {})]},
+    )
+    told = [record.message for record in caplog.records if record.name == cells.__name__]
+    assert len(told) == 2
+    for part in ("2 of 3 episodes", "tool wait of train-7, generation 1"):
+        assert part in told[0]
 
 
 def test_closing_ends_calls_that_wait(make_shop):

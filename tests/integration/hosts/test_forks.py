@@ -84,11 +84,13 @@ def test_a_fork_is_lost_alone_and_says_where_it_was(host, method, arguments, why
 
 def test_a_fork_ends_when_it_is_closed_with_what_it_started(host):
     fork = host.fork()
-    pid, other = ask(fork, "pid"), ask(fork, "start_another_of_its_group")
-    assert is_alive(other)
+    pid = ask(fork, "pid")
+    others = [ask(fork, "start_another_of_its_group"), ask(fork, "start_another")]
+    assert all(map(is_alive, others))
     fork.close()
     assert not is_alive(pid)
-    assert_ends(other)
+    for other in others:
+        assert_ends(other)
     fork.close()
 
 
@@ -111,6 +113,15 @@ def test_forks_end_with_their_host_and_a_new_host_forks_again(host):
         ask(fork, "times")
     assert lost.value.how == "its host: SIGKILL"
     assert count(host.fork(), "a") == {"a": 1}
+
+
+def test_threads_that_fork_while_the_host_is_killed_get_forks_of_the_next_one(host):
+    killed = ask(host, "pid")
+    os.kill(killed, signal.SIGKILL)  # which is not noticed yet
+    with ThreadPoolExecutor(8) as pool:
+        forks = list(pool.map(lambda number: host.fork(), range(8)))
+    assert [count(fork, "a") for fork in forks] == [{"a": 1}] * 8
+    assert ask(host, "pid") != killed
 
 
 def test_closing_a_host_ends_its_forks(host):

@@ -19,7 +19,7 @@ from mortal_steps.data.problems import NO_PROMPT
 from mortal_steps.types import Problem
 from tests.support.environments import code
 from tests.support.environments.engine import SCRIPTS, Voice, called
-from tests.support.environments.models import build_model
+from tests.support.environments.models import FAMILIES, build_model
 from tests.support.environments.teaching import WINDOW, teach
 
 CODE = code.__name__
@@ -47,7 +47,7 @@ class Case:
     taught: bool = False
     """Whether the engine `transformers` samples from a model that was taught what it may say."""
     prompts: str = "plain"
-    """`plain`, `blocks` of content with a system message, or `none`: `reset` gives them."""
+    """`plain`, with a `system` message, in `blocks` of content, or `none`: `reset` gives them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +142,9 @@ def rows(case: Case, names: Sequence[str]) -> list:
         text = f"Count to {number + 3}, with tools."
         prompt: list = [{"role": "user", "content": text}]
         if case.prompts == "blocks":
-            prompt = [
-                {"role": "system", "content": [{"type": "text", "text": "You count."}]},
-                {"role": "user", "content": [{"type": "text", "text": text}]},
-            ]
+            prompt = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        if case.prompts == "system":
+            prompt = [{"role": "system", "content": "You count."}, *prompt]
         row = {"prompt": prompt, "target": number + 3, "kind": f"kind {number % 2}"}
         if case.prompts == "none":
             del row["prompt"]
@@ -183,6 +182,8 @@ def scripts(case: Case) -> list:
             *(voice.broken(add), voice.broken(more), say(add), answer),
             voice.unfinished("The total"),
         ],
+        "notes": [*(say(called("noted", amount=amount)) for amount in (3, 4, 5)), answer],
+        "adds": [say(add), say(called("add", amount=4)), say(add, add), answer],
         "blocks": [say(called("history")), say(called("count")), say(add), answer],
     }
     everything = dict.fromkeys(text for kind in texts.values() for text in kind)
@@ -192,10 +193,7 @@ def scripts(case: Case) -> list:
 FIVE = ("qwen3", "qwen2_5", "llama3_2", "gptoss", "gemma4")
 TEXT_ALONE = ("qwen2_5", "gptoss")
 """Families whose templates take no blocks of content."""
-OTHERS = (
-    *("qwen3_5_think", "qwen3_8", "qwen3_instruct_2507", "nemotron_3_nano", "glm4moe"),
-    *("lfm2_v2", "lfm2_2_5_vl", "llama3_1", "gemma4_v5"),
-)
+OTHERS = tuple(name for name in FAMILIES if name not in FIVE)
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo")
 CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.05}
@@ -211,7 +209,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "parallel": {**BOTH, "says": "parallel", "functions": ("slowly_near", "seen")},
     "wrong": {"says": "wrong"},
     "broken": {"says": "broken", "functions": ("told", "seen")},
-    "overlong": {"says": "calls", "budget": 60},
+    "overlong": {"says": "calls", "budget": 85},
     "rounds-1": {**BOTH, "iterations": 1},
 }
 """What is done with each of the five families."""
@@ -252,6 +250,7 @@ def all_cases() -> dict[str, Case]:
         ),
         "blocks-prompt": Case(prompts="blocks", says="blocks", functions=("told", "seen")),
         "blocks-of-both": Case(factory="Blocks", prompts="blocks", functions=("near", "seen")),
+        "system-prompt": Case(prompts="system", functions=("told", "seen"), family="gemma4"),
         "no-prompt": Case(prompts="none", functions=("told", "seen"), family="qwen2_5"),
         "no-thinking": Case(template={"enable_thinking": False}, **BOTH),
         "thinking-gemma": Case(template={"enable_thinking": True}, family="gemma4", **BOTH),

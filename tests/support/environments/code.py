@@ -3,6 +3,9 @@
 import asyncio
 import hashlib
 import json
+import os
+import random
+import time
 
 
 def lookup(word: str) -> str:
@@ -24,6 +27,19 @@ async def weigh(amount: int) -> float:
     if amount == 13:
         raise RuntimeError("the scale is broken")
     return amount * 1.5
+
+
+def noted(amount: int, call_id: str) -> str:
+    """Note an amount, where everybody can see it.
+
+    Args:
+        amount: How much.
+        call_id: Of the call.
+    """
+    with open(os.environ["EFFECTS"], "a") as file:
+        file.write(f"{call_id}\n")
+    time.sleep(0.03)
+    return f"noted {amount} {random.random()}"
 
 
 class Shop:
@@ -134,3 +150,17 @@ def seen(prompts, completions, completion_ids, **kwargs):
 def some(completion_ids, **kwargs):
     """Abstains from every completion with an odd first token."""
     return [None if ids[0] % 2 else len(ids) / 100 for ids in completion_ids]
+
+
+class Noted(Shop):
+    """A shop of which others see what is added."""
+
+    def add(self, amount: int, call_id: str) -> str:
+        """Add an amount.
+
+        Args:
+            amount: How much to add.
+            call_id: Of the call.
+        """
+        self.total += amount
+        return f"total {self.total}, {noted(amount, call_id)}"

@@ -42,7 +42,7 @@ class Shop:
     def reset(self, target, folder, at="", fault="", times=1, **row):
         self.target, self.total, self.folder = target, 0, folder
         self.fault = (at, fault, times)
-        self.looks = 0
+        (Path(folder) / "pid").write_text(str(os.getpid()))
         garbage = self._fail("reset")
         return f" Reach {target}." if garbage is NOTHING else garbage
 
@@ -59,7 +59,6 @@ class Shop:
     async def look(self) -> str:
         """Look at the total."""
         self._fail("look")
-        self.looks += 1
         return f"seen {self.total}"
 
     def pid(self) -> str:

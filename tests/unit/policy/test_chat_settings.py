@@ -161,6 +161,30 @@ def test_the_check_before_a_run_refuses_a_model_without_tools(models, tmp_path):
     check(config_of(models("qwen3")))
 
 
+FORGETFUL = """{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.tool_calls %}
+{% set call = m.tool_calls[0].function %}{% if loop.last or not forgets %}{{ call }}{% endif %}
+{% endif %}<|im_end|>{% if refuses and m.role == "tool" %}{{ raise_exception("no tools") }}
+{% endif %}{% endfor %}"""
+"""Leaves out a call once it is answered, or raises then, if asked to."""
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"forgets": True}, "in another way"), ({"refuses": True}, "TemplateError .*'dummy'")],
+)
+def test_the_check_refuses_options_with_which_the_template_cannot_do_it(tmp_path, options, reason):
+    folder = build_model(tmp_path, "qwen2_5")
+    tokenizer = build_tokenizer("qwen2_5")
+    tokenizer.chat_template = FORGETFUL
+    tokenizer.response_template = {"fields": {"content": {"content": "text"}}}
+    tokenizer.save_pretrained(folder)
+    config = config_of(str(folder))
+    check(config)
+    training = config.training.model_copy(update={"trl": {"chat_template_kwargs": options}})
+    with pytest.raises(ModelError, match=f"{reason}.*chat_template_kwargs = {{'"):
+        check(config.model_copy(update={"training": training}))
+
+
 def test_the_check_refuses_a_new_model(tmp_path):
     config = config_of("", TOOLS).model_copy(update={"model": RunConfig(model={"new": {}}).model})
     with pytest.raises(ModelError, match=r"\[model.new\]: its chat template"):

@@ -133,6 +133,13 @@ def test_many_masked_completions_are_told_by_the_function_that_failed(found):
     assert "25 %" in notice.text and "g failed" in notice.text
 
 
+def test_many_episodes_whose_environment_failed_are_told(found):
+    assert found([{"step": 1, "reward": 0.5, "episodes/stop_failed": 0.1}]) == []
+    [notice] = found([{"step": 1, "reward": 0.5, "episodes/stop_failed": 0.25}])
+    assert (notice.event, notice.value) == ("mortal.reward.masked", 0.25)
+    assert "environment failed" in notice.text
+
+
 def flat(*equal, reward=0.0, first=1):
     return [
         {"step": n, "reward": reward, EQUAL: 1.0 if same else 0.5}

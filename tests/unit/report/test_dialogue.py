@@ -32,15 +32,31 @@ def completion(**fields):
 def test_a_dialogue_tells_what_the_model_said_from_what_it_was_told():
     assert completion_text(completion()).splitlines() == [
         "model: I add.",
-        "At once.",
+        "       At once.",
         "  calls add(amount=6, what='pears')",
         "  calls add(amount=6, what='pears')",
-        "tool add: total 6",
-        "tool add: total 12",
+        "| add: total 6",
+        "| add: total 12",
         "model, thinking: Six and six.",
         "model: 12.",
     ]
     assert completion_text(completion(episode=None)) == "raw"
+
+
+def test_no_line_is_longer_than_a_terminal_and_long_answers_are_folded():
+    call = {"function": {"name": "search", "arguments": {"query": "how tall " * 20}}}
+    said = [
+        {"role": "assistant", "content": "It is tall. " * 20, "tool_calls": [call]},
+        {"role": "tool", "name": "search", "content": "330 metres\n" * 30},
+        {"role": "assistant", "content": "| search: it is I, the model"},
+    ]
+    lines = completion_text(completion(messages=said)).splitlines()
+    assert max(map(len, lines)) <= 64
+    told = [line for line in lines if line.startswith("|")]
+    assert (told[0], told[-1]) == ("| search: 330 metres", "| ... 22 more lines")
+    assert len(told) == 9
+    text = "".join(lines).replace(" ", "")
+    assert text.count("howtall") == text.count("Itistall.") == 20, "the model's own words stay"
 
 
 @pytest.mark.parametrize(

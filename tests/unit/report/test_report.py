@@ -11,7 +11,7 @@ from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.evaluations import mean_metrics, mean_scores
 from mortal_steps.report.progress import Speed
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.report.summary import summarize
+from mortal_steps.report.summary import Quarantined, quarantine_in_words, summarize
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -198,6 +198,16 @@ def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
     recorder.evaluation(Evaluation(step=2, num_problems=1, metrics={}, timing=timing))
     recorder.report()
     assert run.store.path("reward_curve.png").exists()
+
+
+def test_failures_of_environments_are_called_so():
+    def failed(kind):
+        about = {"problem_id": "p", "function": "f", "message": "refused"}
+        return Quarantined(**about, kind=kind, times=1, last_step=2)
+
+    assert "1 problem that an environment failed" in quarantine_in_words([failed("environment")])
+    both = quarantine_in_words([failed("timeout"), failed("environment")])
+    assert "a reward function or an environment failed" in both
 
 
 def test_quarantined_problems_are_listed(make_run):

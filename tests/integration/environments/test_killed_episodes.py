@@ -1,0 +1,85 @@
+"""A rollout worker that is killed in the middle of episodes: same bits, and no effect twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.environments.ledger import Answered
+from mortal_steps.store.files import digest_file
+from mortal_steps.store.line_files import LineFiles
+
+ROOT = Path(__file__).parents[3]
+SHARD = "run/steps/000000/generations-0.parquet"
+PATIENCE_S = 120
+
+
+def begin(folder, factory):
+    effects = folder / "effects"
+    effects.touch()
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.environments.killed_shard", folder, factory],
+        cwd=ROOT,
+        env={**os.environ, "EFFECTS": str(effects), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def whole(folder, factory):
+    """Sample the shard to its end; return its digest."""
+    assert begin(folder, factory).wait(PATIENCE_S) == 0
+    return digest_file(folder / SHARD)
+
+
+def kill_after(folder, factory, num_effects):
+    """SIGKILL to the worker once so many calls have begun."""
+    process, deadline = begin(folder, factory), time.monotonic() + PATIENCE_S
+    while len(effects_of(folder)) < num_effects:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def effects_of(folder):
+    return (folder / "effects").read_text().split()
+
+
+def recorded_in(folder):
+    """The calls whose answers are recorded."""
+    calls = []
+    answered = LineFiles((folder / SHARD).with_name("generations-0-calls"), Answered)
+    for _, record in answered.new():
+        so_far = sum(call.startswith(f"{record.episode}/") for call in calls)
+        calls += [f"{record.episode}/{so_far + n}" for n in range(len(record.answers))]
+    return calls
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folders = {name: tmp_path_factory.mktemp("whole") for name in ("-", "Noted")}
+    return {name: (whole(folder, name), effects_of(folder)) for name, folder in folders.items()}
+
+
+def test_tools_without_a_state_are_not_called_again_for_an_answer_that_is_recorded(
+    undisturbed, tmp_path
+):
+    digest, effects = undisturbed["-"]
+    kill_after(tmp_path, "-", 7)
+    recorded = recorded_in(tmp_path)
+    assert recorded
+    before = len(effects_of(tmp_path))
+    assert whole(tmp_path, "-") == digest
+    again = effects_of(tmp_path)[before:]
+    assert set(again).isdisjoint(recorded)
+    assert set(effects_of(tmp_path)) == set(effects)
+
+
+def test_an_environment_with_a_state_is_brought_back_to_where_it_was(undisturbed, tmp_path):
+    digest, effects = undisturbed["Noted"]
+    kill_after(tmp_path, "Noted", 7)
+    assert whole(tmp_path, "Noted") == digest
+    assert set(effects_of(tmp_path)) == set(effects)

@@ -1,0 +1,31 @@
+"""The first shard of a run with tools, sampled in this process, which a test kills meanwhile.
+
+python -m tests.support.environments.killed_shard FOLDER FACTORY     (or `-` for tools alone)
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.support.environments.cases import Case, build
+from tests.support.environments.mortal import Workers
+
+
+def main(folder: Path, factory: str) -> None:
+    """Sample it."""
+    case = Case(
+        factory=None if factory == "-" else factory,
+        tools=("noted",) if factory == "-" else (),
+        functions=("seen",),
+        says="notes" if factory == "-" else "adds",
+        budget=600,
+        num_steps=1,
+    )
+    workers = Workers(build(case, folder / "model"), folder / "run")
+    workers.sample(0)
+    workers.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
