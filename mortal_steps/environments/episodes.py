@@ -15,12 +15,7 @@ from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.ledger import Answered, Ledger
-from mortal_steps.environments.messages import (
-    Description,
-    EnvironmentTools,
-    Opened,
-    ToolAnswer,
-)
+from mortal_steps.environments.messages import Description, EnvironmentTools, Opened, ToolAnswer
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.environments.starts import environment_of, episode_start
