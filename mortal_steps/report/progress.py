@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
 from mortal_steps.report.printable import printable
-from mortal_steps.report.units import clock, number
+from mortal_steps.report.units import clock, number, scores_text
 
 LINE_EVERY_S = 10.0
 
@@ -154,7 +154,7 @@ class ProgressLine:
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
         """Note the scores on the held-out problems after `step` steps; the next line will show the
         result."""
-        result = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        result = scores_text(scores)
         if self._bar:
             self.note(f"held-out after step {step}: {result}")
         else:
