@@ -12,12 +12,13 @@ from rich.text import Text
 from mortal.terminal.chart import chart
 from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import run_argument, shortened
+from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.units import counted, duration, number, scores_text
+from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.verify import RunCheck
 

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
+from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
-from mortal_steps.report.units import clock, number, scores_text
+from mortal_steps.report.units import clock, number
 
 LINE_EVERY_S = 10.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 
@@ -47,9 +46,3 @@ def byte_size(num_bytes: float) -> str:
 def moment(seconds: float) -> str:
     """Format a local time with its offset, such as 2026-01-31T23:59:59+01:00."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-
-
-def scores_text(scores: Mapping[str, float]) -> str:
-    """Return an evaluation's scores in a line; how its episodes went stands in its record."""
-    shown = {name: score for name, score in scores.items() if not name.startswith("episodes/")}
-    return ", ".join(f"{name} {score:.3f}" for name, score in shown.items())
