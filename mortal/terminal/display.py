@@ -12,6 +12,7 @@ from rich.text import Text
 from mortal.terminal.chart import chart
 from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import run_argument, shortened
+from mortal_steps.report.evaluations import EPISODES
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
@@ -129,7 +130,10 @@ def _show_table(title: str, cells: Sequence[Mapping[str, str]]) -> None:
 
 
 def _scores(run: RunSummary) -> str:
-    return ", ".join(f"{name} {value:.3f}" for name, value in run.eval.items())
+    """Return the scores of the last evaluation; how its episodes went is in the report."""
+    return ", ".join(
+        f"{name} {value:.3f}" for name, value in run.eval.items() if not name.startswith(EPISODES)
+    )
 
 
 def _times(run: RunSummary) -> str:

@@ -173,7 +173,7 @@ class EnvironmentHandler:
         self, *, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
     ) -> Scores:
         """Return what the rewards of `limits` make of the episodes, each called for so many seconds
-        at most."""
+        at most. A name that is no term's is that of a class with `get_reward`."""
         chosen = [self._episodes[index] for index in episodes]
         environments = [each.environment for each in chosen]
         with_them = replace(arguments, by_name={**arguments.by_name, "environments": environments})
@@ -182,7 +182,7 @@ class EnvironmentHandler:
         extra: dict[str, Sequence[Any]] = {}
         failures, seconds = {}, {}
         for name, limit_s in limits.items():
-            function = self._rewards.get(name) or own_reward(self._own[name])
+            function = self._rewards.get(name) or own_reward(self._own.get(name, name))
             with chosen[0].stream.used():
                 outcome = begin_call(function, with_them, timeout_s=limit_s)()
             seconds[name] = outcome.seconds

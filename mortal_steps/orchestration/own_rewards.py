@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from typing import Any
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
@@ -44,17 +45,23 @@ def with_other_environments(config: RunConfig, before: RunConfig) -> RunConfig:
 
 def describe(config: RunConfig) -> Description:
     """Return what tools and environments offer, as the rollout workers' interpreter sees them."""
+    spec = environment_worker(config, "mortal_steps.environments.host:Describer")
+    found: Description = call_once(spec, "describe")
+    return found
+
+
+def environment_worker(config: RunConfig, factory: str, **settings: Any) -> WorkerSpec:
+    """Return a worker that has the run's environments, in the rollout workers' interpreter."""
     local, python = config.compute.local.rollout, None
     if config.compute.backend == "local" and local.python and shutil.which(local.python):
         python = local.python
-    spec = WorkerSpec(
-        factory="mortal_steps.environments.host:Describer",
-        kwargs={"environment": config.environment, "passed_on": config.seen_by_environments},
+    passed_on = config.seen_by_environments
+    return WorkerSpec(
+        factory=factory,
+        kwargs={"environment": config.environment, "passed_on": passed_on, **settings},
         python=python,
         env=local.env,
     )
-    found: Description = call_once(spec, "describe")
-    return found
 
 
 def with_own_rewards(config: RunConfig, classes: Iterable[str | None]) -> RunConfig:

@@ -13,6 +13,8 @@ from mortal_steps.types import RewardedShard
 
 OWN_COLUMNS = ("step", "reward")
 """Columns of evaluations.jsonl that are no logged metrics."""
+EPISODES = "episodes/"
+"""What the names of metrics begin with that say how episodes went."""
 
 
 def mean_scores(
