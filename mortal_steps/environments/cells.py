@@ -180,7 +180,10 @@ def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
     """Return what `reset` or each call has taken."""
     if isinstance(answer, Opened):
         return [{"reset": answer.seconds}]
-    return [] if isinstance(answer, Failed) else [{each.name: each.seconds} for each in answer]
+    if isinstance(answer, Failed):
+        return []
+    # Names that the model made up are not those of tools.
+    return [{each.name: each.seconds} for each in answer if each.seconds > 0]
 
 
 def _arrived(

@@ -153,7 +153,8 @@ class EnvironmentHandler:
             try:
                 result = _made(call, tools)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
-                answers.append(self._error(call.name, error, time.perf_counter() - began))
+                took_s = time.perf_counter() - began if call.name in tools else 0.0
+                answers.append(self._error(call.name, error, took_s))
                 continue
             if inspect.iscoroutine(result):
                 waiting.append(self._awaited(call.name, result))

@@ -97,6 +97,7 @@ class ToolAnswer:
     outage: str | None = None
     """Why the tool could not be asked; there is no answer then."""
     seconds: float = 0.0
+    """0: there is no such tool."""
 
 
 @dataclass(frozen=True, kw_only=True)
