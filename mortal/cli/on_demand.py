@@ -14,7 +14,7 @@ from mortal.cli.plain import PlainCommand, PlainGroup
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
-    "Try out": ("trial:test_rollout", "trial:test_reward"),
+    "Try out": ("trial:test_rollout", "trial:test_reward", "trial:test_environment"),
     "Look at runs": (
         "show:runs",
         "monitor:status",

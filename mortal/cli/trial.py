@@ -1,4 +1,4 @@
-"""`test-rollout`, `test-reward`: try a configuration out without training."""
+"""`test-rollout`, `test-reward`, `test-environment`: try a configuration out without training."""
 
 from __future__ import annotations
 
@@ -160,3 +160,58 @@ def _show(trial: Trial, *, logs: bool, as_json: bool) -> int:
         if trial.num_masked and not logs:
             typer.echo("--logs prints where in their code the functions failed", err=True)
     return 1 if trial.num_masked else 0
+
+
+NumRows = Annotated[
+    int, typer.Option("--rows", min=1, metavar="N", help="How many rows of the dataset to take.")
+]
+CallsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--calls",
+        metavar="FILE",
+        help="Make these calls, JSON lines as above, and none that are made up.",
+    ),
+]
+
+
+@with_flags
+def test_environment(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    num_rows: Annotated[
+        int,
+        typer.Option("--rows", min=1, metavar="N", help="How many rows of the dataset to take."),
+    ] = 2,
+    calls: CallsFile = None,
+    as_json: AsJson = False,
+    **flags: Any,
+) -> None:
+    """Try the tools and environments of a configuration out, without a model.
+
+    Prints the tools, begins an episode of a few rows, calls each tool twice with made-up
+    arguments, and calls the rewards that need the environments. The same calls are made again in
+    the same process and in another one: what answers differently there is named, since a run with
+    it would not end with the same bits after a kill.
+
+    A line of FILE is {"name": "add", "arguments": {"amount": 1}}.
+
+    Exit code 1: something failed or differed. The text of an exception that the model would read
+    is an answer.
+    """
+    from mortal.terminal.environments import conclusions, show_environments
+    from mortal_steps.config.loader import load_config
+    from mortal_steps.orchestration.environment_trial import read_calls, try_environments
+    from mortal_steps.orchestration.trial import chosen_problems
+
+    settings = load_config(config, overrides or (), flags)
+    given = None if calls is None else read_calls(calls)
+    waiting("reading the dataset")
+    problems = chosen_problems(settings, (), num_rows)
+    waiting("calling the tools")
+    tried = try_environments(settings, problems, given)
+    if as_json:
+        print_json({**dataclasses.asdict(tried), "conclusions": conclusions(tried)})
+    else:
+        show_environments(tried)
+    raise typer.Exit(0 if tried.is_good else 1)

@@ -60,6 +60,11 @@ def try_rollout(
                 f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "
                 "of the hub as it is; `mortal test-rollout` takes any other, on this machine"
             )
+        if settings.environment.is_used:
+            raise ConfigError(
+                "[environment]: this samples in a container without your code; "
+                "`mortal test-rollout` calls tools, on this machine"
+            )
         problems = chosen_problems(settings, [prompt] if prompt else [])
         sample = functions[str(settings.rollout.engine)].with_options(
             gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))

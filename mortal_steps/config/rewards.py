@@ -198,7 +198,8 @@ class RewardsConfig(Section):
     `function`; docs/rewards.md lists the others, docs/extending.md shows how to write one of your
     own."""
     dry_run: Annotated[bool, NO_NUMBERS] = True
-    """Call each function once with a made-up completion before anything else starts."""
+    """Call each function once with a made-up completion before anything else starts, and `reset`
+    of environments with two rows."""
     num_reward_workers: Annotated[int, NO_NUMBERS] = Field(1, ge=1)
     """Reward workers, each of which scores one shard at a time; more than the batch has shards are
     of no use. The number of workers does not affect a run's bits."""

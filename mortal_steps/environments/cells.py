@@ -32,6 +32,8 @@ T = TypeVar("T")
 EpisodeKey = tuple[str, int]
 """An episode: its problem in the shard, and which of the problem's it is."""
 
+_Queue = queue.SimpleQueue["tuple[EpisodeKey, Answer | Failed] | BaseException"]
+
 
 class Cells:
     """The processes in which the episodes of a shard live, forked from `host`.
@@ -40,8 +42,11 @@ class Cells:
     the machine has no room for another process.
     """
 
-    def __init__(self, host: HostProcess, config: EnvironmentConfig) -> None:
-        self._host, self._config = host, config
+    def __init__(
+        self, host: HostProcess, config: EnvironmentConfig, *, saving: Collection[str] = ()
+    ) -> None:
+        """`saving` names the environments that can say what they are at."""
+        self._host, self._config, self._saving = host, config, frozenset(saving)
         self._cells: dict[str, dict[int, Cell]] = {}
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
         self.seconds: dict[str, float] = {}
@@ -52,7 +57,7 @@ class Cells:
         for key, episodes in starts.items():
             self._cells[key] = self._cells_of(key, episodes)
         asked = {(key, number): None for key in starts for number in range(len(starts[key]))}
-        answers = self._ask(asked, lambda episode, answer: None)
+        answers = self._ask(asked, lambda arrived: None)
         return {
             key: [_opened(answers[key, number]) for number in range(len(episodes))]
             for key, episodes in starts.items()
@@ -61,19 +66,27 @@ class Cells:
     def call(
         self,
         asked: Mapping[EpisodeKey, Sequence[ToolCall]],
-        note: Callable[[EpisodeKey, Sequence[ToolAnswer]], object] = lambda episode, answers: None,
+        note: Callable[[Mapping[EpisodeKey, Sequence[ToolAnswer]]], object] = lambda arrived: None,
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
-        """Return the answers to the calls of each episode, or its failure; `note` is told each
-        episode's answers as they come."""
+        """Return the answers to the calls of each episode, or its failure; `note` is told the
+        answers of episodes as they come, those that came meanwhile together."""
 
-        def note_answers(episode: EpisodeKey, answer: Answer | Failed) -> None:
-            if isinstance(answer, list):
-                note(episode, answer)
+        def note_answers(arrived: Mapping[EpisodeKey, Answer | Failed]) -> None:
+            note({each: answer for each, answer in arrived.items() if isinstance(answer, list)})
 
         answers = self._ask(asked, note_answers)
         return {
             episode: answer for episode, answer in answers.items() if not isinstance(answer, Opened)
         }
+
+    def state_of(self, episode: EpisodeKey) -> Any:
+        """Return what the episode's environment was at after its last calls; None if it cannot say
+        so."""
+        return self._cell(episode).state_of(episode[1])
+
+    def restore(self, episode: EpisodeKey, state: Any) -> None:
+        """Have the episode's environment brought to what it was at in a process before."""
+        self._cell(episode).restore(episode[1], state)
 
     def score(
         self,
@@ -111,24 +124,29 @@ class Cells:
             cell.close()
         self._cells = {}
 
+    def _cell(self, episode: EpisodeKey) -> Cell:
+        key, number = episode
+        return self._cells[key][number]
+
     def _cells_of(self, key: str, starts: Sequence[EpisodeStart]) -> dict[int, Cell]:
         """Return the cell of each of a problem's episodes."""
         numbered = dict(enumerate(starts))
+        saves = any(start.environment in self._saving for start in starts)
         if self._config.cell == "problem":
-            return dict.fromkeys(numbered, Cell(self._host, self._config, key, numbered))
+            cell = Cell(self._host, self._config, key, numbered, saves=saves)
+            return dict.fromkeys(numbered, cell)
         return {
-            number: Cell(self._host, self._config, key, {number: start})
+            number: Cell(self._host, self._config, key, {number: start}, saves=saves)
             for number, start in numbered.items()
         }
 
     def _ask(
         self,
         asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
-        note: Callable[[EpisodeKey, Answer | Failed], object],
+        note: Callable[[Mapping[EpisodeKey, Answer | Failed]], object],
     ) -> dict[EpisodeKey, Answer | Failed]:
         """Ask all cells at once, and the episodes of each in their order."""
-        done: queue.SimpleQueue[tuple[EpisodeKey, Answer | Failed] | BaseException]
-        done = queue.SimpleQueue()
+        done: _Queue = queue.SimpleQueue()
 
         def ask_cell(cell: Cell, episodes: Sequence[EpisodeKey]) -> None:
             try:
@@ -143,25 +161,44 @@ class Cells:
         answers: dict[EpisodeKey, Answer | Failed] = {}
         began, tell_after_s = time.monotonic(), TELL_AFTER_S
         while len(answers) < len(asked):
-            try:
-                ended = done.get(timeout=max(0.0, began + tell_after_s - time.monotonic()))
-            except queue.Empty:
+            arrived, error = _arrived(done, began + tell_after_s)
+            if not arrived and error is None:
                 _tell_waiting(cells.values(), asked, answers, tell_after_s)
                 tell_after_s *= 2
-                continue
-            if isinstance(ended, BaseException):
-                raise ended
-            episode, answer = ended
-            answers[episode] = answer
-            for each in answer if isinstance(answer, list) else ():
-                self._count({each.name: each.seconds})
-            if isinstance(answer, Opened):
-                self._count({"reset": answer.seconds})
-            note(episode, answer)
+            self._count(*(each for answer in arrived.values() for each in _seconds(answer)))
+            answers |= arrived
+            note(arrived)
+            if error is not None:
+                raise error
         return {episode: answers[episode] for episode in asked}
 
-    def _count(self, seconds: Mapping[str, float]) -> None:
-        self.seconds = _sums([self.seconds, seconds])
+    def _count(self, *seconds: Mapping[str, float]) -> None:
+        self.seconds = _sums([self.seconds, *seconds])
+
+
+def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
+    """Return what `reset` or each call has taken."""
+    if isinstance(answer, Opened):
+        return [{"reset": answer.seconds}]
+    if isinstance(answer, Failed):
+        return []
+    # Names that the model made up are not those of tools.
+    return [{each.name: each.seconds} for each in answer if each.seconds > 0]
+
+
+def _arrived(
+    done: _Queue, until: float
+) -> tuple[dict[EpisodeKey, Answer | Failed], BaseException | None]:
+    """Wait for an answer; return it and all others that are there, and the first error. At the time
+    `until` there may be nothing."""
+    try:
+        ended = [done.get(timeout=max(0.0, until - time.monotonic()))]
+    except queue.Empty:
+        return {}, None
+    while not done.empty():
+        ended.append(done.get())
+    errors = (each for each in ended if isinstance(each, BaseException))
+    return dict(each for each in ended if not isinstance(each, BaseException)), next(errors, None)
 
 
 def _tell_waiting(

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells, EpisodeKey
-from mortal_steps.environments.chat import Chat, Tools
+from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.host import described, environment_host
-from mortal_steps.environments.ledger import Ledger
-from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolAnswer
+from mortal_steps.environments.ledger import Answered, Ledger
+from mortal_steps.environments.messages import Description, EnvironmentTools, Opened, ToolAnswer
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
+from mortal_steps.environments.starts import environment_of, episode_start
 from mortal_steps.errors import DataError, EnvironmentFailedError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.episodes.base import Episodes
-from mortal_steps.schedule import derive_seed
 from mortal_steps.scores import reward_names
 from mortal_steps.types import (
     ChatSettings,
@@ -71,7 +70,8 @@ class ToolEpisodes(Episodes):
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
         self._host.start()
-        cells = Cells(self._host, self._environment)
+        saving = [name for name, each in self.described.environments.items() if each.saves]
+        cells = Cells(self._host, self._environment, saving=saving)
         try:
             groups = self._opened(cells, problems, seeds_PG)
             episodes = list(itertools.chain.from_iterable(groups))
@@ -108,29 +108,15 @@ class ToolEpisodes(Episodes):
             self._known = described(self._host)
         return self._known
 
-    def _tools(self, problem: Problem) -> Tools:
-        return self.described.environments[self._name(problem) or ""].tools
-
-    def _is_stateless(self, problem: Problem) -> bool:
-        return self.described.environments[self._name(problem) or ""].is_stateless
-
-    def _name(self, problem: Problem) -> str | None:
-        if not self._environment.has_names:
-            return "" if self._environment.factory is not None else None
-        name = problem.columns.get("environment")
-        if name not in self._environment.factories:
-            raise DataError(
-                f"problem {problem.id!r}: its column `environment` is {name!r}; "
-                f"environment.factory has {', '.join(self._environment.factories)}"
-            )
-        return str(name)
+    def _offered(self, problem: Problem) -> EnvironmentTools:
+        return self.described.environments[environment_of(self._environment, problem) or ""]
 
     def _opened(
         self, cells: Cells, problems: Sequence[Problem], seeds_PG: Sequence[Sequence[int]]
     ) -> list[list[Running]]:
         """Begin the episodes of each problem."""
         starts = {
-            key: [self._start(problem, seeds[0], seed) for seed in seeds]
+            key: [episode_start(self._environment, problem, seeds[0], seed) for seed in seeds]
             for key, problem, seeds in zip(_keys(problems), problems, seeds_PG, strict=True)
         }
         opened = cells.open(starts)
@@ -138,20 +124,6 @@ class ToolEpisodes(Episodes):
             list(self._begun(key, problem, seeds, opened[key]))
             for key, problem, seeds in zip(starts, problems, seeds_PG, strict=True)
         ]
-
-    def _start(self, problem: Problem, first_seed: int, seed: int) -> EpisodeStart:
-        if isinstance(problem.prompt, str):
-            raise DataError(
-                f"problem {problem.id!r}: its prompt is text, and tools are called in chats; make "
-                'it a list of messages, [{"role": "user", "content": ...}]'
-            )
-        return EpisodeStart(
-            environment=self._name(problem),
-            prompt=problem.prompt,
-            row=given_row(problem),
-            reset_seed=derive_seed("reset", first_seed),
-            seed=derive_seed("environment", seed),
-        )
 
     def _begun(
         self, key: str, problem: Problem, seeds: Sequence[int], opened: Sequence[Opened]
@@ -163,7 +135,7 @@ class ToolEpisodes(Episodes):
                 key=key,
                 index=index,
                 seed=seed,
-                tools=self._tools(problem),
+                tools=self._offered(problem).tools,
                 prompt=problem.prompt if begun.prompt is None else begun.prompt,
             )
             if begun.failure is not None:
@@ -213,13 +185,25 @@ class ToolEpisodes(Episodes):
         known: dict[EpisodeKey, Sequence[ToolAnswer]] = {}
         if ledger is not None:
             for each in running:
-                found = ledger.find(each.history) if self._is_stateless(each.problem) else None
-                if found is not None:
-                    known[each.episode] = found
+                found, offered = ledger.find(each.history), self._offered(each.problem)
+                if found is not None and (offered.is_stateless or offered.saves):
+                    known[each.episode] = found.answers
+                    if offered.saves:
+                        cells.restore(each.episode, found.state)
 
-        def note(episode: EpisodeKey, answers: Sequence[ToolAnswer]) -> None:
+        def note(arrived: Mapping[EpisodeKey, Sequence[ToolAnswer]]) -> None:
             if ledger is not None:
-                ledger.note(histories[episode], "/".join(map(str, episode)), answers)
+                ledger.note(
+                    [
+                        Answered(
+                            history=histories[episode],
+                            episode="/".join(map(str, episode)),
+                            answers=answers,
+                            state=cells.state_of(episode),
+                        )
+                        for episode, answers in arrived.items()
+                    ]
+                )
 
         asked = {each.episode: each.calls for each in running if each.episode not in known}
         return {**known, **cells.call(asked, note)}
@@ -244,13 +228,6 @@ class ToolEpisodes(Episodes):
             chat=self._chat,
             version=version,
         )
-
-
-def given_row(problem: Problem) -> dict[str, Any]:
-    """Return what `reset` is given: the row, without a prompt if it has none."""
-    if problem.prompt == NO_PROMPT:
-        return dict(problem.columns)
-    return {"prompt": problem.prompt, **problem.columns}
 
 
 def _keys(problems: Sequence[Problem]) -> list[str]:

@@ -10,19 +10,20 @@ that is made with other weights finds none of them.
 
 What a known answer is good for depends on the environment. Where nothing is kept between calls
 (tools alone, or a class with `_stateless = True`), it is the answer, and nothing is called again.
-Otherwise the calls are made again, so that the environment gets where it was, and the answers are
-compared: an environment that is no function of its row, its seed and its calls is found out.
+Where an environment can say what it is at (`_save`), it is brought back there (`_load`). Otherwise
+the calls are made again, so that the environment gets where it was, and the answers are compared:
+an environment that is no function of its row, its seed and its calls is found out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.environments.messages import ToolAnswer
 from mortal_steps.store.line_files import LineFiles
@@ -41,45 +42,49 @@ class Answered:
     """Digest of the episode's tokens before the answers."""
     episode: str
     answers: Sequence[ToolAnswer]
+    state: Any = None
+    """What the environment was at then, if it can say so."""
 
 
 class Ledger:
-    """What was answered in a shard, by this process and by those that were killed. For several
-    threads."""
+    """What was answered in a shard, by this process and by those that were killed. For one
+    thread."""
 
     def __init__(self, folder: Path) -> None:
         self._files = LineFiles(folder, Answered, sync=True)
         self._known = {each.history: each for _, each in self._files.new()}
-        self._lock = threading.Lock()
         self.num_differences = 0
         """Turns whose calls were answered differently when they were made again."""
 
-    def find(self, history: str) -> Sequence[ToolAnswer] | None:
+    def find(self, history: str) -> Answered | None:
         """Return the recorded answers of a turn's calls, if there are any."""
-        known = self._known.get(history)
-        return None if known is None else known.answers
+        return self._known.get(history)
 
-    def note(self, history: str, episode: str, answers: Sequence[ToolAnswer]) -> None:
-        """Record the answers of a turn's calls, unless they are known; raises `StoreError` if they
-        cannot be written. Where they differ from what is known, the new ones are recorded: they are
-        what the environment is at now."""
-        known = self.find(history)
-        if known is not None:
-            different = _difference(known, answers)
-            if different is None:
-                return
-            with self._lock:
-                self.num_differences += 1
-            logger.warning(
-                "episode %s: %s; the episode goes on with the new answer, so its run does not end "
-                "with the bits of one that was never killed. `mortal test-environment` finds what "
-                "is not a function of the row, the seed and the calls",
-                episode,
-                different,
-            )
-        record = Answered(history=history, episode=episode, answers=answers)
-        self._files.add(record)
-        self._known[history] = record
+    def note(self, answered: Sequence[Answered]) -> None:
+        """Record the answers of some turns' calls, all at once, but for those that are known;
+        raises `StoreError` if they cannot be written. Where answers differ from what is known, the
+        new ones are recorded: they are what the environment is at now."""
+        new = [each for each in answered if self._is_news(each)]
+        if new:
+            self._files.add(*new)
+            self._known |= {each.history: each for each in new}
+
+    def _is_news(self, answered: Answered) -> bool:
+        known = self.find(answered.history)
+        if known is None:
+            return True
+        different = _difference(known.answers, answered.answers)
+        if different is None:
+            return False
+        self.num_differences += 1
+        logger.warning(
+            "episode %s: %s; the episode goes on with the new answer, so its run does not end with "
+            "the bits of one that was never killed. `mortal test-environment` finds what is not a "
+            "function of the row, the seed and the calls",
+            answered.episode,
+            different,
+        )
+        return True
 
     def close(self) -> None:
         """Close its file."""

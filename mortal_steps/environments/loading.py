@@ -33,8 +33,6 @@ class Loaded:
 
     factory: Tool | None
     """None: there are tools alone."""
-    reward: type[Any] | None
-    """The class of its instances, if that defines `get_reward`."""
     described: EnvironmentTools
 
 
@@ -70,7 +68,7 @@ def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[
     stands for the only one, or for the tools alone. Raises `ConfigError`."""
     if not config.factories:
         described = EnvironmentTools(tools=schemas(tools), is_stateless=True)
-        return {"": Loaded(factory=None, reward=None, described=described)}
+        return {"": Loaded(factory=None, described=described)}
     return {name: _loaded(name, code, tools) for name, code in config.factories.items()}
 
 
@@ -94,13 +92,13 @@ def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded
             "meant for the model",
             *(key, kind.__name__),
         )
-    reward = kind if "get_reward" in names else None
     described = EnvironmentTools(
         tools=schemas([*tools, *methods_of(instance)]),
-        reward=kind.__name__ if reward else None,
+        reward=kind.__name__ if "get_reward" in names else None,
         is_stateless=bool(getattr(kind, "_stateless", False)),
+        saves={"_save", "_load"} <= names.keys(),
     )
-    return Loaded(factory=factory, reward=reward, described=described)
+    return Loaded(factory=factory, described=described)
 
 
 def methods_of(instance: Any) -> list[Tool]:

@@ -2,8 +2,8 @@
 
 These are the runs directory, the model folder, the dataset and its columns, and the interpreters.
 Then, each in a process of its own that ends with the check: every reward function is called once,
-TRL checks its options, and every prompt is measured against the model's context. This process
-imports no torch.
+environments are reset for a few rows, TRL checks its options, and every prompt is measured against
+the model's context. This process imports no torch.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mortal_steps.orchestration.checks import (
     check_rows,
     check_runs_dir,
 )
+from mortal_steps.orchestration.environment_trial import check_resets
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
 from mortal_steps.policy.starting_model.prompt_lengths import keep_fitting
@@ -117,6 +118,9 @@ def check(
             else "importing the reward functions"
         )
         check_rewards(config, train)
+    if "rollout" in roles and config.environment.is_used and config.rewards.dry_run:
+        say(f"beginning episodes of {DRY_RUN_PROBLEMS} rows")
+        check_resets(config, train[:DRY_RUN_PROBLEMS])
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
     found, longest = check_training(config, train, held_out, warned, sampled)

@@ -29,6 +29,7 @@ from mortal_steps.orchestration.checks import (
     check_interpreter,
     check_interpreters,
     check_model,
+    check_rows,
 )
 from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
@@ -62,8 +63,13 @@ def chosen_problems(
     """Return the given prompts as problems; without prompts, the first problems of the dataset.
     Raises `DataError` as `read_problems` does."""
     if prompts:
+        is_chat = config.environment.is_used
         return [
-            Problem(id=f"prompt-{number}", prompt=text) for number, text in enumerate(prompts, 1)
+            Problem(
+                id=f"prompt-{number}",
+                prompt=[{"role": "user", "content": text}] if is_chat else text,
+            )
+            for number, text in enumerate(prompts, 1)
         ]
     no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
     first = {"max_samples": num_problems, "eval_samples": 0}
@@ -98,6 +104,9 @@ def try_rollout(
         if path != config.model.name_or_path:
             ref = store.write_record("problems.json", list(problems), list[Problem])
             call_once(specs["actor"], "build_base_model", problems=ref)
+        if config.environment.is_used:
+            check_rows(config, problems)
+            call_once(_chat_keeper(specs["actor"], config, path), "keep")
         spec = dataclasses.replace(specs["rollout"], factory=WORKER)
         sampled: SampledProblems = call_once(
             spec,
@@ -107,6 +116,17 @@ def try_rollout(
             sampling=config.sampling,
         )
     return sampled
+
+
+def _chat_keeper(actor: WorkerSpec, config: RunConfig, model_path: str) -> WorkerSpec:
+    kept = {
+        "run_dir": actor.kwargs["run_dir"],
+        "model": config.model,
+        "model_path": model_path,
+        "template_options": config.training.template_options,
+    }
+    factory = "mortal_steps.policy.chat_settings:ChatKeeper"
+    return dataclasses.replace(actor, factory=factory, kwargs=kept)
 
 
 def trial_specs(
@@ -219,7 +239,8 @@ def try_rewards(
             _function(name, weight, completions, found, scored) for name, weight in weights.items()
         ],
         num_shards=len(shards),
-        stops=config.rewards.on_error == "raise" and any(each.failures for each in scored),
+        stops=config.rewards.on_error == "raise"
+        and any(failure.kind != "environment" for each in scored for failure in each.failures),
         log=log,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig
@@ -53,6 +54,27 @@ def keep_chat(
             "read calls, than TRL and the model's tokenizer give now; continue with the versions "
             "of TRL and of the model that it began with, or fork it"
         )
+
+
+class ChatKeeper:
+    """A worker that keeps how chats are rendered where there is no actor to do it, as in a
+    trial."""
+
+    def __init__(
+        self,
+        *,
+        run_dir: str,
+        model: ModelConfig,
+        model_path: str,
+        template_options: Mapping[str, Any],
+    ) -> None:
+        self._store = RunStore(Path(run_dir))
+        self._model, self._model_path = model, model_path
+        self._template_options = template_options
+
+    def keep(self) -> None:
+        """See `keep_chat`."""
+        keep_chat(self._store, self._model, self._model_path, self._template_options)
 
 
 def _settled_of(

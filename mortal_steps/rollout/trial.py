@@ -82,7 +82,7 @@ class FinishedModelWorker(RolloutWorker):
             weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
             output="unused",
         )
-        shard = self._sample_shard(self._started_engine(), request)
+        shard, _ = self._sample_shard(self._started_engine(), request)
         return SampledProblems(
             groups=shard.groups,
             start_s=started - began,

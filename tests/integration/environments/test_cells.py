@@ -44,13 +44,11 @@ def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(ma
     shop.cells.open({key: [shop.start()] for key in keys})
     call = ToolCall(name="wait", arguments={"seconds": 1.5}, call_id="a/0/0")
     began = time.monotonic()
-    noted = []
-    answers = shop.cells.call(
-        {(key, 0): [call] for key in keys}, lambda key, answers: noted.append((key, answers))
-    )
+    noted = {}
+    answers = shop.cells.call({(key, 0): [call] for key in keys}, noted.update)
     assert time.monotonic() - began < 4 * 1.5
     assert list(answers) == [(key, 0) for key in keys]
-    assert sorted(noted) == sorted(answers.items())
+    assert noted == answers
     pids = {key: int(shop.say(0, "pid", key=key)) for key in keys}
     shop.score([0], "Shop", key=keys[0])
     assert [is_alive(pid) for pid in pids.values()] == [False, True, True, True]
@@ -62,6 +60,7 @@ def test_seconds_are_counted_by_tool_and_reward(make_shop):
     shop = make_shop()
     shop.open({}, {})
     shop.call({each: [("wait", {"seconds": 0.2}), ("add", {"amount": 1})] for each in (0, 1)})
+    assert shop.say(0, "wait_and_see") == "{'error': 'Tool wait_and_see not found.'}"
     shop.score([0, 1], "Shop")
     assert set(shop.cells.seconds) == {"reset", "wait", "add", "Shop"}
     assert 0.4 <= shop.cells.seconds["wait"] < 4.0

@@ -19,7 +19,7 @@ from mortal_steps.data.problems import NO_PROMPT
 from mortal_steps.types import Problem
 from tests.support.environments import code
 from tests.support.environments.engine import SCRIPTS, Voice, called
-from tests.support.environments.models import build_model
+from tests.support.environments.models import FAMILIES, build_model
 from tests.support.environments.teaching import WINDOW, teach
 
 CODE = code.__name__
@@ -193,10 +193,7 @@ def scripts(case: Case) -> list:
 FIVE = ("qwen3", "qwen2_5", "llama3_2", "gptoss", "gemma4")
 TEXT_ALONE = ("qwen2_5", "gptoss")
 """Families whose templates take no blocks of content."""
-OTHERS = (
-    *("qwen3_5_think", "qwen3_8", "qwen3_instruct_2507", "nemotron_3_nano", "glm4moe"),
-    *("lfm2_v2", "lfm2_2_5_vl", "llama3_1", "gemma4_v5"),
-)
+OTHERS = tuple(name for name in FAMILIES if name not in FIVE)
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo")
 CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.05}

@@ -185,3 +185,13 @@ class Remote(Shop):
                     file.write(f"{call_id}\n")
                 raise ConnectionError("the server is away")
         return super().add(amount)
+
+
+class Saved(Noted):
+    """A shop that can be brought back to where it was."""
+
+    def _save(self) -> dict:
+        return {"total": self.total}
+
+    def _load(self, state: dict) -> None:
+        self.total = state["total"]

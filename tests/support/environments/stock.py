@@ -140,7 +140,7 @@ def run_stock(run, engine, folder) -> Outcome:
         callbacks=[recorder],
     )
     if config.training.importance_sampling_correction:
-        trainer.use_vllm = True
+        trainer.use_vllm, trainer.vllm_mode = True, "server"
         trainer.vllm_generation, trainer._last_loaded_step = NoEngine(), -1
     trainer.train()
     return Outcome(steps=trainer.steps, weights=recorder.weights, metrics=recorder.metrics)

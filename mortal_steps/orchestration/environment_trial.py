@@ -1,0 +1,76 @@
+"""Tries tools and environments out, without a model and without a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.local import call_once
+from mortal_steps.config import RunConfig
+from mortal_steps.environments.messages import Opened
+from mortal_steps.environments.tried import GivenCall, TriedEnvironments
+from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
+from mortal_steps.orchestration.own_rewards import environment_worker
+from mortal_steps.types import Problem
+
+TRIAL = "mortal_steps.environments.trial:EnvironmentTrial"
+
+
+def try_environments(
+    config: RunConfig, problems: Sequence[Problem], calls: Sequence[GivenCall] | None = None
+) -> TriedEnvironments:
+    """Make the calls, or made-up ones, in an episode of each problem, and again; see
+    `EnvironmentTrial.try_out`."""
+    if not config.environment.is_used:
+        raise ConfigError(
+            "[environment] is not there, so there is nothing to try; set environment.factory or "
+            "environment.tools"
+        )
+    found: TriedEnvironments = call_once(
+        _worker(config), "try_out", problems=list(problems), calls=calls
+    )
+    return found
+
+
+def check_resets(config: RunConfig, problems: Sequence[Problem]) -> None:
+    """Begin an episode of each problem; raise `EnvironmentFailedError` for one that fails."""
+    opened: list[Opened] = call_once(_worker(config), "reset", problems=list(problems))
+    for problem, begun in zip(problems, opened, strict=True):
+        if begun.failure is not None:
+            raise EnvironmentFailedError(
+                f"problem {problem.id}: {begun.failure}. `mortal test-environment` shows what "
+                "`reset` is given (rewards.dry_run = false skips this check)"
+            )
+
+
+def read_calls(path: Path) -> list[GivenCall]:
+    """Read calls from JSON lines: {"name": "add", "arguments": {"amount": 1}}. Raises `DataError`
+    that names the line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {error}") from None
+    return [
+        _call(line, f"{path}, line {number}")
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
+
+
+def _call(line: str, place: str) -> GivenCall:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{place}: {error}") from None
+    match found:
+        case {"name": str(name), "arguments": dict(arguments), **others} if not others:
+            return GivenCall(name=name, arguments=arguments)
+    raise DataError(
+        f'{place}: {line[:80]!r} is no call; write {{"name": "add", "arguments": {{"amount": 1}}}}'
+    )
+
+
+def _worker(config: RunConfig) -> WorkerSpec:
+    return environment_worker(config, TRIAL, rewards=config.rewards, seed=config.seed)
