@@ -53,6 +53,8 @@ class EnvironmentTools:
     is_stateless: bool = False
     """Whether nothing is kept between calls, so that an answer that is known need not be asked for
     again: tools alone, or a class that says `_stateless = True`."""
+    saves: bool = False
+    """Whether it can say what it is at, and be brought there again: it has `_save` and `_load`."""
 
 
 @dataclass(frozen=True, kw_only=True)
