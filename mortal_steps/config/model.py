@@ -19,6 +19,11 @@ class NewModelConfig(Section):
 
     alphabet: str = "abcdefghijklmnopqrstuvwxyz =>:?().,ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789'-\n"
     """Characters that the tokenizer knows; any other character becomes the unknown token."""
+    words: tuple[str, ...] = ()
+    """Longer texts that the tokenizer takes for one token each."""
+    tool_calls: bool = False
+    """Give the tokenizer a chat template with calls of tools and their results:
+    `⟨call⟩add {"a": 1, "b": 2}⟨end⟩` and `⟨result⟩3`."""
     hidden_size: int = Field(64, ge=8)
     """Width of the model."""
     num_layers: int = Field(2, ge=1)
@@ -33,11 +38,11 @@ class NewModelConfig(Section):
     @property
     def num_parameters(self) -> int:
         """Of the model that is built; output and input embeddings are the same."""
-        special_tokens, width = 3, self.hidden_size
+        special_tokens, width = 6 if self.tool_calls else 3, self.hidden_size
         heads = max(1, width // self.head_dim) * self.head_dim
         attention = 4 * width * heads + 2 * self.head_dim
         layer = attention + 3 * width * self.intermediate_size + 2 * width
-        embeddings = (len(self.alphabet) + special_tokens) * width
+        embeddings = (len(self.alphabet) + len(self.words) + special_tokens) * width
         return embeddings + self.num_layers * layer + width
 
 
@@ -51,7 +56,8 @@ class WarmStartConfig(Section):
     batch_size: int = Field(64, ge=1)
     """Examples per optimizer step."""
     completion_column: str = "answer"
-    """Dataset column that holds the text to imitate."""
+    """Dataset column that holds the text to imitate, or a dialogue: a list of messages, of which
+    those of the assistant are imitated."""
 
 
 class ModelConfig(Section):

@@ -239,7 +239,8 @@ def try_rewards(
             _function(name, weight, completions, found, scored) for name, weight in weights.items()
         ],
         num_shards=len(shards),
-        stops=config.rewards.on_error == "raise" and any(each.failures for each in scored),
+        stops=config.rewards.on_error == "raise"
+        and any(failure.kind != "environment" for each in scored for failure in each.failures),
         log=log,
     )
 

@@ -13,6 +13,14 @@ from mortal_steps.types import RewardedShard
 
 OWN_COLUMNS = ("step", "reward")
 """Columns of evaluations.jsonl that are no logged metrics."""
+EPISODES = "episodes/"
+"""What the names of metrics begin with that say how episodes went."""
+
+
+def scores_text(scores: Mapping[str, float]) -> str:
+    """Return the scores in a line, without how episodes went, which the report shows."""
+    shown = {name: score for name, score in scores.items() if not name.startswith(EPISODES)}
+    return ", ".join(f"{name} {score:.3f}" for name, score in shown.items())
 
 
 def mean_scores(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.report.dialogue import prompt_text
+from mortal_steps.report.evaluations import EPISODES
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample
@@ -123,6 +124,7 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
     scores = [name for name in last if name not in ("step", "reward")]
+    scores.sort(key=lambda name: name.startswith(EPISODES))  # last, how episodes went
     names = [*(["reward"] if "reward" in last else []), *scores]
     yield "## Held-out problems"
     yield table(
@@ -179,7 +181,8 @@ def _faults(run: RunSummary, notices: Sequence[Notice]) -> Iterator[str]:
     if failed_calls:
         found.append(f"{failed_calls:,} failed calls of reward functions")
     if num_masked:
-        found.append(f"{num_masked:,} completions masked, as a reward function failed on them")
+        masked = counted(num_masked, "completion")
+        found.append(f"{masked} masked, as a reward function or an environment failed")
     if run.quarantined:
         found.append(code(quarantine_in_words(run.quarantined)))
     for notice in notices:

@@ -12,11 +12,13 @@ alphabet can spell one:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     GenerationConfig,
     PreTrainedTokenizerFast,
@@ -28,9 +30,42 @@ from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
 
 PAD, EOS, UNK = "⟨pad⟩", "⟨eos⟩", "⟨unk⟩"
+CALL, END, RESULT = "⟨call⟩", "⟨end⟩", "⟨result⟩"
+"""Of a model that calls tools: they are around a call, and before a tool's answer."""
 
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
 """Each message ends with EOS; the answer begins where the last one ended."""
+
+TOOL_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "⟨call⟩{{ call['function']['name'] }} {{ call['function']['arguments'] | tojson }}⟨end⟩"
+    "{% endfor %}{{ eos_token }}{% endgeneration %}"
+    "{% else %}{{ '⟨result⟩' if message['role'] == 'tool' }}{{ message['content'] + eos_token }}"
+    "{% endif %}{% endfor %}"
+)
+"""The same with calls and their results: `⟨call⟩add {"a": 1}⟨end⟩⟨eos⟩⟨result⟩3⟨eos⟩`. The tools'
+schemas are not told to the model: it learns from its warm start which tools there are."""
+
+RESPONSE_TEMPLATE = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": EOS,
+    "fields": {
+        "tool_calls": {
+            "open_pattern": CALL + r"(?P<name>\w+) ",
+            "close": END,
+            "repeats": True,
+            "content": "json",
+            "transform": {
+                "type": "function",
+                "function": {"name": "{name}", "arguments": "{content}"},
+            },
+        },
+        "content": {"close": EOS, "content": "text"},
+    },
+}
+"""How transformers reads what the model says."""
 
 
 def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
@@ -54,22 +89,36 @@ def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
 def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
     """One token per character of the alphabet; decoding gives the text back, white space too."""
     _check_alphabet(config.alphabet)
-    tokens = [PAD, EOS, UNK, *config.alphabet]
+    _check_words(config)
+    marks = [CALL, END, RESULT] if config.tool_calls else []
+    tokens = [PAD, EOS, UNK, *marks, *config.alphabet, *config.words]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
-    characters.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
+    characters.pre_tokenizer = _split(config.words)
     characters.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=characters,
         pad_token=PAD,
         eos_token=EOS,
         unk_token=UNK,
+        additional_special_tokens=marks or None,
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_max_length=config.max_position_embeddings,
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = TOOL_CHAT_TEMPLATE if config.tool_calls else CHAT_TEMPLATE
+    if config.tool_calls:
+        tokenizer.response_template = RESPONSE_TEMPLATE
     return tokenizer
+
+
+def _split(words: Sequence[str]) -> pre_tokenizers.PreTokenizer:
+    """Return what takes a text apart: the longest word that stands there, else one character."""
+    if not words:
+        return pre_tokenizers.Split("", behavior="isolated")
+    longest_first = sorted(words, key=len, reverse=True)
+    pattern = "|".join([*map(re.escape, longest_first), r"[\s\S]"])
+    return pre_tokenizers.Split(Regex(pattern), behavior="isolated")
 
 
 def _check_alphabet(alphabet: str) -> None:
@@ -84,6 +133,17 @@ def _check_alphabet(alphabet: str) -> None:
         raise ModelError(
             "model.new.alphabet: ⟨ and ⟩ mark the tokenizer's special tokens; leave them out"
         )
+
+
+def _check_words(config: NewModelConfig) -> None:
+    for index, word in enumerate(config.words):
+        if "⟨" in word or "⟩" in word:
+            wrong = "⟨ and ⟩ mark the tokenizer's special tokens; leave them out"
+        elif not word or word in config.alphabet or word in config.words[:index]:
+            wrong = "list each text of several characters once"
+        else:
+            continue
+        raise ModelError(f"model.new.words holds {word!r}: {wrong}")
 
 
 def shape_of(config: NewModelConfig) -> Qwen3Config:

@@ -1,14 +1,15 @@
 """Supervised steps before reinforcement begins, with TRL's SFTTrainer.
 
 The model learns `prompt -> completion_column + EOS`, with loss on the completion alone; sparse
-rewards need a policy that succeeds now and then.
+rewards need a policy that succeeds now and then. A completion may be a dialogue, a list of
+messages; then the loss is on those of the assistant.
 """
 
 from __future__ import annotations
 
 import difflib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def warm_start(
         )
     with tempfile.TemporaryDirectory() as scratch:
         args = _arguments(scratch, config, seed, dtype, trust_remote_code)
+        # The tools' answers in a dialogue are not the model's to imitate.
+        args.assistant_only_loss = any(_is_dialogue(row["completion"]) for row in examples)
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
         with reproducible_kernels():
             trainer.train()
@@ -105,13 +108,24 @@ def _completion(problem: Problem, column: str) -> Any:
             + (f"; did you mean {near[0]!r}?" if near else "")
             + f" Columns: {', '.join(problem.columns) or 'none beside the prompt'}"
         )
-    text = problem.columns[column]
-    if not isinstance(text, str) or not text:
+    found = problem.columns[column]
+    if _is_dialogue(found) and not isinstance(problem.prompt, str):
+        return found
+    if not isinstance(found, str) or not found:
         raise DataError(
-            f"model.warm_start.completion_column = {column!r}: row {problem.id} holds {text!r}, "
+            f"model.warm_start.completion_column = {column!r}: row {problem.id} holds {found!r}, "
             "not a text to imitate"
         )
-    return text if isinstance(problem.prompt, str) else [{"role": "assistant", "content": text}]
+    return found if isinstance(problem.prompt, str) else [{"role": "assistant", "content": found}]
+
+
+def _is_dialogue(found: Any) -> bool:
+    return (
+        isinstance(found, Sequence)
+        and not isinstance(found, str)
+        and len(found) > 0
+        and all(isinstance(message, Mapping) and "role" in message for message in found)
+    )
 
 
 def _load_tokenizer(model: str | Path, trust_remote_code: bool) -> PreTrainedTokenizerBase:

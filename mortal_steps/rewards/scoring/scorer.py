@@ -80,9 +80,10 @@ class Scorer:
         for name in self._names:
             if name not in scored and name not in alone:
                 raise RewardError(
-                    f"reward {name!r} is computed beside the environments of episodes, and these "
-                    f"completions have no score of it (problem {shard.groups[0].problem.id}): "
-                    "name the environment in [environment], or leave the reward out"
+                    f"reward {name!r} is computed beside the environments of episodes, and the "
+                    f"completions of {shard.groups[0].problem.id} have no score of it. Score "
+                    "those of a run with [environment] (generations-*.parquet), or leave the "
+                    "reward out"
                 )
         return self._score(shard, trainer_state, scored, sha256)
 

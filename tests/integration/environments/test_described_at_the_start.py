@@ -10,6 +10,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.environments.host import describe_once
 from mortal_steps.errors import ConfigError, WorkerLostError
 from mortal_steps.orchestration.open_run import changes
+from mortal_steps.orchestration.own_rewards import with_other_environments
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults, resolved_like
 from mortal_steps.scores import reward_weights
 
@@ -77,6 +78,20 @@ def test_they_follow_the_rewards_that_are_written_down():
     own = {"terms": [{"type": "get_reward", "environment": "Shop", "weight": 3.0}]}
     found = resolve_defaults(config(rewards=own)).rewards
     assert reward_weights(found) == {"Shop": 3.0}
+
+
+def test_a_reward_that_no_environment_gives_is_refused():
+    own = {"terms": [{"type": "get_reward", "environment": "Game"}]}
+    with pytest.raises(ConfigError, match=r"environment = 'Game'.*there are: 'Shop'"):
+        resolve_defaults(config(rewards=own))
+
+
+def test_a_fork_with_another_environment_has_its_reward_and_not_the_one_before():
+    begun = resolve_defaults(config(rewards={"functions": ["a:near"]}))
+    other = begun.environment.model_copy(update={"factory": "shop.py:Game"})
+    forked = with_other_environments(begun.model_copy(update={"environment": other}), begun)
+    assert reward_weights(forked.rewards) == {"near": 1.0, "Game": 1.0}
+    assert with_other_environments(begun, begun) is begun
 
 
 def test_without_any_the_rewards_stay_as_they_are():

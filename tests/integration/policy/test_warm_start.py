@@ -67,6 +67,34 @@ def greedy(folder: Path | str, rows: list[Problem]) -> list[str]:
     ]
 
 
+def dialogues(result: str) -> list[Problem]:
+    """Rows whose model calls `d`, and is answered."""
+    return [
+        Problem(
+            id=row.id,
+            prompt=row.prompt,
+            columns={
+                "answer": [
+                    {"role": "assistant", "content": "⟨call⟩d {}⟨end⟩"},
+                    {"role": "assistant", "content": row.columns["answer"]},
+                    {"role": "tool", "content": result},
+                ]
+            },
+        )
+        for row in CHAT
+    ]
+
+
+def test_of_a_dialogue_what_tools_say_is_not_imitated(tmp_path):
+    new = NEW.model_copy(update={"alphabet": "abcd= {}", "tool_calls": True})
+    build_model(tmp_path / "start", new, seed=0)
+    config = WarmStartConfig(steps=40, batch_size=8, learning_rate=1e-2)
+    for result in ("a", "b"):
+        warm_start(tmp_path / "start", tmp_path / result, dialogues(result), config, seed=1)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert set(greedy(tmp_path / "a", CHAT)) == {"⟨call⟩d {}"}, "of five tokens"
+
+
 @pytest.mark.parametrize("rows", [TEXT, CHAT], ids=["text", "chat"])
 def test_learns_the_completion_and_where_it_ends(start: Path, tmp_path: Path, rows) -> None:
     config = WarmStartConfig(steps=80, learning_rate=1e-2, batch_size=16)

@@ -1,7 +1,9 @@
-"""A vLLM worker that was killed, or has lost one of its processes, is replaced."""
+"""A vLLM worker that has lost one of its processes, or is killed, is lost; another one samples the
+same bits."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from dataclasses import replace
@@ -14,9 +16,13 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RolloutConfig, RunConfig
 from mortal_steps.errors import WorkerLostError
-from tests.support.rollout.cases import SPREAD, SPREAD_ENV
+from tests.support.rewards.processes import is_alive
+from tests.support.rollout.cases import SPREAD_ENV
 
 pytestmark = pytest.mark.vllm
+
+APART = {"distributed_executor_backend": "mp"}
+"""Options of a vLLM whose model is in a process of its own."""
 
 
 def status(pid: int) -> dict[str, str]:
@@ -24,21 +30,20 @@ def status(pid: int) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in lines)
 
 
-async def test_a_killed_worker_is_started_anew_and_samples_the_same_bits(
+async def test_a_worker_that_loses_a_process_of_vllm_is_replaced_as_one_that_is_killed(
     vllm_python, folders, run, tmp_path
 ):
     store, (request, *_), _ = run
+    rollout = RolloutConfig(engine="vllm", engine_options=APART)
     spec = WorkerSpec(
         factory="mortal_steps.rollout.worker:RolloutWorker",
         kwargs={
             "run_dir": str(store.root),
-            **sampler_settings(
-                RunConfig(rollout=RolloutConfig(engine="vllm")), str(folders["model_a"])
-            ),
+            **sampler_settings(RunConfig(rollout=rollout), str(folders["model_a"])),
         },
         prepare="start",
         python=vllm_python,
-        env={"HF_HUB_OFFLINE": "1"},
+        env={"HF_HUB_OFFLINE": "1", **SPREAD_ENV},
     )
     compute = LocalCompute({"rollout": spec}, working_dir=tmp_path, log_dir=tmp_path)
 
@@ -48,50 +53,29 @@ async def test_a_killed_worker_is_started_anew_and_samples_the_same_bits(
         reference = await compute.call("rollout", "generate", key=key, worker=0, request=asked)
         return reference.file.sha256
 
-    try:
-        await compute.start("rollout")
-        before = await sampled("before-the-kill.json")
-        worker = compute.processes()["rollout-0"]
-        os.kill(worker, signal.SIGKILL)
-        with pytest.raises(WorkerLostError):
-            await sampled("lost.json")
-        await compute.start("rollout")
-        assert compute.processes()["rollout-0"] != worker
-        assert await sampled("after-the-kill.json") == before
-    finally:
-        await compute.close()
-
-
-async def test_a_worker_whose_vllm_loses_a_process_is_lost_and_replaced(
-    vllm_python, folders, run, tmp_path
-):
-    store, (request, *_), _ = run
-    rollout = RolloutConfig(engine="vllm", engine_options=SPREAD)
-    spec = WorkerSpec(
-        factory="mortal_steps.rollout.worker:RolloutWorker",
-        kwargs={
-            "run_dir": str(store.root),
-            **sampler_settings(RunConfig(rollout=rollout), str(folders["model_a"])),
-        },
-        python=vllm_python,
-        env={"HF_HUB_OFFLINE": "1", **SPREAD_ENV},
-    )
-    compute = LocalCompute({"rollout": spec}, working_dir=tmp_path, log_dir=tmp_path)
-
-    async def sampled(output: str) -> str:
-        key = "generate/0/0"
-        asked = replace(request, output=output)
-        reference = await compute.call("rollout", "generate", key=key, request=asked)
-        return reference.file.sha256
-
-    try:
-        before = await sampled("spread-out.json")
+    def processes() -> tuple[int, int]:
+        """The worker, and the process that holds the model for its vLLM."""
         worker = compute.processes()["rollout-0"]
         children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
-        named = [int(pid) for pid in children if "Worker" in status(int(pid))["Name"]]
-        os.kill(named[-1], signal.SIGKILL)
+        (model,) = [int(pid) for pid in children if "Worker" in status(int(pid))["Name"]]
+        return worker, model
+
+    try:
+        await compute.start("rollout")
+        before = await sampled("before.json")
+        first, model = processes()
+        os.kill(model, signal.SIGKILL)
         with pytest.raises(WorkerLostError):
-            await sampled("spread-out-lost.json")
-        assert await sampled("spread-out-again.json") == before
+            await sampled("lost-a-process.json")
+        await compute.start("rollout")
+        assert await sampled("again.json") == before
+        worker, model = processes()
+        assert worker != first
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(WorkerLostError):
+            await sampled("killed.json")
+        async with asyncio.timeout(60):
+            while is_alive(model):  # nobody is left to ask it
+                await asyncio.sleep(0.1)
     finally:
         await compute.close()

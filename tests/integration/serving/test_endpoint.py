@@ -25,6 +25,12 @@ from tests.support.undisturbed import undisturbed
 
 PROMPT = "abc="
 TOKENS = 4
+ENV = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    # Else vLLM has one more process for the model, which imports all of vLLM.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,7 @@ def served(project):
         process = subprocess.Popen(
             [*command, "--python", str(VLLM_PYTHON), "--", "--uvicorn-log-level", "warning"],
             cwd=project,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            env={**os.environ, **ENV},
             stdout=output,
             stderr=subprocess.STDOUT,
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import DIRECT, WEIGHT_SYNC
 from mortal_steps.errors import MortalError
+from mortal_steps.rollout.engines.vllm.library import import_vllm
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import SamplingParams, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, RANK, seeds
@@ -193,11 +195,24 @@ def config_of(
     return RunConfig.model_validate({"rollout": rollout, "training": training})
 
 
+def fork_processes_of_vllm() -> None:
+    """Let the processes that hold parts of a model be forked from this one, which saves each ten
+    seconds of imports, and sleep between two calls, where vLLM has them spin for a second."""
+    import_vllm()
+    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
+    from vllm.v1.executor import multiproc_executor
+
+    multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
+    SpinCondition.__init__.__defaults__ = (0.0,)
+
+
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """`job` names the engine and, for each kind, a run, its base and its versions."""
     found: dict[str, Any] = {}
     # vLLM collects garbage four times as it starts and ends, each half a second of CPU time.
     gc.collect = lambda generation=2: 0  # type: ignore[assignment]
+    if job.get("options"):
+        fork_processes_of_vllm()
     for kind in KINDS:
         given, engine, delivery = job[kind], None, None
         versions = TypeAdapter(list[WeightsRef]).validate_python(given["versions"])

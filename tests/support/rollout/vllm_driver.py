@@ -215,12 +215,13 @@ def check_adapters(model: str, folders: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
-    """Return a whole worker: two versions, each shard sampled twice."""
+def check_worker(engine: VllmEngine, worker: dict[str, Any]) -> dict[str, Any]:
+    """Return a whole worker, given this engine: two versions, each shard sampled twice."""
     ready = RolloutWorker(
         run_dir=worker["run_dir"],
         **sampler_settings(RunConfig(rollout=RolloutConfig(engine="vllm")), worker["model_path"]),
     )
+    ready._engine = engine
     ready.start()
     requests = TypeAdapter(list[GenerateRequest]).validate_python(worker["requests"])
     references = [ready.generate(request=request) for request in requests]
@@ -241,9 +242,13 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     found["compared"] = check_compared(engine, a)
     found["params"] = check_params(engine)
     found["common_prompts"] = check_common_prompts(engine)
+    load(engine, a)
+    one_seed = check_one_seed(engine, (1, 1, -1, 1))
     found["prefix_cache"] = check_stale_prefix_cache(engine, a, b)
+    found["worker"] = check_worker(engine, folders["worker"])
     engine.close()
     engine = start(a, "reload")
+    found["one_seed"] = one_seed + check_one_seed(engine, (1,))
     found["common_prompts_anew"] = check_common_prompts(engine)["first"]
     found["failures"] = check_failures(engine, b, folders["other_shape"], folders["empty"])
     engine.close()
@@ -255,11 +260,9 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     engine.close()
     chunked = {"enable_chunked_prefill": True}
     found["chunked_prefill"] = refusal(start, a, "volume", chunked)
-    found["one_seed"] = check_one_seed(a)
     found["bfloat16"] = check_bfloat16(a)
     found["kernels"] = check_kernels(a)
     found["adapters"] = check_adapters(a, folders["adapters"])
-    found["worker"] = check_worker(folders["worker"])
     return found
 
 

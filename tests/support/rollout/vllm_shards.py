@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from typing import Any
 
-from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.rollout.engines.vllm.engine import VllmEngine
 from mortal_steps.types import SamplingParams
@@ -39,16 +39,10 @@ def check_common_prompts(engine: VllmEngine) -> dict[str, Any]:
     return found
 
 
-def check_one_seed(model: str) -> list[list[list[Any]]]:
-    """Return the same shard twice, another one between them, and the first from a new engine."""
-    params, count = PARAMS["plain"], len(PROMPTS_IDS)
-    given = RolloutConfig(weight_sync="volume", seeds="engine")
-    found = []
-    for orders in ((1, 1, -1, 1), (1,)):
-        engine = VllmEngine(
-            model_path=model, model=ModelConfig(), rollout=given, tokenizer=lambda: None
-        )
-        for order in orders:
-            found.append(plain(engine.sample(PROMPTS_IDS, seeds(count)[::order], params)))
-        engine.close()
-    return found
+def check_one_seed(engine: VllmEngine, orders: Sequence[int]) -> list[list[list[Any]]]:
+    """Return a shard for each order of its seeds, drawn with `rollout.seeds = "engine"`."""
+    engine._one_seed = True
+    all_seeds = seeds(len(PROMPTS_IDS))
+    found = [engine.sample(PROMPTS_IDS, all_seeds[::order], PARAMS["plain"]) for order in orders]
+    engine._one_seed = False
+    return [plain(shard) for shard in found]

@@ -11,6 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from trl.chat_template_utils import (
+    is_chat_template_prefix_preserving,
+    is_chat_template_stop_token_trained,
+    parse_response,
+    supports_tool_calling,
+)
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
@@ -46,7 +52,14 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     assert one["tokenizer.json"] == other["tokenizer.json"]
 
 
-@pytest.mark.parametrize("shape", [NewModelConfig(), SMALL, NewModelConfig(head_dim=48)])
+WITH_TOOLS = NewModelConfig(
+    alphabet='abcknos,: "{}0123456789', words=("ask", "asks"), tool_calls=True
+)
+
+
+@pytest.mark.parametrize(
+    "shape", [NewModelConfig(), SMALL, NewModelConfig(head_dim=48), WITH_TOOLS]
+)
 def test_the_number_of_parameters_is_known_before(tmp_path: Path, shape: NewModelConfig) -> None:
     build_model(tmp_path, shape, seed=0)
     model = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -115,6 +128,42 @@ def test_chat_prompts_end_with_eos(tokenizer: PreTrainedTokenizerFast) -> None:
     assert tokenizer.apply_chat_template(answered, tokenize=False) == "abc=⟨eos⟩cba⟨eos⟩"
 
 
+def test_the_longest_word_is_one_token(tmp_path: Path) -> None:
+    build_model(tmp_path, WITH_TOOLS, seed=0)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    ids = tokenizer("asksaskas⟨eos⟩")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["asks", "ask", "a", "s", "⟨eos⟩"]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "asksaskas"
+
+
+CALL = {"type": "function", "function": {"name": "ask", "arguments": {"a": "cab", "b": 12}}}
+
+
+def test_trl_takes_a_tokenizer_with_tools_as_it_is(tmp_path: Path) -> None:
+    build_model(tmp_path, WITH_TOOLS, seed=0)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert supports_tool_calling(tokenizer)
+    assert is_chat_template_prefix_preserving(tokenizer)
+    assert is_chat_template_stop_token_trained(tokenizer)
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "", "tool_calls": [CALL, CALL]},
+        {"role": "tool", "name": "ask", "content": "no"},
+    ]
+    prompt, called, answered = (
+        tokenizer.apply_chat_template(messages[:count], tokenize=True, return_dict=False)
+        for count in (1, 2, 3)
+    )
+    assert tokenizer.decode(answered[len(called) :]) == "⟨result⟩no⟨eos⟩"
+    said = parse_response(tokenizer, called[len(prompt) :], prefix=prompt, tools=[])
+    assert said == messages[1]
+    plain = tokenizer("no⟨eos⟩")["input_ids"]
+    assert parse_response(tokenizer, plain, prefix=answered, tools=[]) == {
+        "role": "assistant",
+        "content": "no",
+    }
+
+
 @pytest.mark.parametrize(("hidden_size", "num_heads"), [(16, 1), (32, 1), (48, 1), (64, 2)])
 def test_heads_are_as_wide_as_asked(tmp_path: Path, hidden_size: int, num_heads: int) -> None:
     config = SMALL.model_copy(update={"hidden_size": hidden_size})
@@ -130,6 +179,9 @@ def test_heads_are_as_wide_as_asked(tmp_path: Path, hidden_size: int, num_heads:
         ({"alphabet": ""}, "is empty"),
         ({"alphabet": "abca"}, "holds 'a' more than once"),
         ({"alphabet": "ab⟨"}, "⟨ and ⟩ mark the tokenizer's special tokens"),
+        ({"words": ["ask", "ask"]}, "model.new.words holds 'ask': list each"),
+        ({"words": ["a"]}, "model.new.words holds 'a': list each"),
+        ({"words": ["⟨call"]}, "model.new.words holds '⟨call': ⟨ and ⟩ mark"),
         ({"head_dim": 33}, "model.new.head_dim = 33 is odd"),
     ],
 )

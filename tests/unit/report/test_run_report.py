@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -93,6 +94,16 @@ def test_the_report_tells_how_a_run_stands(run):
     ):
         assert part in report
     assert "$" not in report, "a run that cost nothing tells no price"
+
+
+def test_how_episodes_went_stands_behind_the_scores(run):
+    scores = {"episodes/turns": 2.0, "episodes/stop_done": 1.0, "shop": 0.5}
+    report = report_markdown(summarize(run), evaluations=[{"step": 1, **scores}])
+    assert report.index("`shop`") < report.index("`episodes/turns`")
+    with console.capture() as shown:
+        show_run(replace(summarize(run), eval=scores, eval_step=1))
+    (line,) = [line for line in shown.get().splitlines() if "after step 1" in line]
+    assert "shop 0.500" in line and "turns" not in line
 
 
 def test_the_page_holds_everything_and_loads_nothing(run):
