@@ -199,11 +199,12 @@ def fork_processes_of_vllm() -> None:
     """Let the processes that hold parts of a model be forked from this one, which saves each ten
     seconds of imports, and sleep between two calls, where vLLM has them spin for a second."""
     import_vllm()
-    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
+    from vllm.distributed.device_communicators import shm_broadcast
     from vllm.v1.executor import multiproc_executor
 
     multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
-    SpinCondition.__init__.__defaults__ = (0.0,)
+    shm_broadcast.SpinCondition.__init__.__defaults__ = (0.0,)
+    shm_broadcast.SHM_READER_RECHECK_INTERVAL_MS = 20  # they miss some calls to wake up
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
