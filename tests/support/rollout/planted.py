@@ -210,8 +210,6 @@ def fork_processes_of_vllm() -> None:
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """`job` names the engine and, for each kind, a run, its base and its versions."""
     found: dict[str, Any] = {}
-    # vLLM collects garbage four times as it starts and ends, each half a second of CPU time.
-    gc.collect = lambda generation=2: 0  # type: ignore[assignment]
     if job.get("options"):
         fork_processes_of_vllm()
     for kind in KINDS:
@@ -238,5 +236,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    # vLLM collects garbage four times as it starts and ends, each half a second of CPU time.
+    gc.collect = lambda generation=2: 0  # type: ignore[assignment]
     answer = main(json.loads(sys.argv[1]))
     sys.stdout.write("\n" + json.dumps(answer) + "\n")
