@@ -60,6 +60,7 @@ def test_seconds_are_counted_by_tool_and_reward(make_shop):
     shop = make_shop()
     shop.open({}, {})
     shop.call({each: [("wait", {"seconds": 0.2}), ("add", {"amount": 1})] for each in (0, 1)})
+    assert shop.say(0, "wait_and_see") == "{'error': 'Tool wait_and_see not found.'}"
     shop.score([0, 1], "Shop")
     assert set(shop.cells.seconds) == {"reset", "wait", "add", "Shop"}
     assert 0.4 <= shop.cells.seconds["wait"] < 4.0
