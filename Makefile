@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -138,6 +138,12 @@ bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor
 
 bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 108 cases, and drawn ones (SEED=, COUNT=)
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tool_parity --seed $(or $(SEED),0) --count $(or $(COUNT),60)
+
+bench-episodes: venv  ## Models that call tools: MORTAL beside stock TRL, cells alone, and tools that are down (PARTS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.episodes $(if $(PARTS),--parts $(PARTS))
+
+bench-token-truth: venv  ## 100,000 turns of dialogues with tools: is anything tokenized twice? (TURNS=, SEED=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.token_truth --turns $(or $(TURNS),100000) --seed $(or $(SEED),0)
 
 GPU_CHECK = -m benchmarks.gpu_check $(PARTS) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))
 WHEELS_FOR = --quiet --no-deps --only-binary=:all: --python-version $(or $(FOR),3.12) $(foreach n,17 24 26 27 28 31 34,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64

@@ -7,6 +7,7 @@ Exit code 1 if a claim does not hold:
     spell_backward   greedy accuracy on held-out words rises by >= 0.1 over the warm start
     code             mean reward of the last 20 steps >= first 20 + 0.3 and >= 0.8; greedy programs
                      pass >= 0.8 of the test cases of held-out problems
+    agent            greedy share of held-out safes that are opened: <= 0.1 before, >= 0.9 after
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ACCURACY = {
     "demo": "exact_match",
     "spell_backward": "reasoning_gym_solved",
     "code": "passed",
+    "agent": "Safe",
 }
 """By which held-out problems are judged."""
 
@@ -55,6 +57,8 @@ class Outcome:
         if self.config == "code":
             risen = self.reward_last20 >= max(0.8, self.reward_first20 + 0.3)
             return risen and self.eval_end >= 0.8
+        if self.config == "agent":
+            return self.eval_start <= 0.1 and self.eval_end >= 0.9
         return self.eval_end >= self.eval_start + 0.1
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from mortal.terminal.chart import chart
 from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import run_argument, shortened
-from mortal_steps.report.evaluations import EPISODES
+from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
@@ -47,7 +47,7 @@ def show_run(run: RunSummary) -> None:
     if run.quarantined:
         line("masked", quarantine_in_words(run.quarantined))
     if run.eval:
-        line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
+        line("held-out", f"{scores_text(run.eval)}  (after step {run.eval_step})")
     _show_curve(run)
     _show_model(run)
     _show_costs(run)
@@ -127,13 +127,6 @@ def _show_timings(run: RunSummary) -> None:
 def _show_table(title: str, cells: Sequence[Mapping[str, str]]) -> None:
     rows = [list(cells[0]), *(list(cell.values()) for cell in cells)]
     print_columns(rows, title=title, numbers=True)
-
-
-def _scores(run: RunSummary) -> str:
-    """Return the scores of the last evaluation; how its episodes went is in the report."""
-    return ", ".join(
-        f"{name} {value:.3f}" for name, value in run.eval.items() if not name.startswith(EPISODES)
-    )
 
 
 def _times(run: RunSummary) -> str:

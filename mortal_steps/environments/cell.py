@@ -72,13 +72,19 @@ class Cell:
         config: EnvironmentConfig,
         key: str,
         starts: Mapping[int, EpisodeStart],
+        *,
+        saves: bool = False,
     ) -> None:
+        """`saves`: its environments can say what they are at, and be brought there."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
         self._fork: ForkedHost | None = None
         self._places: dict[int, int] = {}
         """Where in the process each episode is."""
         self._done: list[tuple[_Request, Answer]] = []
         self._failed: dict[int, Failed] = {}
+        self._saves = saves
+        self._states: dict[int, Any] = {}
+        """What each episode's environment was at after its last calls, if it can say so."""
         self._is_stopped = False
 
     def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
@@ -90,12 +96,24 @@ class Cell:
                 if episode in self._failed:  # it could not be done again
                     break
                 answer = self._answer(fork, request)
+                if self._saves and calls is not None:
+                    self._states[episode] = self._once(fork, episode, "save", Any)
             except Fault as fault:
                 self._begin_again(fault, attempts)
             else:
                 self._done.append((request, answer))
                 return answer
         return self._failed[episode]
+
+    def state_of(self, episode: int) -> Any:
+        """Return what the episode's environment was at after its last calls; None if it cannot say
+        so."""
+        return self._states.get(episode)
+
+    def restore(self, episode: int, state: Any) -> None:
+        """Have the episode's environment brought to this, before anything else is asked of it."""
+        self._states[episode] = state
+        self.close()
 
     def score(
         self, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
@@ -141,12 +159,27 @@ class Cell:
             fork.kill()
         for request, before in self._done:
             keeps_nothing = self._starts[request.episode].environment is None  # tools alone
-            if request.episode in self._failed or (keeps_nothing and request.calls is not None):
+            is_known = keeps_nothing or request.episode in self._states
+            if request.episode in self._failed or (is_known and request.calls is not None):
                 continue
             difference = difference_of(request.calls, before, self._answer(fork, request))
             if difference:
                 self._fail(Fault(request.episode, request.name, difference, REMEDIES["differs"]), 1)
+        for episode, state in self._states.items():
+            if episode not in self._failed:
+                self._once(fork, episode, "load", None, state=state)
         return fork
+
+    def _once(self, fork: ForkedHost, episode: int, method: str, returns: Any, **given: Any) -> Any:
+        """Have an environment save or load."""
+        name, limit_s = f"`_{method}`", self._config.timeout_s
+        place = self._places[episode]
+        try:
+            return fork.call(method, returns=returns, timeout_s=limit_s, episode=place, **given)
+        except HostLostError as lost:
+            raise fault_of(episode, name, lost, limit_s) from None
+        except WorkerError as error:
+            raise Fault(episode, name, f"{error}", REMEDIES["raised"]) from None
 
     def _answer(self, fork: ForkedHost, request: _Request) -> Answer:
         calls, limit_s = request.calls, self._config.timeout_s

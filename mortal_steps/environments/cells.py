@@ -42,8 +42,11 @@ class Cells:
     the machine has no room for another process.
     """
 
-    def __init__(self, host: HostProcess, config: EnvironmentConfig) -> None:
-        self._host, self._config = host, config
+    def __init__(
+        self, host: HostProcess, config: EnvironmentConfig, *, saving: Collection[str] = ()
+    ) -> None:
+        """`saving` names the environments that can say what they are at."""
+        self._host, self._config, self._saving = host, config, frozenset(saving)
         self._cells: dict[str, dict[int, Cell]] = {}
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
         self.seconds: dict[str, float] = {}
@@ -75,6 +78,15 @@ class Cells:
         return {
             episode: answer for episode, answer in answers.items() if not isinstance(answer, Opened)
         }
+
+    def state_of(self, episode: EpisodeKey) -> Any:
+        """Return what the episode's environment was at after its last calls; None if it cannot say
+        so."""
+        return self._cell(episode).state_of(episode[1])
+
+    def restore(self, episode: EpisodeKey, state: Any) -> None:
+        """Have the episode's environment brought to what it was at in a process before."""
+        self._cell(episode).restore(episode[1], state)
 
     def score(
         self,
@@ -112,13 +124,19 @@ class Cells:
             cell.close()
         self._cells = {}
 
+    def _cell(self, episode: EpisodeKey) -> Cell:
+        key, number = episode
+        return self._cells[key][number]
+
     def _cells_of(self, key: str, starts: Sequence[EpisodeStart]) -> dict[int, Cell]:
         """Return the cell of each of a problem's episodes."""
         numbered = dict(enumerate(starts))
+        saves = any(start.environment in self._saving for start in starts)
         if self._config.cell == "problem":
-            return dict.fromkeys(numbered, Cell(self._host, self._config, key, numbered))
+            cell = Cell(self._host, self._config, key, numbered, saves=saves)
+            return dict.fromkeys(numbered, cell)
         return {
-            number: Cell(self._host, self._config, key, {number: start})
+            number: Cell(self._host, self._config, key, {number: start}, saves=saves)
             for number, start in numbered.items()
         }
 
@@ -162,7 +180,10 @@ def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
     """Return what `reset` or each call has taken."""
     if isinstance(answer, Opened):
         return [{"reset": answer.seconds}]
-    return [] if isinstance(answer, Failed) else [{each.name: each.seconds} for each in answer]
+    if isinstance(answer, Failed):
+        return []
+    # Names that the model made up are not those of tools.
+    return [{each.name: each.seconds} for each in answer if each.seconds > 0]
 
 
 def _arrived(

@@ -70,7 +70,8 @@ class ToolEpisodes(Episodes):
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
         self._host.start()
-        cells = Cells(self._host, self._environment)
+        saving = [name for name, each in self.described.environments.items() if each.saves]
+        cells = Cells(self._host, self._environment, saving=saving)
         try:
             groups = self._opened(cells, problems, seeds_PG)
             episodes = list(itertools.chain.from_iterable(groups))
@@ -184,11 +185,11 @@ class ToolEpisodes(Episodes):
         known: dict[EpisodeKey, Sequence[ToolAnswer]] = {}
         if ledger is not None:
             for each in running:
-                found = (
-                    ledger.find(each.history) if self._offered(each.problem).is_stateless else None
-                )
-                if found is not None:
-                    known[each.episode] = found
+                found, offered = ledger.find(each.history), self._offered(each.problem)
+                if found is not None and (offered.is_stateless or offered.saves):
+                    known[each.episode] = found.answers
+                    if offered.saves:
+                        cells.restore(each.episode, found.state)
 
         def note(arrived: Mapping[EpisodeKey, Sequence[ToolAnswer]]) -> None:
             if ledger is not None:
@@ -198,6 +199,7 @@ class ToolEpisodes(Episodes):
                             history=histories[episode],
                             episode="/".join(map(str, episode)),
                             answers=answers,
+                            state=cells.state_of(episode),
                         )
                         for episode, answers in arrived.items()
                     ]

@@ -53,7 +53,9 @@ class _Live:
     tools: Mapping[str, Tool]
     stream: RandomStream
     seed: int
-    is_stateless: bool
+    draws_by_call: bool
+    """Whether each call has a stream of its own, as those before it may not have been made in this
+    process."""
 
 
 class EnvironmentHandler:
@@ -103,7 +105,7 @@ class EnvironmentHandler:
                 tools={tool.__name__: tool for tool in tools},
                 stream=RandomStream(start.seed),
                 seed=start.seed,
-                is_stateless=loaded.described.is_stateless,
+                draws_by_call=loaded.described.is_stateless or loaded.described.saves,
             )
         )
         return Opened(prompt=prompt, failure=failure, seconds=time.perf_counter() - began)
@@ -121,10 +123,27 @@ class EnvironmentHandler:
         async ones, which run beside each other."""
         live = self._episodes[episode]
         stream = live.stream
-        if live.is_stateless:  # calls before, whose answers are known, may not have been made here
+        if live.draws_by_call:
             stream = RandomStream(derive_seed("call", live.seed, calls[0].call_id))
         with stream.used():
             return self._call(live.tools, calls)
+
+    def save(self, *, episode: int) -> Any:
+        """Return what the environment says that it is at. Raises `ConfigError` for what is no
+        JSON."""
+        environment = self._episodes[episode].environment
+        state = environment._save()
+        try:
+            return json.loads(json.dumps(state, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"environment: {type(environment).__name__}._save() returned what is no JSON "
+                f"({error}); return texts, numbers, lists and dictionaries"
+            ) from None
+
+    def load(self, *, episode: int, state: Any) -> None:
+        """Bring the environment to what it was at when it said that."""
+        self._episodes[episode].environment._load(state)
 
     def _call(self, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> list[ToolAnswer]:
         answers: list[ToolAnswer] = []
@@ -134,7 +153,8 @@ class EnvironmentHandler:
             try:
                 result = _made(call, tools)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
-                answers.append(self._error(call.name, error, time.perf_counter() - began))
+                took_s = time.perf_counter() - began if call.name in tools else 0.0
+                answers.append(self._error(call.name, error, took_s))
                 continue
             if inspect.iscoroutine(result):
                 waiting.append(self._awaited(call.name, result))

@@ -10,8 +10,9 @@ that is made with other weights finds none of them.
 
 What a known answer is good for depends on the environment. Where nothing is kept between calls
 (tools alone, or a class with `_stateless = True`), it is the answer, and nothing is called again.
-Otherwise the calls are made again, so that the environment gets where it was, and the answers are
-compared: an environment that is no function of its row, its seed and its calls is found out.
+Where an environment can say what it is at (`_save`), it is brought back there (`_load`). Otherwise
+the calls are made again, so that the environment gets where it was, and the answers are compared:
+an environment that is no function of its row, its seed and its calls is found out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.environments.messages import ToolAnswer
 from mortal_steps.store.line_files import LineFiles
@@ -40,6 +42,8 @@ class Answered:
     """Digest of the episode's tokens before the answers."""
     episode: str
     answers: Sequence[ToolAnswer]
+    state: Any = None
+    """What the environment was at then, if it can say so."""
 
 
 class Ledger:
@@ -52,10 +56,9 @@ class Ledger:
         self.num_differences = 0
         """Turns whose calls were answered differently when they were made again."""
 
-    def find(self, history: str) -> Sequence[ToolAnswer] | None:
+    def find(self, history: str) -> Answered | None:
         """Return the recorded answers of a turn's calls, if there are any."""
-        known = self._known.get(history)
-        return None if known is None else known.answers
+        return self._known.get(history)
 
     def note(self, answered: Sequence[Answered]) -> None:
         """Record the answers of some turns' calls, all at once, but for those that are known;
@@ -70,7 +73,7 @@ class Ledger:
         known = self.find(answered.history)
         if known is None:
             return True
-        different = _difference(known, answered.answers)
+        different = _difference(known.answers, answered.answers)
         if different is None:
             return False
         self.num_differences += 1

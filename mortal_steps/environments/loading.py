@@ -96,6 +96,7 @@ def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded
         tools=schemas([*tools, *methods_of(instance)]),
         reward=kind.__name__ if "get_reward" in names else None,
         is_stateless=bool(getattr(kind, "_stateless", False)),
+        saves={"_save", "_load"} <= names.keys(),
     )
     return Loaded(factory=factory, described=described)
 

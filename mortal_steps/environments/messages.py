@@ -53,6 +53,8 @@ class EnvironmentTools:
     is_stateless: bool = False
     """Whether nothing is kept between calls, so that an answer that is known need not be asked for
     again: tools alone, or a class that says `_stateless = True`."""
+    saves: bool = False
+    """Whether it can say what it is at, and be brought there again: it has `_save` and `_load`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,7 @@ class ToolAnswer:
     outage: str | None = None
     """Why the tool could not be asked; there is no answer then."""
     seconds: float = 0.0
+    """0: there is no such tool."""
 
 
 @dataclass(frozen=True, kw_only=True)

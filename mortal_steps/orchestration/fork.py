@@ -24,6 +24,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork_files import ForkFiles
 from mortal_steps.orchestration.open_run import changes_between
+from mortal_steps.orchestration.own_rewards import with_other_environments
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.orchestration.resolve_defaults import find_reward_commit, with_own_seed
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -91,7 +92,8 @@ def fork_run(
         )
         files.take_records(info.num_eval_problems)
         fork = Run(files.store, config, info)
-        judged_anew = any(is_below(key, ("rewards", "evaluation", "data")) for key in changes)
+        judging = ("rewards", "evaluation", "data", "environment")
+        judged_anew = any(is_below(key, judging) for key in changes)
         fork.note_checkpoint(files.checkpoint(), None if judged_anew else fork.score(saved.step))
         if not root.exists():
             shared_memory.remove_folder(root)  # of a run of this name, killed and deleted
@@ -130,6 +132,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         "runs_dir": str(parent.store.root.parent.absolute()),
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
+    config = with_other_environments(config, before)
     return with_own_seed(config.with_reward_commits(find_reward_commit))
 
 

@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.environments.messages import Description
+from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.kinds.get_reward import GetReward
+
+
+def with_described_rewards(config: RunConfig) -> RunConfig:
+    """Return the configuration with the rewards that its environments give themselves.
+
+    Raises what `Describer.describe` raises, and `ConfigError` for a `get_reward` that none has.
+    """
+    if not config.environment.is_used:
+        return config
+    return _with_offered(config, _classes_offered(config))
+
+
+def _with_offered(config: RunConfig, offered: Sequence[str | None]) -> RunConfig:
+    for name in classes_in(config.rewards):
+        if name not in offered:
+            known = ", ".join(repr(each) for each in offered if each) or "none"
+            raise ConfigError(
+                f"[[rewards.terms]] type = 'get_reward', environment = {name!r}: no environment is "
+                f"of a class of that name with a `get_reward`; there are: {known}"
+            )
+    return with_own_rewards(config, offered)
+
+
+def with_other_environments(config: RunConfig, before: RunConfig) -> RunConfig:
+    """Return the configuration of a fork with the rewards of its environments in place of those of
+    the run `before`, if that had others; raises what `with_described_rewards` raises."""
+    if config.environment == before.environment:
+        return config
+    offered = _classes_offered(config) if config.environment.is_used else []
+    gone = set(classes_in(before.rewards)).difference(offered)
+    kept = tuple(
+        term
+        for term in config.rewards.terms
+        if not (isinstance(term, GetReward) and term.environment in gone)
+    )
+    rewards = config.rewards.model_copy(update={"terms": kept})
+    return _with_offered(config.model_copy(update={"rewards": rewards}), offered)
+
+
+def _classes_offered(config: RunConfig) -> list[str | None]:
+    return [each.reward for each in describe(config).environments.values()]
 
 
 def describe(config: RunConfig) -> Description:

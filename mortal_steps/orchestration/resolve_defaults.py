@@ -20,7 +20,11 @@ from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 from mortal_steps.orchestration.batch_source import has_samplers
-from mortal_steps.orchestration.own_rewards import classes_in, describe, with_own_rewards
+from mortal_steps.orchestration.own_rewards import (
+    classes_in,
+    with_described_rewards,
+    with_own_rewards,
+)
 from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -52,9 +56,7 @@ SEED_OF_THE_RUN = -1
 def resolve_defaults(config: RunConfig) -> RunConfig:
     """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` and `Describer.describe` raise."""
-    if config.environment.is_used:
-        offered = describe(config).environments
-        config = with_own_rewards(config, [each.reward for each in offered.values()])
+    config = with_described_rewards(config)
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config.rollout, evaluates=config.evaluates)

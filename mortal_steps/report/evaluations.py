@@ -17,6 +17,12 @@ EPISODES = "episodes/"
 """What the names of metrics begin with that say how episodes went."""
 
 
+def scores_text(scores: Mapping[str, float]) -> str:
+    """Return the scores in a line, without how episodes went, which the report shows."""
+    shown = {name: score for name, score in scores.items() if not name.startswith(EPISODES)}
+    return ", ".join(f"{name} {score:.3f}" for name, score in shown.items())
+
+
 def mean_scores(
     rewards: RewardsConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
 ) -> dict[str, float]:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
+from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import clock, number
 
@@ -154,7 +155,7 @@ class ProgressLine:
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
         """Note the scores on the held-out problems after `step` steps; the next line will show the
         result."""
-        result = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        result = scores_text(scores)
         if self._bar:
             self.note(f"held-out after step {step}: {result}")
         else:

@@ -82,7 +82,7 @@ def episode_metrics(shard: GeneratedShard) -> dict[str, float]:
     made = [each for group in shard.groups for each in group.completions if each.episode]
     if not made:
         return {}
-    stops = Counter(each.episode.stop for each in made if each.episode is not None)
+    stops: Counter[str] = Counter(each.episode.stop for each in made if each.episode is not None)
     added = sum(len(each.token_ids) - each.num_sampled for each in made)
     return {
         "episodes/turns": sum(max(1, len(each.turns)) for each in made) / len(made),

@@ -60,25 +60,26 @@ def recorded_in(folder):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("whole") for name in ("-", "Noted")}
+    folders = {name: tmp_path_factory.mktemp("whole") for name in ("-", "Noted", "Saved")}
     return {name: (whole(folder, name), effects_of(folder)) for name, folder in folders.items()}
 
 
-def test_tools_without_a_state_are_not_called_again_for_an_answer_that_is_recorded(
-    undisturbed, tmp_path
+@pytest.mark.parametrize("factory", ["-", "Saved"])
+def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answer(
+    undisturbed, tmp_path, factory
 ):
-    digest, effects = undisturbed["-"]
-    kill_after(tmp_path, "-", 7)
+    digest, effects = undisturbed[factory]
+    kill_after(tmp_path, factory, 7)
     recorded = recorded_in(tmp_path)
     assert recorded
     before = len(effects_of(tmp_path))
-    assert whole(tmp_path, "-") == digest
+    assert whole(tmp_path, factory) == digest
     again = effects_of(tmp_path)[before:]
     assert set(again).isdisjoint(recorded)
     assert set(effects_of(tmp_path)) == set(effects)
 
 
-def test_an_environment_with_a_state_is_brought_back_to_where_it_was(undisturbed, tmp_path):
+def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(undisturbed, tmp_path):
     digest, effects = undisturbed["Noted"]
     kill_after(tmp_path, "Noted", 7)
     assert whole(tmp_path, "Noted") == digest

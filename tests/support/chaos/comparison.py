@@ -93,7 +93,8 @@ class Work:
     """Completions sampled, the first time."""
     sampled_again: int
     in_flight: int
-    """Completions of shards that were being sampled when their worker was killed."""
+    """Completions of shards that were being sampled when their worker, or its environments, were
+    killed."""
     needlessly: tuple[str, ...]
     """Shards sampled again although they had been committed."""
 
@@ -139,7 +140,7 @@ def _sampling(events: list[Event]) -> tuple[dict[str, int], dict[str, int], list
                 needlessly.append(event.name)
         elif event.kind == "ends" and event.worker in open_session:
             done.add(open_session.pop(event.worker))
-        elif event.kind == "started" and event.worker in open_session:
+        elif event.kind in ("started", "fails") and event.worker in open_session:
             name = open_session.pop(event.worker)
             cut_off[name] = cut_off.get(name, 0) + 1
     return attempts, cut_off, needlessly

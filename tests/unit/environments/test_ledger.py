@@ -18,7 +18,7 @@ def test_answers_that_were_recorded_are_found_by_another_process(tmp_path):
     Ledger(tmp_path).note([first, second])
     found = Ledger(tmp_path)
     for each in (first, second):
-        assert found.find(each.history) == each.answers
+        assert found.find(each.history) == each
     assert found.find(history_of(7, [1, 2], [4])) is None
     assert found.find(history_of(7, [1], [2, 3])) is None
 
@@ -33,7 +33,7 @@ def test_answers_that_are_known_are_not_recorded_again_and_others_in_their_place
     assert len(lines(tmp_path)) == 3
     assert again.num_differences == 1
     assert "'total 7'" in caplog.text and "'total 8'" in caplog.text
-    (answer,) = Ledger(tmp_path).find(answered([4], "").history)
+    (answer,) = Ledger(tmp_path).find(answered([4], "").history).answers
     assert answer.content == "total 8"
 
 
@@ -43,5 +43,5 @@ def test_a_line_that_a_kill_cut_short_is_no_answer(tmp_path):
     (path,) = tmp_path.glob("*.jsonl")
     path.write_bytes(path.read_bytes()[:-3])
     found = Ledger(tmp_path)
-    assert found.find(first.history) == first.answers
+    assert found.find(first.history) == first
     assert found.find(second.history) is None

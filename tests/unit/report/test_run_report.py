@@ -102,7 +102,7 @@ def test_how_episodes_went_stands_behind_the_scores(run):
     assert report.index("`shop`") < report.index("`episodes/turns`")
     with console.capture() as shown:
         show_run(replace(summarize(run), eval=scores, eval_step=1))
-    (line,) = [line for line in shown.get().splitlines() if "held-out" in line]
+    (line,) = [line for line in shown.get().splitlines() if "after step 1" in line]
     assert "shop 0.500" in line and "turns" not in line
 
 

@@ -47,7 +47,7 @@ def line(monkeypatch):
 def test_without_a_terminal_there_is_a_line_per_report(line):
     line.update(report(1), SPEED)
     assert line.said == []
-    line.evaluated(2, {"exact_match": 0.5, "reward": 0.5})
+    line.evaluated(2, {"exact_match": 0.5, "reward": 0.5, "episodes/turns": 3.0})
     line.update(report(2), SPEED)
     line.update(report(3), SPEED)
     (told,) = line.said

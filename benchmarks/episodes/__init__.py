@@ -1,0 +1,1 @@
+"""Dialogues with tools: MORTAL beside stock TRL. See `__main__.py`."""
