@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import EnvironmentConfig, RunConfig
 from mortal_steps.environments import host
 from mortal_steps.environments.host import describe_once
 from mortal_steps.errors import ConfigError, WorkerLostError
@@ -93,6 +93,13 @@ def test_a_fork_with_another_environment_has_its_reward_and_not_the_one_before()
     forked = with_other_environments(begun.model_copy(update={"environment": other}), begun)
     assert reward_weights(forked.rewards) == {"near": 1.0, "Game": 1.0}
     assert with_other_environments(begun, begun) is begun
+    weighed = {"terms": [{"type": "get_reward", "environment": "Shop", "weight": 3.0}]}
+    begun = resolve_defaults(config(rewards=weighed))
+    longer = begun.environment.model_copy(update={"max_tool_calling_iterations": 9})
+    forked = with_other_environments(begun.model_copy(update={"environment": longer}), begun)
+    assert forked.rewards == begun.rewards
+    none = begun.model_copy(update={"environment": EnvironmentConfig()})
+    assert with_other_environments(none, begun).rewards.terms == ()
 
 
 def test_without_any_the_rewards_stay_as_they_are():

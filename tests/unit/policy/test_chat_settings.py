@@ -226,6 +226,24 @@ def test_a_run_that_goes_on_tomorrow_has_the_date_of_its_beginning(name, models,
     assert (len(prompts), len(dates)) == (3, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "environment", "options", "is_warned"),
+    [
+        ("llama3_2", EnvironmentConfig(), {}, True),
+        ("gptoss", EnvironmentConfig(), {}, True),
+        ("llama3_2", EnvironmentConfig(), {"date_string": "1 Jan 2026"}, False),
+        ("llama3_2", TOOLS, {}, False),
+        ("qwen3", EnvironmentConfig(), {}, False),
+    ],
+)
+def test_a_date_that_changes_in_prompts_is_warned_of(name, environment, options, is_warned, models):
+    config = config_of(models(name), environment)
+    training = config.training.model_copy(update={"trl": {"chat_template_kwargs": options}})
+    _, warnings, lengths = check(config.model_copy(update={"training": training}))
+    assert any("today's date" in warning for warning in warnings) == is_warned
+    assert lengths.longest > 0
+
+
 def test_a_run_goes_on_with_nothing_else(models, tmp_path):
     config = config_of(models("qwen3"))
     other = ChatSettings(response_template={"fields": {}})
