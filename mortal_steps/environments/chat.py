@@ -12,6 +12,7 @@ The templates and the reading of calls are those that TRL settled when the run b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from mortal_steps.environments.messages import ToolCall
@@ -35,6 +36,8 @@ class Chat:
         if settings.response_template is not None:
             tokenizer.response_template = dict(settings.response_template)
         self._options = {**template_options, "chat_template": settings.chat_template}
+        if settings.date is not None:  # in place of transformers' function, which asks the clock
+            self._options["strftime_now"] = datetime.fromisoformat(settings.date).strftime
 
     def prompt_ids(self, messages: Sequence[Message], tools: Tools) -> list[int]:
         """Return the ids of a prompt that offers the tools; raise `DataError` if the template

@@ -11,6 +11,8 @@ from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.process import HostProcess
 
 HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
+START_S = 600.0
+"""How long importing the code may take; it may load a model there."""
 DESCRIBE_S = 60.0
 """How long the process may take to say what it has loaded."""
 SAME_SETS = {"PYTHONHASHSEED": "0"}
@@ -32,6 +34,7 @@ def environment_host(
         passed_on=passed_on,
         variables=SAME_SETS,
         before_start=before_start,
+        start_timeout_s=START_S,
     )
 
 
@@ -62,9 +65,12 @@ def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = (
                 "the process that imported [environment] was killed (SIGKILL); memory may have run "
                 "out"
             ) from None
+        wrong = f"ended the process ({lost.how}); a module must not end it when it is imported"
+        if lost.why == "timeout":
+            wrong = f"takes longer than {START_S:g} s"
         raise ConfigError(
-            f"[environment]: importing {', '.join(environment.code) or 'an object'} ended the "
-            f"process ({lost.how}); a module must not end it when it is imported\n{lost.stack}"
+            f"[environment]: importing {', '.join(environment.code) or 'an object'} {wrong}\n"
+            f"{lost.stack}"
         ) from None
     finally:
         host.close()

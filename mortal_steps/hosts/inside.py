@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -52,7 +53,11 @@ def serve(descriptor: int, stacks: int, control: int) -> None:
         socket.socket(fileno=control) as orders,
         contextlib.suppress(EOFError),
     ):
-        if not _answer(connection, 0, partial(construct, receive_frame(connection))):
+        order: Construct = receive_frame(connection)
+        left_s = None if order.late_at is None else max(0.1, order.late_at - time.monotonic())
+        with _stack_dumped(stacks, left_s):
+            is_made = _answer(connection, 0, partial(construct, order))
+        if not is_made:
             return
         forked = serve_forks(
             orders,

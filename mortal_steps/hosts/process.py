@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from mortal_steps.errors import MortalError, WorkerLostError
-from mortal_steps.hosts.base import EXIT_S, Host, HostLostError
+from mortal_steps.hosts.base import EXIT_S, GRACE_S, Host, HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Construct
@@ -95,7 +97,9 @@ class HostProcess(Host):
                 self._before_start()
             self._launch()
             try:
-                self._exchange(0, self._construct, self._start_timeout_s, None)
+                limit_s = self._start_timeout_s
+                order = replace(self._construct, late_at=time.monotonic() + limit_s)
+                self._exchange(0, order, limit_s + GRACE_S, None)
             except HostLostError:
                 raise
             except MortalError:

@@ -40,8 +40,8 @@ def check_resets(config: RunConfig, problems: Sequence[Problem]) -> None:
     for problem, begun in zip(problems, opened, strict=True):
         if begun.failure is not None:
             raise EnvironmentFailedError(
-                f"problem {problem.id}: {begun.failure}. `mortal test-environment` shows what "
-                "`reset` is given (rewards.dry_run = false skips this check)"
+                f"problem {problem.id}: {begun.failure}. `mortal test-environment` tries "
+                "environments out (rewards.dry_run = false skips this check)"
             )
 
 

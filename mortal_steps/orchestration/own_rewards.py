@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mortal_steps.compute.base import WorkerSpec
@@ -21,7 +21,10 @@ def with_described_rewards(config: RunConfig) -> RunConfig:
     """
     if not config.environment.is_used:
         return config
-    offered = [each.reward for each in describe(config).environments.values()]
+    return _with_offered(config, _classes_offered(config))
+
+
+def _with_offered(config: RunConfig, offered: Sequence[str | None]) -> RunConfig:
     for name in classes_in(config.rewards):
         if name not in offered:
             known = ", ".join(repr(each) for each in offered if each) or "none"
@@ -37,10 +40,19 @@ def with_other_environments(config: RunConfig, before: RunConfig) -> RunConfig:
     the run `before`, if that had others; raises what `with_described_rewards` raises."""
     if config.environment == before.environment:
         return config
-    theirs = [term for term in before.rewards.terms if isinstance(term, GetReward)]
-    kept = tuple(term for term in config.rewards.terms if term not in theirs)
+    offered = _classes_offered(config) if config.environment.is_used else []
+    gone = set(classes_in(before.rewards)).difference(offered)
+    kept = tuple(
+        term
+        for term in config.rewards.terms
+        if not (isinstance(term, GetReward) and term.environment in gone)
+    )
     rewards = config.rewards.model_copy(update={"terms": kept})
-    return with_described_rewards(config.model_copy(update={"rewards": rewards}))
+    return _with_offered(config.model_copy(update={"rewards": rewards}), offered)
+
+
+def _classes_offered(config: RunConfig) -> list[str | None]:
+    return [each.reward for each in describe(config).environments.values()]
 
 
 def describe(config: RunConfig) -> Description:

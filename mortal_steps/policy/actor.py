@@ -52,6 +52,12 @@ from mortal_steps.types import (
     TrainRequest,
 )
 
+DATED = (
+    "the model's chat template writes today's date into each prompt, so a run that is resumed on "
+    "another day has other prompts from there on, and ends with other bits; if the template has an "
+    "option for the date, set it: training.trl.chat_template_kwargs = {date_string = '1 Jan 2026'}"
+)
+
 
 class Actor:
     """The actor of one run. Any method may be called again, by a caller that lost the answer.
@@ -118,8 +124,8 @@ class Actor:
         """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
         leave room for `sampled` tokens. This needs no weights and no GPU.
 
-        Returns a sentence for each option that has no effect, what TRL and its libraries warn of,
-        and the lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
+        Returns a sentence for each option that has no effect, what there is to warn of, and the
+        lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
         `ModelError` of `check_starting_weights`; and, with tools, that of `check_chat`.
         """
         if not is_hub_model(self._config.model):
@@ -139,7 +145,10 @@ class Actor:
             lengths = prompt_lengths.measure(
                 self._config.model, self._config.training.template_options, prompts, sampled
             )
-        return idle, self._warned.take(), lengths
+        warnings = self._warned.take()
+        if lengths.dated and not self._config.environment.is_used:  # with tools, the day is kept
+            warnings = (*warnings, DATED)
+        return idle, warnings, lengths
 
     def _check_model(self, path: str) -> None:
         # Imported where used: imports torch.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,9 @@ def keep_chat(
         logger.warning("how chats are rendered is settled again: %s", error)
         found = None
     if found is None:
-        store.write_record(CHAT_FILE, settings, ChatSettings)
-    elif found[1] != settings:
+        begun = replace(settings, date=datetime.now().date().isoformat())
+        store.write_record(CHAT_FILE, begun, ChatSettings)
+    elif replace(found[1], date=None) != settings:
         raise StoreError(
             f"{store.path(CHAT_FILE)}: the run began with another chat template, or another way to "
             "read calls, than TRL and the model's tokenizer give now; continue with the versions "

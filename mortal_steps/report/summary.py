@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
 from mortal_steps.report.timings import StageRow, stage_rows
@@ -114,9 +115,9 @@ class RunSummary(RunStatus):
         parts = [f"step {self.step}/{self.max_steps}"]
         if self.reward is not None:
             parts.append(f"reward {self.reward:.3f}")
-        judged = [f"{name} {score:.3f}" for name, score in self.eval.items() if name != "reward"]
+        judged = scores_text({n: score for n, score in self.eval.items() if n != "reward"})
         if judged:
-            parts.append(f"held out: {', '.join(judged)}")
+            parts.append(f"held out: {judged}")
         if self.learned_nothing:
             parts.append(NOTHING_LEARNED)
         return ", ".join(parts)

@@ -25,6 +25,9 @@ class Construct:
     factory: str
     """`module:Class`."""
     kwargs: Mapping[str, Any]
+    late_at: float | None = None
+    """When to write down where in its code the process is, if the object is not made yet: by the
+    monotonic clock, which is one for all processes of a machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

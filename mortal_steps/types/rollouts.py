@@ -30,6 +30,9 @@ class ChatSettings:
     tokenizer's own does."""
     response_template: Mapping[str, Any] | None = None
     """What transformers reads completions with; None: what the tokenizer brings."""
+    date: str | None = None
+    """Day on which the run began, such as `2026-11-24`: some templates write today's date into each
+    prompt, which has to stay the same if the run goes on tomorrow. None: today."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from mortal_steps.types import (
     Completion,
+    Episode,
     GeneratedGroup,
     GeneratedShard,
     Problem,
@@ -32,6 +33,17 @@ TURNS = st.builds(
     round=SMALL,
 )
 
+EPISODES = st.builds(
+    Episode,
+    stop=st.sampled_from(["done", "max_iterations", "length", "failed"]),
+    num_calls=SMALL,
+    num_failed_calls=SMALL,
+    scores=st.dictionaries(ANY_TEXT, st.none() | FLOATS, max_size=2),
+    metrics=st.dictionaries(ANY_TEXT, FLOATS, max_size=2),
+    extra=OBJECTS,
+    failure=st.none() | ANY_TEXT,
+)
+
 
 @st.composite
 def completions(draw):
@@ -47,6 +59,8 @@ def completions(draw):
         turns=draw(st.lists(TURNS, max_size=2).map(tuple)),
         messages=draw(st.lists(OBJECTS, max_size=2).map(tuple)),
         prompt_ids=draw(st.none() | st.lists(SMALL, max_size=3)),
+        prompt=draw(st.none() | st.lists(OBJECTS, max_size=2)),
+        episode=draw(st.none() | EPISODES),
     )
 
 

@@ -101,7 +101,7 @@ def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
         pad_token=PAD,
         eos_token=EOS,
         unk_token=UNK,
-        additional_special_tokens=marks or None,
+        **({"additional_special_tokens": marks} if marks else {}),
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_max_length=config.max_position_embeddings,

@@ -6,6 +6,7 @@ A dataset may have a million prompts: they are tokenized many at once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import os
@@ -46,6 +47,8 @@ class PromptLengths:
     """Longest prompt plus completion that the model takes; at most `model.max_model_len`."""
     fits: int = 0
     """Prompts of up to this many tokens fit."""
+    dated: bool = False
+    """Whether the chat template writes today's date into them."""
 
     @property
     def longest(self) -> int:
@@ -116,10 +119,12 @@ def measure_prompts(
     """
     tokens = array("L")
     unusable: dict[int, str] = {}
+    dated = False
     remaining = iter(prompts)
     while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
         check_template(chunk, tokenizer)
         start = len(tokens)
+        dated = dated or _is_dated(chunk[0], tokenizer, template_options)
         try:
             tokens.extend(map(len, render(chunk, tokenizer, template_options)))
             continue
@@ -134,7 +139,19 @@ def measure_prompts(
     for position, length in enumerate(tokens):
         if not length:
             unusable.setdefault(position, "it has no tokens")
-    return PromptLengths(tokens=tokens, unusable=unusable, context=context, fits=fits)
+    return PromptLengths(tokens=tokens, unusable=unusable, context=context, fits=fits, dated=dated)
+
+
+def _is_dated(prompt: Prompt, tokenizer: Any, template_options: Mapping[str, Any]) -> bool:
+    """Whether the prompt is rendered differently on another day."""
+    if isinstance(prompt, str):
+        return False
+    days = [{"strftime_now": functools.partial(str.__add__, day)} for day in ("1", "2")]
+    try:
+        first, second = (render([prompt], tokenizer, {**template_options, **day}) for day in days)
+    except Exception:  # noqa: BLE001 - whatever the template raises; `measure_prompts` tells it
+        return False
+    return first != second
 
 
 def keep_fitting(

@@ -71,7 +71,7 @@ class Shop:
 @pytest.fixture(scope="session")
 def hosts():
     """Processes that have imported the environments, by their settings."""
-    made: dict[tuple[str | None, tuple[str, ...]], HostProcess] = {}
+    made: dict[tuple[str | None, str, tuple[str, ...]], HostProcess] = {}
     yield made
     for host in made.values():
         host.close()
@@ -83,18 +83,20 @@ def make_shop(monkeypatch, tmp_path, hosts):
     monkeypatch.setattr(base, "GRACE_S", 0.1)
     made = []
 
-    def make(kind: str | None = "", **options):
+    def make(kind: str | None = "", factory: str = "Shop", **options):
         code = partial("{}:{}".format, faulty.__file__)
         if kind is None:
             options["tools"] = (code("visit"), code("visit_or_end"))
         else:
-            options["factory"] = code("Shop")
+            options["factory"] = code(factory)
         environment = EnvironmentConfig(**{"timeout_s": 20.0, "on_error": "mask", **options})
         terms = {"near": FunctionTerm(function=code("near")), "Shop": GetReward(environment="Shop")}
-        needed = (kind, environment.outages)
+        needed = (kind, factory, environment.outages)
         if needed not in hosts:
             hosts[needed] = environment_host(environment, terms)
-        made.append(Cells(hosts[needed], environment))
+        made.append(
+            Cells(hosts[needed], environment, saving=[""] if factory == "SavedShop" else [])
+        )
         return Shop(made[-1], str(tmp_path), kind)
 
     yield make

@@ -123,6 +123,18 @@ def test_calls_of_tools_that_keep_nothing_are_not_made_again(make_shop):
     assert shop.say(0, "visit", folder=shop.folder) == "visit 1"
 
 
+def test_an_environment_that_saves_is_brought_back_without_its_calls(make_shop):
+    shop = make_shop(factory="SavedShop")
+    shop.open({}, {"at": "add", "fault": "exits"})
+    shop.say(0, "add", amount=3)
+    assert shop.say(0, "clock") == "tick 0"
+    assert shop.say(1, "add", amount=2) == "total 2"  # in a new process
+    shop.kill()
+    assert shop.say(0, "add", amount=4) == "total 7"
+    assert shop.say(1, "add", amount=4) == "total 6"
+    assert (shop.count("clock"), shop.count("add")) == (1, 5)
+
+
 def test_what_is_waited_for_is_logged(make_shop, monkeypatch, caplog):
     monkeypatch.setattr(cells, "TELL_AFTER_S", 0.5)
     shop = make_shop()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import EnvironmentConfig, RunConfig
+from mortal_steps.environments import host
 from mortal_steps.environments.host import describe_once
 from mortal_steps.errors import ConfigError, WorkerLostError
 from mortal_steps.orchestration.open_run import changes
@@ -92,6 +93,13 @@ def test_a_fork_with_another_environment_has_its_reward_and_not_the_one_before()
     forked = with_other_environments(begun.model_copy(update={"environment": other}), begun)
     assert reward_weights(forked.rewards) == {"near": 1.0, "Game": 1.0}
     assert with_other_environments(begun, begun) is begun
+    weighed = {"terms": [{"type": "get_reward", "environment": "Shop", "weight": 3.0}]}
+    begun = resolve_defaults(config(rewards=weighed))
+    longer = begun.environment.model_copy(update={"max_tool_calling_iterations": 9})
+    forked = with_other_environments(begun.model_copy(update={"environment": longer}), begun)
+    assert forked.rewards == begun.rewards
+    none = begun.model_copy(update={"environment": EnvironmentConfig()})
+    assert with_other_environments(none, begun).rewards.terms == ()
 
 
 def test_without_any_the_rewards_stay_as_they_are():
@@ -126,6 +134,15 @@ def test_a_process_that_is_killed_is_not_the_modules_fault():
     Path("ends.py").write_text(f"import os\nos.kill(os.getpid(), {int(signal.SIGKILL)})")
     with pytest.raises(WorkerLostError, match=r"SIGKILL.*memory"):
         describe_once(config("ends.py:Shop").environment)
+
+
+def test_an_import_that_hangs_is_named_with_the_line_where_it_was(monkeypatch):
+    monkeypatch.setattr(host, "START_S", 8.0)
+    Path("hangs.py").write_text("import time\n\ndef forever():\n    time.sleep(600)\n\nforever()\n")
+    with pytest.raises(ConfigError) as refused:
+        describe_once(config("hangs.py:Shop").environment)
+    for part in ("importing hangs.py:Shop takes longer than 8 s", "line 4 in forever"):
+        assert part in str(refused.value)
 
 
 def test_it_leaves_no_process_behind():

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+from pathlib import Path
 
 
 def lookup(word: str) -> str:
@@ -164,6 +165,26 @@ class Noted(Shop):
         """
         self.total += amount
         return f"total {self.total}, {noted(amount, call_id)}"
+
+
+class Remote(Shop):
+    """A shop whose server cannot be reached for one call in five: once, or always."""
+
+    def add(self, amount: int, call_id: str) -> str:
+        """Add an amount.
+
+        Args:
+            amount: How much to add.
+            call_id: Of the call.
+        """
+        outage = os.environ.get("OUTAGE")
+        if outage and hashlib.sha256(call_id.encode()).digest()[0] < 256 // 5:
+            asked = Path(os.environ["ASKED"])
+            if outage == "always" or call_id not in asked.read_text().split():
+                with asked.open("a") as file:
+                    file.write(f"{call_id}\n")
+                raise ConnectionError("the server is away")
+        return super().add(amount)
 
 
 class Saved(Noted):

@@ -1,6 +1,8 @@
 """How chats with tools are rendered and read: as GRPOTrainer does it, or refused before the run."""
 
 import logging
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from datasets import Dataset
@@ -8,6 +10,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from mortal_steps.config import EnvironmentConfig, RunConfig
 from mortal_steps.data.problem_files import keep_problems
+from mortal_steps.environments.chat import Chat
 from mortal_steps.errors import ModelError, StoreError
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
@@ -196,7 +199,8 @@ def test_a_run_keeps_what_was_settled(models, tmp_path, caplog):
     store = store_of(tmp_path)
     actor_of(config, tmp_path).prepare(step=0)
     ref, settled = store.find_record(CHAT_FILE, ChatSettings)
-    assert settled == settle_chat(build_tokenizer("qwen3"), "qwen3")
+    today = datetime.now().date().isoformat()
+    assert settled == replace(settle_chat(build_tokenizer("qwen3"), "qwen3"), date=today)
     actor_of(config, tmp_path).prepare(step=0)
     assert store.find_record(CHAT_FILE, ChatSettings) == (ref, settled)
     flip_a_byte(store.path(CHAT_FILE))
@@ -204,6 +208,40 @@ def test_a_run_keeps_what_was_settled(models, tmp_path, caplog):
         actor_of(config, tmp_path).prepare(step=0)
     assert store.find_record(CHAT_FILE, ChatSettings) == (ref, settled)
     assert "settled again" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["llama3_2", "gptoss"])
+def test_a_run_that_goes_on_tomorrow_has_the_date_of_its_beginning(name, models, tmp_path):
+    store, config = store_of(tmp_path), config_of(models(name))
+    tokenizer = build_tokenizer(name)
+    begun = replace(settle_chat(tokenizer, name), date="2024-02-29")
+    ref = store.write_record(CHAT_FILE, begun, ChatSettings)
+    actor_of(config, tmp_path).prepare(step=0)
+    assert store.find_record(CHAT_FILE, ChatSettings) == (ref, begun)
+    prompts = {
+        tokenizer.decode(Chat(tokenizer, settings, {}).prompt_ids(CHAT, []))
+        for settings in (begun, replace(begun, date="2026-01-01"), replace(begun, date=None))
+    }
+    dates = [date for date in ("29 Feb 2024", "2024-02-29") if any(date in p for p in prompts)]
+    assert (len(prompts), len(dates)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "options", "is_warned"),
+    [
+        ("llama3_2", EnvironmentConfig(), {}, True),
+        ("gptoss", EnvironmentConfig(), {}, True),
+        ("llama3_2", EnvironmentConfig(), {"date_string": "1 Jan 2026"}, False),
+        ("llama3_2", TOOLS, {}, False),
+        ("qwen3", EnvironmentConfig(), {}, False),
+    ],
+)
+def test_a_date_that_changes_in_prompts_is_warned_of(name, environment, options, is_warned, models):
+    config = config_of(models(name), environment)
+    training = config.training.model_copy(update={"trl": {"chat_template_kwargs": options}})
+    _, warnings, lengths = check(config.model_copy(update={"training": training}))
+    assert any("today's date" in warning for warning in warnings) == is_warned
+    assert lengths.longest > 0
 
 
 def test_a_run_goes_on_with_nothing_else(models, tmp_path):

@@ -1,0 +1,75 @@
+"""The demo with tools, in a few steps: killed and resumed, it ends as one that was not killed."""
+
+import json
+import signal
+import tomllib
+
+import pytest
+import tomli_w
+
+from mortal_steps.runs.run import find_run
+from tests.support.command import Mortal, end_driver, wait_for_step
+from tests.support.paths import ROOT
+from tests.support.undisturbed import assert_same, undisturbed
+
+AGENT = ROOT / "examples" / "agent"
+REWARDS = '''
+def asks(completions, environments, **kwargs):
+    """Whether the clerk was asked; the environments are there to be looked at."""
+    return [
+        float(any(message.get("name") == "ask" for message in messages)) + environment.is_open
+        for messages, environment in zip(completions, environments)
+    ]
+'''
+FEW_STEPS = {
+    "environment": {"factory": f"{AGENT / 'safe.py'}:Safe"},
+    "rewards": {"functions": ["rewards.py:asks"]},
+    "training": {"max_steps": 3, "batch_size": 2, "num_generations": 6},
+    "evaluation": {"eval_steps": 3},
+    "checkpoints": {"save_steps": 2},
+    "compute": {"local": {"actor": {"threads": 1}}},
+}
+
+
+def merged(values, changes):
+    changed = {
+        key: merged(values.get(key, {}), value) if isinstance(value, dict) else value
+        for key, value in changes.items()
+    }
+    return {**values, **changed}
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory, server):
+    folder = tmp_path_factory.mktemp("agent")
+    shipped = tomllib.loads((ROOT / "deployments/configs/agent.toml").read_text())
+    values = merged(shipped, FEW_STEPS)
+    values["data"] = {"source": str(AGENT / "train.jsonl"), "max_samples": 200, "eval_samples": 4}
+    values["model"]["warm_start"] |= {"steps": 50, "batch_size": 32}
+    (folder / "tiny.toml").write_text(tomli_w.dumps(values))
+    (folder / "rewards.py").write_text(REWARDS)
+    return Mortal(folder, server.api_url)
+
+
+@pytest.fixture(scope="module")
+def resumed(mortal):
+    process = mortal.start("train", "tiny.toml", "--run-id", "killed")
+    wait_for_step(mortal, "killed", 1, process)
+    end_driver(mortal, "killed", signal.SIGKILL)
+    process.communicate()
+    mortal("resume", "killed")
+    return find_run(mortal.folder / "runs", "killed")
+
+
+def test_killed_and_resumed_it_has_the_bits_of_a_run_that_was_not(mortal, resumed):
+    assert_same(mortal.folder, "killed", undisturbed(mortal.folder))
+
+
+def test_it_calls_tools_and_is_rewarded_for_what_comes_of_it(mortal, resumed):
+    lines = resumed.store.path("metrics.jsonl").read_text().splitlines()
+    metrics = [json.loads(line) for line in lines]
+    assert len(metrics) == 3
+    assert all(row["tools/call_frequency"] > 0 for row in metrics)
+    assert any(row["reward_std"] > 0 for row in metrics)
+    assert {"asks", "Safe"} <= {key.split("/")[1] for key in metrics[0] if "/" in key}
+    assert "ask: " in mortal("samples", "killed", "--step", "1")
