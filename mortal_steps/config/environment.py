@@ -10,7 +10,17 @@ from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.rollout import GENERATE, SINGLE_TURN
 from mortal_steps.config.section import LocalPath, Section
 
-OUTAGES = ("builtins:ConnectionError", "builtins:TimeoutError")
+OUTAGES = (
+    "builtins:ConnectionError",
+    "builtins:TimeoutError",
+    "socket:gaierror",
+    "urllib.error:URLError",
+    "requests.exceptions:ConnectionError",
+    "requests.exceptions:Timeout",
+    "httpx:TransportError",
+    "aiohttp:ClientConnectionError",
+    "openai:APIConnectionError",
+)
 """Exceptions by which a tool says that it could not be asked, by default."""
 
 

@@ -74,15 +74,17 @@ class Cell:
         starts: Mapping[int, EpisodeStart],
         *,
         saves: bool = False,
+        keeps_nothing: bool = False,
     ) -> None:
-        """`saves`: its environments can say what they are at, and be brought there."""
+        """`saves`: its environments can say what they are at, and be brought there;
+        `keeps_nothing`: calls leave no trace in them."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
         self._fork: ForkedHost | None = None
         self._places: dict[int, int] = {}
         """Where in the process each episode is."""
         self._done: list[tuple[_Request, Answer]] = []
         self._failed: dict[int, Failed] = {}
-        self._saves = saves
+        self._saves, self._keeps_nothing = saves, keeps_nothing
         self._states: dict[int, Any] = {}
         """What each episode's environment was at after its last calls, if it can say so."""
         self._is_stopped = False
@@ -158,8 +160,7 @@ class Cell:
         if self._is_stopped:
             fork.kill()
         for request, before in self._done:
-            keeps_nothing = self._starts[request.episode].environment is None  # tools alone
-            is_known = keeps_nothing or request.episode in self._states
+            is_known = self._keeps_nothing or request.episode in self._states
             if request.episode in self._failed or (is_known and request.calls is not None):
                 continue
             difference = difference_of(request.calls, before, self._answer(fork, request))

@@ -43,10 +43,17 @@ class Cells:
     """
 
     def __init__(
-        self, host: HostProcess, config: EnvironmentConfig, *, saving: Collection[str] = ()
+        self,
+        host: HostProcess,
+        config: EnvironmentConfig,
+        *,
+        saving: Collection[str] = (),
+        keeping_nothing: Collection[str] = (),
     ) -> None:
-        """`saving` names the environments that can say what they are at."""
-        self._host, self._config, self._saving = host, config, frozenset(saving)
+        """`saving` names the environments that can say what they are at, and `keeping_nothing`
+        those in which calls leave no trace, as none does where there are tools alone."""
+        self._host, self._config = host, config
+        self._saving, self._keeping_nothing = frozenset(saving), {None, *keeping_nothing}
         self._cells: dict[str, dict[int, Cell]] = {}
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
         self.seconds: dict[str, float] = {}
@@ -131,14 +138,17 @@ class Cells:
     def _cells_of(self, key: str, starts: Sequence[EpisodeStart]) -> dict[int, Cell]:
         """Return the cell of each of a problem's episodes."""
         numbered = dict(enumerate(starts))
-        saves = any(start.environment in self._saving for start in starts)
+
+        def cell(episodes: Mapping[int, EpisodeStart]) -> Cell:
+            names = {start.environment for start in episodes.values()}
+            saves, keeps_nothing = names <= self._saving, names <= self._keeping_nothing
+            return Cell(
+                *(self._host, self._config, key, episodes), saves=saves, keeps_nothing=keeps_nothing
+            )
+
         if self._config.cell == "problem":
-            cell = Cell(self._host, self._config, key, numbered, saves=saves)
-            return dict.fromkeys(numbered, cell)
-        return {
-            number: Cell(self._host, self._config, key, {number: start}, saves=saves)
-            for number, start in numbered.items()
-        }
+            return dict.fromkeys(numbered, cell(numbered))
+        return {number: cell({number: start}) for number, start in numbered.items()}
 
     def _ask(
         self,

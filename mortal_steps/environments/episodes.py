@@ -19,7 +19,7 @@ from mortal_steps.environments.messages import Description, EnvironmentTools, Op
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.environments.starts import environment_of, episode_start
-from mortal_steps.errors import DataError, EnvironmentFailedError
+from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.episodes.base import Episodes
 from mortal_steps.scores import reward_names
@@ -70,8 +70,13 @@ class ToolEpisodes(Episodes):
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
         self._host.start()
-        saving = [name for name, each in self.described.environments.items() if each.saves]
-        cells = Cells(self._host, self._environment, saving=saving)
+        offered = self.described.environments
+        cells = Cells(
+            self._host,
+            self._environment,
+            saving=[name for name, each in offered.items() if each.saves],
+            keeping_nothing=[name for name, each in offered.items() if each.is_stateless],
+        )
         try:
             groups = self._opened(cells, problems, seeds_PG)
             episodes = list(itertools.chain.from_iterable(groups))
@@ -85,10 +90,12 @@ class ToolEpisodes(Episodes):
         finally:
             cells.close()
             self._took = cells.seconds
+            self._close_ledger()
 
     def keep_answers_in(self, folder: Path) -> None:
         self._close_ledger()
-        self._ledger = Ledger(folder)
+        # Answers of other code, which was accepted meanwhile, are not those of this one.
+        self._ledger = Ledger(folder / (self._rewards.accept_changed or "begun"))
 
     def took(self) -> Mapping[str, float]:
         return self._took
@@ -98,14 +105,21 @@ class ToolEpisodes(Episodes):
         self._close_ledger()
 
     def _close_ledger(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.close()
 
     @property
     def described(self) -> Description:
         """What the environments' process has loaded."""
         if self._known is None:
             self._known = described(self._host)
+            if self._environment.cell == "episode" and self._known.rewards:
+                raise ConfigError(
+                    f"environment.cell = 'episode': the rewards {', '.join(self._known.rewards)} "
+                    "take the `environments` of a whole group, and each episode has a process of "
+                    "its own; set environment.cell = 'problem'"
+                )
         return self._known
 
     def _offered(self, problem: Problem) -> EnvironmentTools:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,15 +65,21 @@ class EnvironmentHandler:
 
     def __init__(self, *, environment: EnvironmentConfig, terms: Mapping[str, RewardTerm]) -> None:
         self._config = environment
-        self._tools: list[Tool] = [
-            load_code(tool, "environment.tools") for tool in environment.tools
-        ]
-        self._loaded = load_environments(environment, self._tools)
-        self._rewards = load_rewards(terms)
+        with RandomStream(0).used():  # what a module draws is the same in every process
+            self._tools: list[Tool] = [
+                load_code(tool, "environment.tools") for tool in environment.tools
+            ]
+            self._loaded = load_environments(environment, self._tools)
+            self._rewards = load_rewards(terms)
         self._own = {
             name: term.full_name for name, term in terms.items() if term.type == "get_reward"
         }
-        self._outages()  # that those which are there are exceptions
+        self._imported_outages()  # that those which are there are exceptions
+        self._own_outages = {
+            (_file_of(kind), kind.__qualname__)
+            for kind in (load_outage(spec) for spec in environment.outages if is_file(spec))
+        }
+        """By their file: a tool may have imported it under another name."""
         self._episodes: list[_Live] = []
 
     def describe(self) -> Description:
@@ -131,8 +138,10 @@ class EnvironmentHandler:
     def save(self, *, episode: int) -> Any:
         """Return what the environment says that it is at. Raises `ConfigError` for what is no
         JSON."""
-        environment = self._episodes[episode].environment
-        state = environment._save()
+        live = self._episodes[episode]
+        environment = live.environment
+        with live.stream.used():
+            state = environment._save()
         try:
             return json.loads(json.dumps(state, allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -143,7 +152,9 @@ class EnvironmentHandler:
 
     def load(self, *, episode: int, state: Any) -> None:
         """Bring the environment to what it was at when it said that."""
-        self._episodes[episode].environment._load(state)
+        live = self._episodes[episode]
+        with live.stream.used():
+            live.environment._load(state)
 
     def _call(self, tools: Mapping[str, Tool], calls: Sequence[ToolCall]) -> list[ToolAnswer]:
         answers: list[ToolAnswer] = []
@@ -175,18 +186,26 @@ class EnvironmentHandler:
         return _answer(name, found, time.perf_counter() - began)
 
     def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
-        if isinstance(error, (JudgeError, SandboxError, *self._outages())):
+        if any(self._is_outage(each) for each in _all_of(error)):
             return ToolAnswer(name=name, outage=_raised(error), seconds=seconds)
         text = str({"error": str(error)})
         return ToolAnswer(name=name, content=text, is_error=True, seconds=seconds)
 
-    def _outages(self) -> tuple[type[BaseException], ...]:
-        """Return the exceptions of `environment.outages`. One of a module that is not imported
-        cannot have been raised."""
+    def _is_outage(self, error: BaseException) -> bool:
+        if isinstance(error, (JudgeError, SandboxError)):
+            return True
+        names = {(_file_of(kind), kind.__qualname__) for kind in type(error).__mro__}
+        return isinstance(error, self._imported_outages()) or not names.isdisjoint(
+            self._own_outages
+        )
+
+    def _imported_outages(self) -> tuple[type[BaseException], ...]:
+        """Return the exceptions of `environment.outages` that are in modules. One of a module that
+        is not imported cannot have been raised."""
         return tuple(
             load_outage(spec)
             for spec in self._config.outages
-            if is_file(spec) or spec.rpartition(":")[0] in sys.modules
+            if not is_file(spec) and spec.rpartition(":")[0] in sys.modules
         )
 
     def score(
@@ -292,6 +311,21 @@ def _answer(name: str, result: Any, seconds: float) -> ToolAnswer:
             f"({error}); return text"
         ) from None
     return ToolAnswer(name=name, content=result, seconds=seconds)
+
+
+def _all_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those that it was raised from, and those of a group."""
+    yield error
+    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _all_of(inner)
+    if error.__cause__ is not None:
+        yield from _all_of(error.__cause__)
+
+
+def _file_of(kind: type[Any]) -> str | None:
+    """Return the file that a class is defined in."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return None if file is None else os.path.realpath(file)
 
 
 def _raised(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """The answers of tools in a shard, kept so that a killed shard that is sampled again has them.
 
-    steps/000012/generations-0-calls/20261124T151822-4711-3fa2c19b.jsonl
+    steps/000012/generations-0-calls/begun/20261124T151822-4711-3fa2c19b.jsonl
         {"history": "9f2c...", "episode": "train-7/3", "answers": [{"name": "add", ...}], ...}
 
 A line has the answers to one turn's calls: on the disk before anything is made of them. They follow

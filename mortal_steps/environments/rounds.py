@@ -82,6 +82,7 @@ class Running:
         if len(ids) < len(sampled.token_ids):
             reason = "length"
         if not ids:
+            self.stop = "length"
             return
         start = len(self.token_ids)
         self.token_ids += ids
@@ -98,7 +99,9 @@ class Running:
         )
         message = chat.read(ids, prefix, self.tools)
         self.messages.append(message)
-        self.calls = calls_of(message, f"{self.key}/{self.index}", self.num_calls)
+        self.calls = calls_of(message, f"{self.key}/{self.index}/{self.seed:x}", self.num_calls)
+        if reason == "length" and not self.calls:
+            self.stop = "length"
 
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int

@@ -20,6 +20,7 @@ from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.on_disk.checkpoints import STATE_FILE, CheckpointState
 from mortal_steps.policy.starting_model import base_model
+from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
 from mortal_steps.runs.run import Run
@@ -80,6 +81,8 @@ class ForkFiles:
         self._take_logs()
         if self._parent.store.path(base_model.RECORD_FILE).exists():
             self._link(base_model.RECORD_FILE)
+        if self._parent.store.path(CHAT_FILE).exists():
+            self._link(CHAT_FILE)
         manifest = RunManifest(
             status="created",
             step=self._step,

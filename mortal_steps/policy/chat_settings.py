@@ -48,6 +48,11 @@ def keep_chat(
     except CorruptFileError as error:
         logger.warning("how chats are rendered is settled again: %s", error)
         found = None
+    if found is None and next(store.path("steps").glob("*/generations-*"), None) is not None:
+        raise StoreError(
+            f"{store.path(CHAT_FILE)} is missing or damaged, and completions were sampled with "
+            "what it said; restore it from a copy, or fork the run"
+        )
     if found is None:
         begun = replace(settings, date=datetime.now().date().isoformat())
         store.write_record(CHAT_FILE, begun, ChatSettings)

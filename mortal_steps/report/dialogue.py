@@ -45,7 +45,7 @@ def completion_text(completion: Completion) -> str:
     if completion.episode.failure is not None:
         lines.append(f"(failed: {completion.episode.failure})")
     elif completion.episode.stop == "length":
-        lines.append("(no room for the answers)")
+        lines.append("(no room for more)")
     elif completion.episode.stop == "max_iterations":
         lines.append("(not answered any more)")
     return "\n".join(lines)

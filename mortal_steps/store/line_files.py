@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import sync_to_disk, writing
 from mortal_steps.store.json_record import adapter
 
 T = TypeVar("T")
@@ -63,6 +63,8 @@ class LineFiles(Generic[T]):
                 part = f"{int(now % 1 * 1e6):06d}"
                 path = self._folder / f"{when}{part}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                if self._sync:
+                    sync_to_disk(self._folder)
             if os.write(self._descriptor, lines) < len(lines):
                 self._close()  # behind the part, the next line would be unreadable
                 raise OSError(f"only a part of {len(lines)} bytes was written")

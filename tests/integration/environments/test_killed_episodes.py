@@ -45,13 +45,15 @@ def kill_after(folder, factory, num_effects):
 
 
 def effects_of(folder):
-    return (folder / "effects").read_text().split()
+    """The calls that were made, without the seeds in their ids."""
+    parts = [call.split("/") for call in (folder / "effects").read_text().split()]
+    return ["/".join([*episode, number]) for *episode, _, number in parts]
 
 
 def recorded_in(folder):
     """The calls whose answers are recorded."""
     calls = []
-    answered = LineFiles((folder / SHARD).with_name("generations-0-calls"), Answered)
+    answered = LineFiles((folder / SHARD).with_name("generations-0-calls") / "begun", Answered)
     for _, record in answered.new():
         so_far = sum(call.startswith(f"{record.episode}/") for call in calls)
         calls += [f"{record.episode}/{so_far + n}" for n in range(len(record.answers))]

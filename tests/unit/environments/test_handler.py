@@ -353,3 +353,46 @@ def test_a_public_close_is_a_tool_as_in_trl_and_said_to_be_one(caplog):
     described = handler_of("Closing").describe().environments[""]
     assert names_of(described.tools) == ["close"]
     assert "`close` of Closing is a tool" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raise ConnectionError('gone')",
+        "raise RuntimeError('no answer') from ConnectionError('gone')",
+        "raise ExceptionGroup('all', [ValueError('a'), ConnectionError('gone')])",
+        "import urllib.error; raise urllib.error.URLError('refused')",
+        "import socket; raise socket.gaierror('no such host')",
+    ],
+)
+def test_an_outage_is_known_however_it_is_wrapped(tmp_path, monkeypatch, how):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asks.py").write_text(
+        'def ask(word: str) -> str:\n    """Ask.\n\n    Args:\n        word: It.\n    """\n'
+        f"    {how}\n"
+    )
+    handler = EnvironmentHandler(environment=EnvironmentConfig(tools=("asks.py:ask",)), terms={})
+    prompt = [{"role": "user", "content": "Ask."}]
+    start = EpisodeStart(environment=None, prompt=prompt, row={}, reset_seed=1, seed=1)
+    handler.open(starts=[start])
+    (answer,) = handler.call(
+        episode=0, calls=[ToolCall(name="ask", arguments={"word": "a"}, call_id="a/0/1/0")]
+    )
+    assert answer.outage is not None
+
+
+def test_what_a_module_draws_while_it_is_imported_is_the_same_in_every_process(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code = 'import random\nDRAWN = random.random()\ndef ask() -> str:\n    """Ask."""\n'
+    drawn = set()
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text(code + "    return str(DRAWN)\n")
+        config = EnvironmentConfig(tools=(f"{name}.py:ask",))
+        handler = EnvironmentHandler(environment=config, terms={})
+        start = EpisodeStart(environment=None, prompt=[], row={}, reset_seed=1, seed=1)
+        handler.open(starts=[start])
+        call = ToolCall(name="ask", arguments={}, call_id="a/0/1/0")
+        drawn.add(handler.call(episode=0, calls=[call])[0].content)
+    assert len(drawn) == 1
