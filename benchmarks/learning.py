@@ -7,7 +7,7 @@ Exit code 1 if a claim does not hold:
     spell_backward   greedy accuracy on held-out words rises by >= 0.1 over the warm start
     code             mean reward of the last 20 steps >= first 20 + 0.3 and >= 0.8; greedy programs
                      pass >= 0.8 of the test cases of held-out problems
-    agent            greedy share of held-out safes that are opened: <= 0.1 before, >= 0.9 after
+    agent            greedy share of held-out safes that are opened rises by >= 0.7, to >= 0.9
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Outcome:
             risen = self.reward_last20 >= max(0.8, self.reward_first20 + 0.3)
             return risen and self.eval_end >= 0.8
         if self.config == "agent":
-            return self.eval_start <= 0.1 and self.eval_end >= 0.9
+            return self.eval_end >= max(0.9, self.eval_start + 0.7)
         return self.eval_end >= self.eval_start + 0.1
 
 

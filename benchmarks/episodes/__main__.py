@@ -81,6 +81,7 @@ def _fast(folder: Path, model: str, steps: int) -> dict[str, float]:
         }
         for name, step in taken.items():
             times.setdefault(f"a step, {name}, s", []).append(step.seconds)
+            times.setdefault(f"CPU time of it, {name}, s", []).append(step.cpu_s)
             times.setdefault(f"of it between turns, {name}, s", []).append(step.environment_s)
     for mortal in cells.values():
         mortal.close()
@@ -88,17 +89,15 @@ def _fast(folder: Path, model: str, steps: int) -> dict[str, float]:
 
 
 def _slow(folder: Path, model: str) -> dict[str, float]:
-    """Take one step of each side, after one without a pause."""
-    found = {}
+    """Take one step of each side; MORTAL's processes of environments are there before."""
+    found, rows = {}, [{"target": NUM_CALLS, "pause_s": PAUSE_S}] * PROBLEMS
     for kind in ("episode", "problem"):
-        rows = [{"target": NUM_CALLS, "pause_s": PAUSE_S}] * PROBLEMS
         mortal = Mortal(folder / f"slow-{kind}", model, rows, generations=GENERATIONS, cell=kind)
-        found[f'tools, cell = "{kind}", s'] = mortal.step(0).environment_s
+        mortal.step(0)
+        found[f'between turns, cell = "{kind}", s'] = mortal.step(1).environment_s
         mortal.close()
-    rows = [{"target": NUM_CALLS, "pause_s": PAUSE_S}] * PROBLEMS
-    found["tools, stock TRL, s"] = (
-        Stock(folder / "slow-trl", model, rows, generations=GENERATIONS).step().environment_s
-    )
+    stock = Stock(folder / "slow-trl", model, rows, generations=GENERATIONS)
+    found["between turns, stock TRL, s"] = stock.step().environment_s
     return found
 
 

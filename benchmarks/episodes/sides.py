@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from datasets import Dataset
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -31,11 +32,19 @@ class Step:
     """What a step took, and what came of it."""
 
     seconds: float
+    cpu_s: float
+    """CPU time, with that of the processes of environments."""
     environment_s: float
     """Of it, between two turns of the model."""
     scores: Sequence[float | None]
     advantages: Sequence[float]
     texts: Sequence[str]
+
+
+def _cpu_s() -> float:
+    """CPU time of this process and of those below it, ended ones included."""
+    below = psutil.Process().children(recursive=True)
+    return time.process_time() + sum(sum(each.cpu_times()[:4]) for each in below)
 
 
 class Stock(TrainerCallback):
@@ -94,12 +103,13 @@ class Stock(TrainerCallback):
         return answer
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self._began = time.perf_counter()
+        self._began, self._cpu_s = time.perf_counter(), _cpu_s()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         seconds, logs = time.perf_counter() - self._began, self._trainer._logs
         self._step = Step(
             seconds=seconds,
+            cpu_s=_cpu_s() - self._cpu_s,
             environment_s=self._environment_s,
             scores=list(logs["rewards"]["Shop"]),
             advantages=list(logs["advantages"]),
@@ -149,7 +159,7 @@ class Mortal:
     def step(self, number: int) -> Step:
         """Take a step, with all that its stages commit."""
         workers = self._workers
-        began = time.perf_counter()
+        began, cpu_s = time.perf_counter(), _cpu_s()
         workers.sampler.sync_weights(weights=workers.weights)
         synced, busy_s = time.perf_counter(), self.engine.busy_s
         generated = workers.sample(number)
@@ -162,6 +172,7 @@ class Mortal:
         scored = workers.store.read_record(rewarded.file, RewardedShard)
         return Step(
             seconds=seconds,
+            cpu_s=_cpu_s() - cpu_s,
             environment_s=environment_s,
             scores=[score for rows in scored.rewards for row in rows for score in row.values()],
             advantages=list(state.stepper._trainer._logs["advantages"]),

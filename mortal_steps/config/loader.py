@@ -123,6 +123,8 @@ def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
     data, rewards = whole.get("data") or {}, whole.get("rewards") or {}
     if not isinstance(data, dict) or not isinstance(rewards, dict) or data.get("source"):
         return whole  # the check of the values refuses what is no table
+    if find_key(whole, "environment.factory") not in (MISSING, None):
+        return whole  # it may give the prompts
     named = [*(rewards.get("functions") or ()), *(rewards.get("terms") or ())]
     if named not in ([], [SANDBOX]):
         raise ConfigError(

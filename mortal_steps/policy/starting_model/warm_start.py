@@ -53,7 +53,9 @@ def warm_start(
     with tempfile.TemporaryDirectory() as scratch:
         args = _arguments(scratch, config, seed, dtype, trust_remote_code)
         # The tools' answers in a dialogue are not the model's to imitate.
-        args.assistant_only_loss = any(_is_dialogue(row["completion"]) for row in examples)
+        args.assistant_only_loss = any(
+            _is_dialogue(row["completion"]) and len(row["completion"]) > 1 for row in examples
+        )
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
         with reproducible_kernels():
             trainer.train()

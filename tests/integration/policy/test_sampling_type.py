@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 import torch
@@ -15,13 +14,11 @@ from mortal_steps.policy.algorithms.stepping.scoring import rounded
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.rollout.weight_sync.canary import HALF_PRECISION_TOLERANCE
 from mortal_steps.types import WeightsRef
-from tests.support.paths import VLLM_PYTHON
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import make_run
-from tests.support.rollout.asked import asked
+from tests.support.rollout.asked import tried
 from tests.support.rollout.planted import KINDS
 
-PYTHON = {"transformers": sys.executable, "vllm": str(VLLM_PYTHON)}
 TRAINING = {
     "model": {"importance_sampling_correction": False},
     "adapter": {"use_lora": True, "lora": {"r": 5, "publish": "adapter"}},
@@ -122,8 +119,7 @@ def test_engines_take_it_and_refuse_faults(runs, model_path, engine):
         }
         for kind, (run, _, versions) in runs.items()
     }
-    job |= {"engine": engine, "dtype": "bfloat16", "methods": ["volume"]}
-    answer, _ = asked(PYTHON[engine], "tests.support.rollout.planted", job)
+    answer = tried({**job, "dtype": "bfloat16", "methods": ["volume"]}, engine)
     for kind, found in answer.items():
         (found_there,) = found.values()
         assert found_there["dtype"] == "bfloat16"

@@ -4,16 +4,14 @@ is what was published, and a fault on the way is refused at once."""
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 from pydantic import TypeAdapter
 
 from mortal_steps.store import RunStore
 from mortal_steps.types import WeightsRef
-from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.adapters import make_adapter, nudge, publish_adapter
-from tests.support.rollout.asked import asked
+from tests.support.rollout.asked import tried
 from tests.support.rollout.cases import PROBE_IDS, SPREAD, SPREAD_ENV
 from tests.support.rollout.planted import GREEDY, KINDS, METHODS, PROMPTS, SUBTLE, SYNCED
 from tests.support.rollout.reference import completion_logprobs
@@ -24,10 +22,8 @@ from tests.support.rollout.tiny_model import (
     read_model,
 )
 
-DRIVER = "tests.support.rollout.planted"
 TOLERANCE = 1e-3
 """rollout.canary_tolerance"""
-PYTHON = {"transformers": sys.executable, "vllm": str(VLLM_PYTHON)}
 REFUSED = {
     "nothing delivered": r"WeightsMismatchError: .*v2.*other or missing",
     "one tensor not delivered": r"WeightsMismatchError: .*v2.*other or missing: [\w.]*1\.mlp\.down",
@@ -67,12 +63,12 @@ def job(models, model_a, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def found(job):
-    """What the driver printed, by engine."""
+    """What was found, by engine."""
     known = {}
 
     def ask(engine):
         if engine not in known:
-            known[engine], _ = asked(PYTHON[engine], DRIVER, {**job, "engine": engine})
+            known[engine] = tried(job, engine)
         return known[engine]
 
     return ask
@@ -158,5 +154,4 @@ def found_spread_out(job, tmp_path_factory):
         for name, value in SPREAD_ENV.items():
             patched.setenv(name, value)
         methods = ["reload", "volume"]
-        asked_for = {**job, "engine": "vllm", "methods": methods, "options": SPREAD}
-        return asked(PYTHON["vllm"], DRIVER, asked_for, timeout_s=480)[0]
+        return tried({**job, "methods": methods, "options": SPREAD}, "vllm", timeout_s=480)

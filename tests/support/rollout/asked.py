@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, VLLM_PYTHON
+from tests.support.rollout import planted
 
 
 def asked(python, module, job, timeout_s=240):
@@ -19,3 +20,11 @@ def asked(python, module, job, timeout_s=240):
     )
     assert child.returncode == 0, child.stderr[-5000:]
     return json.loads(child.stdout.splitlines()[-1]), child.stderr
+
+
+def tried(job, engine, timeout_s=240):
+    """Return what `planted` finds with an engine: transformers is here, vLLM in its interpreter."""
+    job = {**job, "engine": engine}
+    if engine == "transformers":
+        return json.loads(json.dumps(planted.main(job)))
+    return asked(str(VLLM_PYTHON), planted.__name__, job, timeout_s)[0]

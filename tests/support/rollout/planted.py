@@ -199,18 +199,17 @@ def fork_processes_of_vllm() -> None:
     """Let the processes that hold parts of a model be forked from this one, which saves each ten
     seconds of imports, and sleep between two calls, where vLLM has them spin for a second."""
     import_vllm()
-    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
+    from vllm.distributed.device_communicators import shm_broadcast
     from vllm.v1.executor import multiproc_executor
 
     multiproc_executor.get_mp_context = lambda: multiprocessing.get_context("fork")
-    SpinCondition.__init__.__defaults__ = (0.0,)
+    shm_broadcast.SpinCondition.__init__.__defaults__ = (0.0,)
+    shm_broadcast.SHM_READER_RECHECK_INTERVAL_MS = 20  # they miss some calls to wake up
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """`job` names the engine and, for each kind, a run, its base and its versions."""
     found: dict[str, Any] = {}
-    # vLLM collects garbage four times as it starts and ends, each half a second of CPU time.
-    gc.collect = lambda generation=2: 0  # type: ignore[assignment]
     if job.get("options"):
         fork_processes_of_vllm()
     for kind in KINDS:
@@ -237,5 +236,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    # vLLM collects garbage four times as it starts and ends, each half a second of CPU time.
+    gc.collect = lambda generation=2: 0  # type: ignore[assignment]
     answer = main(json.loads(sys.argv[1]))
     sys.stdout.write("\n" + json.dumps(answer) + "\n")

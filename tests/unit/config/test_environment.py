@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import dump_toml, parse_config
+from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.errors import ConfigError
 
 TOOLS = {"tools": ["tools.py:search"]}
@@ -63,3 +63,9 @@ def test_rows_are_made_where_an_environment_may_give_the_prompts():
     assert RunConfig(environment=TOOLS).num_made_rows is None
     config = RunConfig(environment={"factory": "a:B"}, training={"batch_size": 3})
     assert config.num_made_rows == 3
+
+
+def test_without_a_file_an_environment_is_not_given_the_programs():
+    written = ["environment.factory=shop.py:Shop", "training.max_steps=3"]
+    assert load_config(None, written).data.source == ""
+    assert load_config(None, written[1:]).data.source

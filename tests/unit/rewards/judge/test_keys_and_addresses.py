@@ -32,7 +32,7 @@ def test_a_wrong_key_stops_at_once_and_is_not_told(
 def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
     stub: JudgeStub, monkeypatch: pytest.MonkeyPatch, run_dir: Path
 ) -> None:
-    in_run(run_dir, call_timeout_s=1.0)
+    in_run(run_dir, call_timeout_s=3.0)
     monkeypatch.setenv("MY_KEY", "sk-secret")
     stub.always = lambda body: Answer(status=503, body="no room for sk-secret")
     with pytest.raises(JudgeError, match=r"no room for \*\*\*"):
