@@ -50,6 +50,9 @@ Item = TypeVar("Item")
 
 RENAMED = {"text": "completion", "prompt_ids": "own_prompt_ids", "prompt": "own_prompt"}
 """Columns of `Completion` that have another name than their field."""
+UNLESS_SAID = frozenset({"prompt", "episode"})
+"""Fields of `Completion` that have a column only where one of the shard's completions has them:
+shards without are, byte for byte, what they were before these fields existed."""
 REWARDS, EXTRA = "rewards/", "extra/"
 """What the columns of scores and of logged values begin with."""
 
@@ -99,6 +102,8 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, dict[str, pyarrow.Array
     for field in dataclasses.fields(Completion):
         values = [getattr(made, field.name) for made in completions]
         some = [None if value == field.default else value for value in values]
+        if field.name in UNLESS_SAID and not any(value is not None for value in some):
+            continue
         name = RENAMED.get(field.name, field.name)
         columns[name] = column(some, _arrow_type(HINTS[field.name]))
     return _header(shard, "groups"), columns
@@ -126,10 +131,11 @@ def _to_generated(header: Any, table: pyarrow.Table) -> GeneratedShard:
 
 
 def _completion(columns: Mapping[str, Sequence[Any]], row: int) -> Completion:
-    """Return the completion of a row; a null stands for the default."""
+    """Return the completion of a row; a null, or no such column, stands for the default."""
     fields = {}
     for name, hint in HINTS.items():
-        value = columns[RENAMED.get(name, name)][row]
+        column_of_field = columns.get(RENAMED.get(name, name))
+        value = None if column_of_field is None else column_of_field[row]
         if value is not None:
             is_json = _arrow_type(hint) is None
             fields[name] = READERS.get(name, _itself)(json.loads(value)) if is_json else value
