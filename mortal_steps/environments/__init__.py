@@ -6,6 +6,7 @@ cells         the processes in which environments live, as the rollout worker se
 cell          one of these: asked, and built anew when it is lost
 faults        what goes wrong there, in words
 handler       what runs in them: resets, calls, scores
+outages       which exceptions of a tool are no answer
 starts        how the episodes of a problem begin
 messages      what is asked and answered
 trial         tools and environments tried out without a model

@@ -76,8 +76,8 @@ class Cell:
         saves: bool = False,
         keeps_nothing: bool = False,
     ) -> None:
-        """`saves`: its environments can say what they are at, and be brought there;
-        `keeps_nothing`: calls leave no trace in them."""
+        """Take note whether its environments can say what they are at, and be brought there, and
+        whether calls leave no trace in them."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
         self._fork: ForkedHost | None = None
         self._places: dict[int, int] = {}

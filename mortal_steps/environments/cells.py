@@ -50,8 +50,8 @@ class Cells:
         saving: Collection[str] = (),
         keeping_nothing: Collection[str] = (),
     ) -> None:
-        """`saving` names the environments that can say what they are at, and `keeping_nothing`
-        those in which calls leave no trace, as none does where there are tools alone."""
+        """Name the environments that can say what they are at, and those in which calls leave no
+        trace, as none does where there are tools alone."""
         self._host, self._config = host, config
         self._saving, self._keeping_nothing = frozenset(saving), {None, *keeping_nothing}
         self._cells: dict[str, dict[int, Cell]] = {}

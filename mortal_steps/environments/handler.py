@@ -11,22 +11,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import os
-import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
-from mortal_steps.config.environment import is_file
 from mortal_steps.environments.loading import (
     CALL_ID,
     Tool,
     load_code,
     load_environments,
-    load_outage,
     load_rewards,
     methods_of,
 )
@@ -38,8 +34,9 @@ from mortal_steps.environments.messages import (
     ToolAnswer,
     ToolCall,
 )
+from mortal_steps.environments.outages import Outages
 from mortal_steps.environments.streams import RandomStream, numpy_seed
-from mortal_steps.errors import ConfigError, JudgeError, SandboxError
+from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
 from mortal_steps.rewards.calling.dispatch import begin_call, event_loop
 from mortal_steps.schedule import derive_seed
@@ -74,12 +71,7 @@ class EnvironmentHandler:
         self._own = {
             name: term.full_name for name, term in terms.items() if term.type == "get_reward"
         }
-        self._imported_outages()  # that those which are there are exceptions
-        self._own_outages = {
-            (_file_of(kind), kind.__qualname__)
-            for kind in (load_outage(spec) for spec in environment.outages if is_file(spec))
-        }
-        """By their file: a tool may have imported it under another name."""
+        self._outages = Outages(environment.outages)
         self._episodes: list[_Live] = []
 
     def describe(self) -> Description:
@@ -186,27 +178,10 @@ class EnvironmentHandler:
         return _answer(name, found, time.perf_counter() - began)
 
     def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
-        if any(self._is_outage(each) for each in _all_of(error)):
+        if self._outages.has(error):
             return ToolAnswer(name=name, outage=_raised(error), seconds=seconds)
         text = str({"error": str(error)})
         return ToolAnswer(name=name, content=text, is_error=True, seconds=seconds)
-
-    def _is_outage(self, error: BaseException) -> bool:
-        if isinstance(error, (JudgeError, SandboxError)):
-            return True
-        names = {(_file_of(kind), kind.__qualname__) for kind in type(error).__mro__}
-        return isinstance(error, self._imported_outages()) or not names.isdisjoint(
-            self._own_outages
-        )
-
-    def _imported_outages(self) -> tuple[type[BaseException], ...]:
-        """Return the exceptions of `environment.outages` that are in modules. One of a module that
-        is not imported cannot have been raised."""
-        return tuple(
-            load_outage(spec)
-            for spec in self._config.outages
-            if not is_file(spec) and spec.rpartition(":")[0] in sys.modules
-        )
 
     def score(
         self, *, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
@@ -311,21 +286,6 @@ def _answer(name: str, result: Any, seconds: float) -> ToolAnswer:
             f"({error}); return text"
         ) from None
     return ToolAnswer(name=name, content=result, seconds=seconds)
-
-
-def _all_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, those that it was raised from, and those of a group."""
-    yield error
-    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        yield from _all_of(inner)
-    if error.__cause__ is not None:
-        yield from _all_of(error.__cause__)
-
-
-def _file_of(kind: type[Any]) -> str | None:
-    """Return the file that a class is defined in."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return None if file is None else os.path.realpath(file)
 
 
 def _raised(error: BaseException) -> str:
