@@ -31,7 +31,7 @@ class Outages:
 
     def _is_one(self, error: BaseException) -> bool:
         names = {(_file_of(kind), kind.__qualname__) for kind in type(error).__mro__}
-        known = (JudgeError, SandboxError, *self._imported())
+        known: tuple[type[BaseException], ...] = (JudgeError, SandboxError, *self._imported())
         return isinstance(error, known) or not names.isdisjoint(self._own)
 
     def _imported(self) -> tuple[type[BaseException], ...]:
