@@ -146,8 +146,8 @@ def write_agents(folder: Path, variant: str) -> None:
 
 
 def volleys(seed: int, num_kills: int) -> list[Volley]:
-    """At least `num_kills` kills inside episodes, each victim as often as the others; now and then
-    two at once."""
+    """At least `num_kills` kills, most of them inside episodes, each victim as often as the others.
+    A cell lives no longer than the episodes in it."""
     drawn, chosen = random.Random(seed), list[Volley]()
     while len(chosen) < num_kills:
         chosen += _deck(drawn)
@@ -159,7 +159,7 @@ def _deck(drawn: random.Random) -> Iterator[Volley]:
     victims = list(VICTIMS)
     drawn.shuffle(victims)
     for victim in victims:
-        stage, moment = drawn.choices(moments, (4, 1))[0]
+        stage, moment = drawn.choices(moments, (4, 0 if victim == "cell" else 1))[0]
         stage = drawn.choice((stage, stage, stage, "evaluate"))
         fraction = drawn.uniform(0.0, 0.9) if moment == "inside" else 0.0
         yield (Shot(victims=(victim,), stage=stage, moment=moment, fraction=fraction),)
