@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,7 @@ class Cells:
         self._saving, self._keeping_nothing = frozenset(saving), {None, *keeping_nothing}
         self._cells: dict[str, dict[int, Cell]] = {}
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
+        self._counting = threading.Lock()
         self.seconds: dict[str, float] = {}
         """What `reset` and each tool and reward have taken, by name."""
 
@@ -183,7 +185,8 @@ class Cells:
         return {episode: answers[episode] for episode in asked}
 
     def _count(self, *seconds: Mapping[str, float]) -> None:
-        self.seconds = _sums([self.seconds, *seconds])
+        with self._counting:  # rewards of several problems are counted at once
+            self.seconds = _sums([self.seconds, *seconds])
 
 
 def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:

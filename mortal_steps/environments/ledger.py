@@ -53,8 +53,6 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._files = LineFiles(folder, Answered, sync=True)
         self._known = {each.history: each for _, each in self._files.new()}
-        self.num_differences = 0
-        """Turns whose calls were answered differently when they were made again."""
 
     def find(self, history: str) -> Answered | None:
         """Return the recorded answers of a turn's calls, if there are any."""
@@ -76,7 +74,6 @@ class Ledger:
         different = _difference(known.answers, answered.answers)
         if different is None:
             return False
-        self.num_differences += 1
         logger.warning(
             "episode %s: %s; the episode goes on with the new answer, so its run does not end with "
             "the bits of one that was never killed. `mortal test-environment` finds what is not a "
