@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.rollout import GENERATE, SINGLE_TURN
-from mortal_steps.config.section import LocalPath, Section
+from mortal_steps.config.section import LocalPath, Section, of_its_kind
+from mortal_steps.extensions import Registry, simple
 
+TRL = "trl"
+ENVIRONMENTS = Registry(
+    "environment.type",
+    simple(
+        {
+            TRL: "mortal_steps.config.environment:EnvironmentConfig",
+            "agent": "mortal_steps.environments.kinds.agent:AgentEnvironment",
+        }
+    ),
+)
+"""`type` of `[environment]` -> its class, an `EnvironmentConfig` in environments/kinds/."""
 OUTAGES = (
     "builtins:ConnectionError",
     "builtins:TimeoutError",
@@ -63,8 +76,19 @@ Code = Spec | PickledCode
 class EnvironmentConfig(Section):
     """`[environment]`: tools that the model may call, and environments that they are methods of, as
     TRL's GRPOTrainer takes them (`tools`, `environment_factory`). Without this table, the model
-    answers each prompt once."""
+    answers each prompt once.
 
+    A kind of environments by others is a subclass, with settings of its own.
+    """
+
+    asks: ClassVar[bool] = False
+    """Whether its code asks for the model's messages itself, at an address that it is given; the
+    code of other kinds is called, for what the model says."""
+
+    # That of a kind belongs to the fingerprint; runs from before there were kinds have none.
+    type: Annotated[str, NO_NUMBERS] = TRL
+    """`trl`: classes and tools as TRL's GRPOTrainer takes them. `agent`: a function of yours that
+    asks the model itself, through an OpenAI-compatible address."""
     factory: Code | dict[str, Code] | None = None
     """Class (or function that returns an instance) of the environment: `reset(**row)`, public
     methods as tools, `get_reward()` if it has one. A table of several gives each a name, and the
@@ -105,6 +129,11 @@ class EnvironmentConfig(Section):
         if isinstance(self.factory, dict) and not self.factory:
             raise ValueError("environment.factory = {}: name at least one environment")
         return self
+
+    def load(self) -> Mapping[str, Callable[..., Any]] | None:
+        """Return what makes its environments, by name, in the process that they live in; None: what
+        `factory` names."""
+        return None
 
     @property
     def is_used(self) -> bool:
@@ -148,6 +177,21 @@ class EnvironmentConfig(Section):
     def has_names(self) -> bool:
         """Whether a row's column `environment` chooses its environment."""
         return isinstance(self.factory, dict)
+
+
+def _of_its_kind(value: Any) -> Any:
+    name = value.get("type") if isinstance(value, Mapping) else None
+    if isinstance(name, str) and ":" in name:
+        raise ValueError(
+            f"type = {name!r}: there are {', '.join(ENVIRONMENTS)}; a class of your own is "
+            "environment.factory, and a function that asks the model itself is environment.agent, "
+            "with type = 'agent'"
+        )
+    return of_its_kind(value, EnvironmentConfig, ENVIRONMENTS)
+
+
+Environment = Annotated[SerializeAsAny[EnvironmentConfig], BeforeValidator(_of_its_kind)]
+"""`[environment]` of any kind."""
 
 
 def check_beside_environment(

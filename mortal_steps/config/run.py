@@ -13,7 +13,11 @@ from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
-from mortal_steps.config.environment import EnvironmentConfig, check_beside_environment
+from mortal_steps.config.environment import (
+    Environment,
+    EnvironmentConfig,
+    check_beside_environment,
+)
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
     NO_NUMBERS,
@@ -55,7 +59,7 @@ class RunConfig(Section):
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     rollout: RolloutConfig = RolloutConfig()
-    environment: EnvironmentConfig = EnvironmentConfig()
+    environment: Environment = EnvironmentConfig()
     rewards: RewardsConfig = RewardsConfig()
     algorithm: Algorithm = Field(default_factory=grpo)
     training: TrainingConfig = TrainingConfig()

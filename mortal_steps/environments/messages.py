@@ -114,3 +114,21 @@ class Scores:
     failures: Mapping[str, str] = field(default_factory=dict)
     """What went wrong, by the name of the reward."""
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentResult:
+    """What came of an episode whose code asked for the model's messages itself."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    reward: float | None = None
+    """Its own score of the episode."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What else it says of the episode, in numbers."""
+    outage: str | None = None
+    """Why it could not go on, such as a server that is away: it is run again, and never scored."""
+    failure: str | None = None
+    """What it raised, and where."""
+    seconds: float = 0.0
+    """What it took, without waiting for the model."""

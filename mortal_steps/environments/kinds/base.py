@@ -1,0 +1,58 @@
+"""What environments are whose code asks for the model's messages itself."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Literal, Protocol, Self
+
+from pydantic import model_validator
+
+from mortal_steps.config.environment import EnvironmentConfig
+from mortal_steps.environments.messages import AgentResult, EpisodeStart
+
+
+class Agent(Protocol):
+    """Drives episodes, in a process for each."""
+
+    reward: str | None
+    """Name of the reward that its results are; None: it gives none."""
+
+    async def run(self, *, base_url: str, start: EpisodeStart) -> AgentResult:
+        """Play the episode to its end. `base_url` is an OpenAI-compatible address, `.../v1`, that
+        is the episode's own: sampling, seed and policy version are the run's, whatever a request
+        says."""
+        ...
+
+
+class AskingEnvironment(EnvironmentConfig):
+    """`[environment]` of a kind whose code asks for the model's messages itself."""
+
+    asks: ClassVar[bool] = True
+
+    cell: Literal["episode"] = "episode"
+    on_branch: Literal["mask", "last"] = "mask"
+    """What becomes of an episode whose code rewrites what was said before, so that its tokens are
+    no longer one sequence. `mask`: it takes no part in training; `last`: what was sampled since
+    the last rewriting is trained, with the rewritten dialogue as its prompt."""
+
+    @model_validator(mode="after")
+    def _has_no_classes_of_trl(self) -> Self:
+        if self.factory is not None or self.tools:
+            raise ValueError(
+                f"environment.type = {self.type!r} brings its own tools; leave out "
+                "environment.factory and environment.tools, or set environment.type = 'trl'"
+            )
+        return self
+
+    @abstractmethod
+    def load_agent(self) -> Agent:
+        """Return what drives the episodes, in the process that they are forked from; raise
+        `ConfigError`."""
+
+    @property
+    def is_used(self) -> bool:
+        return True
+
+    @property
+    def gives_prompts(self) -> bool:
+        return True
