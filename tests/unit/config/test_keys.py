@@ -90,6 +90,7 @@ NO_NUMBERS = (
     *("rollout.num_rollout_workers", "rollout.weight_sync", "rollout.canary_tolerance"),
     "rollout.sleep_while_training",
     *("environment.timeout_s", "environment.retries", "environment.on_error"),
+    *("environment.python", "environment.type"),  # the kind of others is in theirs
     *(
         f"compute.local.{role}.{key}"
         for role in ("actor", "rollout")
@@ -217,3 +218,9 @@ def test_a_type_of_a_users_own_is_carried_with_its_settings(tmp_path):
 def test_what_no_kind_knows_is_named(values, message):
     with pytest.raises(ConfigError, match=message):
         parse_config(values)
+
+
+def test_a_kind_of_environments_is_in_the_identity():
+    environment = {"type": "agent", "agent": "a.py:play"}
+    found = RunConfig.model_validate({"environment": environment}).identity(defaults=False)
+    assert found["environment"] == environment
