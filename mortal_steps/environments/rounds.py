@@ -54,11 +54,18 @@ class Running:
     num_calls: int = 0
     num_failed_calls: int = 0
     failure: str | None = None
+    difference: str | None = None
+    """What its environment answered otherwise when it was asked again, in words."""
 
     @property
     def episode(self) -> EpisodeKey:
         """What it is known by in the shard."""
         return self.key, self.index
+
+    @property
+    def name(self) -> str:
+        """The same for people."""
+        return f"{self.key}/{self.index}"
 
     @property
     def history(self) -> str:
@@ -99,7 +106,7 @@ class Running:
         )
         message = chat.read(ids, prefix, self.tools)
         self.messages.append(message)
-        self.calls = calls_of(message, f"{self.key}/{self.index}/{self.seed:x}", self.num_calls)
+        self.calls = calls_of(message, f"{self.name}/{self.seed:x}", self.num_calls)
         if reason == "length" and not self.calls:
             self.stop = "length"
 
@@ -134,6 +141,7 @@ class Running:
             turns=tuple(self.turns),
             messages=tuple(self.messages),
             prompt=None if self.prompt == self.problem.prompt else self.prompt,
+            differing_answer=self.difference,
             episode=replace(
                 scored,
                 stop=self.stop,
@@ -180,5 +188,6 @@ def add_all_answers(
         answered = answers[each.episode]
         if isinstance(answered, Failed):
             each.fail(answered.reason)
+            each.difference = answered.reason if answered.is_difference else each.difference
         else:
             each.add_answers(answered, chat, most, longest)
