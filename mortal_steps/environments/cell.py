@@ -207,8 +207,10 @@ class Cell:
         )
         for answer in answers:
             if answer.outage is not None:
-                name = f"tool {answer.name}"
+                name = request.name if calls[0].is_reply else f"tool {answer.name}"
                 raise Fault(request.episode, name, answer.outage, REMEDIES["outage"])
+        if calls[0].is_reply and answers[0].is_error:  # a model is told errors of tools alone
+            raise self._fault(request, str(answers[0].content), "raised")
         return answers
 
     def _call(

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from mortal_steps.environments.messages import ToolCall
+from mortal_steps.environments.messages import REPLY, ToolCall
 from mortal_steps.errors import DataError
 from mortal_steps.rollout.episodes.single_turn import parse_response
 from mortal_steps.types import ChatSettings
@@ -49,37 +49,42 @@ class Chat:
                 f"the chat template raises {type(error).__name__} for the prompt: {error}"
             ) from error
 
-    def suffix_ids(self, answers: Sequence[Message]) -> list[int]:
-        """Return the ids of tools' answers, as they follow the end of the model's turn, up to
-        where the model goes on.
+    def suffix_ids(self, messages: Sequence[Message], last_id: int) -> list[int]:
+        """Return the ids of what others say after the model's turn, which ended with `last_id`, up
+        to where the model goes on: tools' answers, or messages of the user or the system.
 
-        A turn is closed by the end-of-sequence token, which the model has sampled itself: what a
-        template renders before it and up to it is left out. The made-up call that the answers
-        follow has the name of the first one's tool, as some templates name the answer by it.
-        Raises `DataError` where the template cannot render that.
+        A turn is closed by a token that the model has sampled itself: what a template renders
+        before it and up to it is left out. For tools' answers, that token is the end of a sequence,
+        as in TRL, and they follow a made-up call, which has the name of the first one's tool, as
+        some templates name the answer by it. Raises `DataError` where the template cannot render
+        that.
         """
-        called = {"type": "function", "function": {"name": answers[0]["name"], "arguments": {}}}
-        before: list[Message] = [
-            {"role": "user", "content": "dummy"},
-            {"role": "assistant", "content": "", "tool_calls": [called]},
-        ]
+        first, end = messages[0], last_id
+        said: Message = {"role": "assistant", "content": "dummy"}
+        if first["role"] == "tool":
+            called = {"type": "function", "function": {"name": first["name"], "arguments": {}}}
+            said = {"role": "assistant", "content": "", "tool_calls": [called]}
+            end = self.tokenizer.eos_token_id
+        before: list[Message] = [{"role": "user", "content": "dummy"}, said]
         try:
             start = self._render(before, add_generation_prompt=False)
-            whole = self._render([*before, *answers], add_generation_prompt=True)
+            whole = self._render([*before, *messages], add_generation_prompt=True)
         except Exception as error:
             raise DataError(
-                f"the chat template raises {type(error).__name__} for an answer of "
-                f"{answers[0]['name']!r}: {error}"
+                f"the chat template raises {type(error).__name__} for {_named(first)}: {error}"
             ) from error
-        end = self.tokenizer.eos_token_id
-        if end in start:
-            start = start[: len(start) - start[::-1].index(end)]
-        if whole[: len(start)] != start:
+        kept = len(start)
+        if first["role"] != "tool" and whole[kept : kept + 1] == [end]:
+            kept += 1  # a turn that ends with what begins the next one
+        elif end in start:
+            kept -= start[::-1].index(end)
+        if whole[: min(kept, len(start))] != start[:kept]:
             raise DataError(
-                "the chat template renders a call in another way once it is answered, so answers "
-                "cannot be appended to what was sampled; use a template that keeps its prefix"
+                "the chat template renders what the model said in another way once "
+                f"{_named(first)} follows, so nothing can be appended to what was sampled; use a "
+                "template that keeps its prefix"
             )
-        return whole[len(start) :]
+        return whole[kept:]
 
     def read(self, token_ids: Sequence[int], prefix: Sequence[int], tools: Tools) -> dict[str, Any]:
         """Return the message that the model said after `prefix`; text that is no valid call is the
@@ -100,6 +105,19 @@ class Chat:
         )
         (ids,) = rendered["input_ids"]
         return list(ids)
+
+
+def _named(message: Message) -> str:
+    """Name what others say in words."""
+    role = message["role"]
+    return f"an answer of {message['name']!r}" if role == "tool" else f"a message of the {role}"
+
+
+def reply_to(message: Message, key: str, number: int) -> ToolCall:
+    """Return what asks an environment to answer a message that calls nothing; `key` and the
+    `number` of the turn make its id."""
+    said = {"text": str(message.get("content") or "")}
+    return ToolCall(name=REPLY, arguments=said, call_id=f"{key}/said/{number}", is_reply=True)
 
 
 def calls_of(message: Message, key: str, first: int) -> list[ToolCall]:

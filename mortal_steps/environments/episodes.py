@@ -149,13 +149,15 @@ class ToolEpisodes(Episodes):
         self, key: str, problem: Problem, seeds: Sequence[int], opened: Sequence[Opened]
     ) -> Iterator[Running]:
         assert not isinstance(problem.prompt, str)
+        offered = self._offered(problem)
         for index, (seed, begun) in enumerate(zip(seeds, opened, strict=True)):
             episode = Running(
                 problem=problem,
                 key=key,
                 index=index,
                 seed=seed,
-                tools=self._offered(problem).tools,
+                tools=offered.tools,
+                replies=offered.replies,
                 prompt=problem.prompt if begun.prompt is None else begun.prompt,
             )
             if begun.failure is not None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import EpisodeKey
-from mortal_steps.environments.chat import Chat, Tools, calls_of
+from mortal_steps.environments.chat import Chat, Tools, calls_of, reply_to
 from mortal_steps.environments.ledger import history_of
 from mortal_steps.environments.messages import ToolAnswer, ToolCall
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
@@ -40,6 +40,8 @@ class Running:
     """Which of the problem's episodes it is."""
     seed: int
     tools: Tools
+    replies: bool = False
+    """Whether its environment answers messages that call nothing."""
     prompt: Sequence[Mapping[str, Any]]
     """Messages, with what `reset` observed."""
     prompt_ids: list[int] = field(default_factory=list)
@@ -106,21 +108,41 @@ class Running:
         )
         message = chat.read(ids, prefix, self.tools)
         self.messages.append(message)
-        self.calls = calls_of(message, f"{self.name}/{self.seed:x}", self.num_calls)
-        if reason == "length" and not self.calls:
+        key = f"{self.name}/{self.seed:x}"
+        self.calls = calls_of(message, key, self.num_calls)
+        if self.calls:
+            return
+        if reason == "length":
             self.stop = "length"
+        elif self.replies:
+            self.calls = [reply_to(message, key, len(self.turns))]
 
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
     ) -> None:
-        """Append the answers, unless the completion would exceed `most` tokens, or reach the
-        `longest` that the model takes with its prompt: then the episode ends with its calls."""
-        self.num_calls += len(answers)
-        self.num_failed_calls += sum(answer.is_error for answer in answers)
-        messages = [
-            {"role": "tool", "name": answer.name, "content": answer.content} for answer in answers
-        ]
-        suffix = chat.suffix_ids(messages)
+        """Append the answers to the model's calls, or the reply to its message; without one, the
+        episode ends. See `add_messages`."""
+        if self.calls[0].is_reply:
+            if answers[0].content is None:
+                self.calls = []
+                return
+            messages = [{"role": "user", "content": answers[0].content}]
+        else:
+            self.num_calls += len(answers)
+            self.num_failed_calls += sum(answer.is_error for answer in answers)
+            messages = [
+                {"role": "tool", "name": answer.name, "content": answer.content}
+                for answer in answers
+            ]
+        self.add_messages(messages, chat, most, longest)
+
+    def add_messages(
+        self, messages: Sequence[Mapping[str, Any]], chat: Chat, most: int, longest: int
+    ) -> None:
+        """Append what others say after the model's turn, unless the completion would exceed `most`
+        tokens, or reach the `longest` that the model takes with its prompt: then the episode ends
+        with the turn."""
+        suffix = chat.suffix_ids(messages, self.token_ids[-1])
         length = len(self.token_ids) + len(suffix)
         if length > most or len(self.prompt_ids) + length >= longest:
             self.stop, self.calls = "length", []

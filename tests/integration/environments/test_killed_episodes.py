@@ -18,6 +18,7 @@ from mortal_steps.types import GeneratedShard
 ROOT = Path(__file__).parents[3]
 SHARD = "run/steps/000000/generations-0.parquet"
 PATIENCE_S = 120
+FACTORIES = ("-", "Noted", "Talked", "Saved")
 
 
 def begin(folder, factory):
@@ -64,7 +65,7 @@ def recorded_in(folder):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("whole") for name in ("-", "Noted", "Saved")}
+    folders = {name: tmp_path_factory.mktemp("whole") for name in FACTORIES}
     return {name: (whole(folder, name), effects_of(folder)) for name, folder in folders.items()}
 
 
@@ -83,10 +84,13 @@ def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answ
     assert set(effects_of(tmp_path)) == set(effects)
 
 
-def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(undisturbed, tmp_path):
-    digest, effects = undisturbed["Noted"]
-    kill_after(tmp_path, "Noted", 7)
-    assert whole(tmp_path, "Noted") == digest
+@pytest.mark.parametrize("factory", ["Noted", "Talked"])
+def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
+    undisturbed, tmp_path, factory
+):
+    digest, effects = undisturbed[factory]
+    kill_after(tmp_path, factory, 7)
+    assert whole(tmp_path, factory) == digest
     assert set(effects_of(tmp_path)) == set(effects)
 
 

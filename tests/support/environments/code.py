@@ -217,3 +217,14 @@ class Saved(Noted):
 
     def _load(self, state: dict) -> None:
         self.total = state["total"]
+
+
+class Talked(Noted):
+    """A shop that answers what is said, once."""
+
+    said = 0
+
+    def _reply(self, text: str, call_id: str) -> str | None:
+        noted(self.said, call_id)
+        self.said += 1
+        return None if self.said > 1 else f"You said {text!r}. Go on from {self.total}."
