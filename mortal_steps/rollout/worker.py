@@ -213,7 +213,8 @@ class RolloutWorker:
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
         episodes = self._started_episodes(request.stage)
-        episodes.keep_answers_in(self._store.path(answers_folder(request.output)))
+        folder = self._store.path(f"{request.output.removesuffix('.parquet')}-calls")
+        episodes.keep_progress_in(folder, request.weights)
         groups = episodes.sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
@@ -263,12 +264,6 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
-
-
-def answers_folder(output: str) -> str:
-    """Return the folder for what environments answered in the shard that is committed at
-    `output`."""
-    return f"{output.removesuffix('.parquet')}-calls"
 
 
 def completion_seeds(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.environments.ledger import Answered
+from mortal_steps.environments.ledger import Answered, SampledRound
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
@@ -27,7 +27,12 @@ def begin(folder, factory):
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.environments.killed_shard", folder, factory],
         cwd=ROOT,
-        env={**os.environ, "EFFECTS": str(effects), "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "EFFECTS": str(effects),
+            "SAMPLED": str(folder / "sampled"),
+            "OMP_NUM_THREADS": "1",
+        },
     )
 
 
@@ -53,6 +58,18 @@ def effects_of(folder):
     return ["/".join([*episode, number]) for *episode, _, number in parts]
 
 
+def sampled_in(folder):
+    """The batches that an engine was asked for, by their sizes."""
+    return (folder / "sampled").read_text().split()
+
+
+def rounds_in(folder):
+    """The sizes of the recorded ones."""
+    begun = (folder / SHARD).with_name("generations-0-calls") / "begun"
+    (turns,) = begun.glob("turns-*")
+    return [str(len(each.lengths)) for _, each in LineFiles(turns, SampledRound).new()]
+
+
 def recorded_in(folder):
     """The calls whose answers are recorded."""
     calls = []
@@ -66,14 +83,17 @@ def recorded_in(folder):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folders = {name: tmp_path_factory.mktemp("whole") for name in FACTORIES}
-    return {name: (whole(folder, name), effects_of(folder)) for name, folder in folders.items()}
+    return {
+        name: (whole(folder, name), effects_of(folder), sampled_in(folder))
+        for name, folder in folders.items()
+    }
 
 
 @pytest.mark.parametrize("factory", ["-", "Saved"])
 def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answer(
     undisturbed, tmp_path, factory
 ):
-    digest, effects = undisturbed[factory]
+    digest, effects, _ = undisturbed[factory]
     kill_after(tmp_path, factory, 7)
     recorded = recorded_in(tmp_path)
     assert recorded
@@ -88,10 +108,13 @@ def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answ
 def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
     undisturbed, tmp_path, factory
 ):
-    digest, effects = undisturbed[factory]
-    kill_after(tmp_path, factory, 7)
+    digest, effects, batches = undisturbed[factory]
+    kill_after(tmp_path, factory, 11)
+    rounds, before = rounds_in(tmp_path), len(sampled_in(tmp_path))
+    assert rounds == batches[: len(rounds)] != []
     assert whole(tmp_path, factory) == digest
     assert set(effects_of(tmp_path)) == set(effects)
+    assert sampled_in(tmp_path)[before:] == batches[len(rounds) :], "recorded ones are not sampled"
 
 
 @pytest.mark.parametrize(
