@@ -92,13 +92,17 @@ class ToolEpisodes(Episodes):
         finally:
             cells.close()
             self._took = cells.seconds
-            self._close_ledger()
 
     def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
         self._close_ledger()
         # Answers of other code, which was accepted meanwhile, are not those of this one.
         begun = folder / (self._rewards.accept_changed or "begun")
         self._ledger = Ledger(begun, weights.sha256)
+
+    def forget_progress(self) -> None:
+        if self._ledger is not None:
+            self._ledger.drop_rounds()
+        self._close_ledger()
 
     def took(self) -> Mapping[str, float]:
         return self._took

@@ -37,6 +37,7 @@ from typing import Any
 from mortal_steps.environments.faults import difference_of
 from mortal_steps.environments.messages import ToolAnswer, ToolCall
 from mortal_steps.rollout.engines.base import SampledTokens
+from mortal_steps.store.files import delete_folder
 from mortal_steps.store.line_files import LineFiles
 from mortal_steps.types import FinishReason
 
@@ -93,7 +94,8 @@ class Ledger:
         """`weights` is the digest of those with which the shard is sampled."""
         self._files = LineFiles(folder, Answered, sync=True)
         self._known = {each.history: each for _, each in self._files.new()}
-        self._rounds = LineFiles(folder / f"turns-{weights[:16]}", SampledRound, sync=True)
+        self._turns = folder / f"turns-{weights[:16]}"
+        self._rounds = LineFiles(self._turns, SampledRound, sync=True)
         self._sampled = {each.batch: each for _, each in self._rounds.new()}
 
     def sampled(
@@ -145,6 +147,11 @@ class Ledger:
             return known
         logger.warning("episode %s goes on: %s", answered.episode, difference.reason)
         return replace(answered, difference=difference.reason)
+
+    def drop_rounds(self) -> None:
+        """Delete what was sampled: the shard is committed, and has it."""
+        self._rounds.close()
+        delete_folder(self._turns)
 
     def close(self) -> None:
         """Close its files."""

@@ -68,6 +68,11 @@ class Episodes(ABC):
         is."""
         return None
 
+    def forget_progress(self) -> None:
+        """After each shard that was committed: drop what only served to make it again. By default,
+        there is nothing."""
+        return None
+
     def took(self) -> Mapping[str, float]:
         """Return the seconds that the last shard spent outside the engine, by what was called:
         tools, `reset`, rewards. Calls beside each other add up. By default, nothing."""
