@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config.environment import TRL
 from mortal_steps.environments.interpreter import check_interpreter
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError, WorkerLostError
@@ -36,6 +37,8 @@ def environment_host(
         if before_start is not None:
             before_start()
 
+    if environment.type != TRL:  # its instances are none of the user's, whose rewards see none
+        terms = {name: term for name, term in terms.items() if term.type == "get_reward"}
     return HostProcess(
         HANDLER,
         {"environment": environment, "terms": dict(terms)},
