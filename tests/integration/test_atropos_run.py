@@ -94,7 +94,7 @@ def test_a_run_that_is_killed_loses_no_batch_and_trains_on_none_twice(train, tmp
 
 def test_the_example_of_the_page_is_a_configuration(tmp_path):
     path = tmp_path / "run.toml"
-    path.write_text(settings("atropos.md", "Atropos"))
+    path.write_text(settings("atropos.md", "A configuration"))
     config = load_config(path)
     assert config.training.rows == 64
     assert algorithm_of(config).clip_eps == 0.2
