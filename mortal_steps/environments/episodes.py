@@ -131,7 +131,7 @@ class ToolEpisodes(Episodes):
         """Begin the episodes of each problem."""
         starts = {
             key: [episode_start(self._environment, problem, seeds[0], seed) for seed in seeds]
-            for key, problem, seeds in zip(_keys(problems), problems, seeds_PG, strict=True)
+            for key, problem, seeds in zip(keys_of(problems), problems, seeds_PG, strict=True)
         }
         opened = cells.open(starts)
         return [
@@ -244,7 +244,7 @@ class ToolEpisodes(Episodes):
         )
 
 
-def _keys(problems: Sequence[Problem]) -> list[str]:
+def keys_of(problems: Sequence[Problem]) -> list[str]:
     """Return a name for each problem of the shard; a dataset may put the same one there twice."""
     seen: dict[str, int] = {}
     keys = []

@@ -12,6 +12,8 @@ from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.process import HostProcess
 
 HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
+AGENT_HANDLER = "mortal_steps.environments.agents:AgentHandler"
+"""Of kinds whose code asks the model itself."""
 START_S = 600.0
 """How long importing the code may take; it may load a model there."""
 DESCRIBE_S = 60.0
@@ -37,7 +39,7 @@ def environment_host(
             before_start()
 
     return HostProcess(
-        HANDLER,
+        AGENT_HANDLER if environment.asks else HANDLER,
         {"environment": environment, "terms": dict(terms)},
         passed_on=passed_on,
         variables=SAME_SETS,

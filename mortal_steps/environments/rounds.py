@@ -97,11 +97,15 @@ class Running:
                 round=round_number,
             )
         )
-        message = chat.read(ids, prefix, self.tools)
+        message = self.read(ids, prefix, chat)
         self.messages.append(message)
         self.calls = calls_of(message, f"{self.key}/{self.index}/{self.seed:x}", self.num_calls)
         if reason == "length" and not self.calls:
             self.stop = "length"
+
+    def read(self, ids: Sequence[int], prefix: Sequence[int], chat: Chat) -> dict[str, Any]:
+        """Return the message that was sampled after `prefix`."""
+        return chat.read(ids, prefix, self.tools)
 
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
