@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from mortal_steps.environments.messages import ToolCall
+from mortal_steps.environments.messages import REPLY, ToolCall
 from mortal_steps.errors import DataError
 from mortal_steps.rollout.episodes.single_turn import parse_response
 from mortal_steps.types import ChatSettings
@@ -115,6 +115,13 @@ def _named(message: Message) -> str:
     """Name what others say in words."""
     role = message["role"]
     return f"an answer of {message['name']!r}" if role == "tool" else f"a message of the {role}"
+
+
+def reply_to(message: Message, key: str, number: int) -> ToolCall:
+    """Return what asks an environment to answer a message that calls nothing; `key` and the
+    `number` of the turn make its id."""
+    said = {"text": str(message.get("content") or "")}
+    return ToolCall(name=REPLY, arguments=said, call_id=f"{key}/said/{number}", is_reply=True)
 
 
 def calls_of(message: Message, key: str, first: int) -> list[ToolCall]:

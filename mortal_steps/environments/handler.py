@@ -27,6 +27,7 @@ from mortal_steps.environments.loading import (
     methods_of,
 )
 from mortal_steps.environments.messages import (
+    REPLY,
     Description,
     EpisodeStart,
     Opened,
@@ -119,13 +120,31 @@ class EnvironmentHandler:
 
     def call(self, *, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
         """Answer the calls of a turn as TRL does: plain functions in the order of the calls, then
-        async ones, which run beside each other."""
+        async ones, which run beside each other. A turn without calls has `_reply` answer it."""
         live = self._episodes[episode]
         stream = live.stream
         if live.draws_by_call:
             stream = RandomStream(derive_seed("call", live.seed, calls[0].call_id))
         with stream.used():
+            if calls[0].is_reply:
+                return [self._reply(live.environment, calls[0])]
             return self._call(live.tools, calls)
+
+    def _reply(self, environment: Any, said: ToolCall) -> ToolAnswer:
+        """Return what the environment answers to a message; an error is its failure."""
+        began = time.perf_counter()
+        try:
+            found = _made(said, {REPLY: environment._reply})
+            if inspect.iscoroutine(found):
+                found = asyncio.run_coroutine_threadsafe(found, event_loop()).result()
+            if not isinstance(found, str | None):
+                kind = type(found).__name__
+                raise TypeError(f"returned {kind}; it returns text, or None to end the episode")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
+            if self._outages.has(error):
+                return ToolAnswer(name=REPLY, outage=_raised(error))
+            return ToolAnswer(name=REPLY, content=_raised(error), is_error=True)
+        return ToolAnswer(name=REPLY, content=found, seconds=time.perf_counter() - began)
 
     def save(self, *, episode: int) -> Any:
         """Return what the environment says that it is at. Raises `ConfigError` for what is no
