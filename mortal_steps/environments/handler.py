@@ -142,8 +142,8 @@ class EnvironmentHandler:
                 raise TypeError(f"returned {kind}; it returns text, or None to end the episode")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
             if self._outages.has(error):
-                return ToolAnswer(name=REPLY, outage=_raised(error))
-            return ToolAnswer(name=REPLY, content=_raised(error), is_error=True)
+                return ToolAnswer(name=REPLY, outage=raised(error))
+            return ToolAnswer(name=REPLY, content=raised(error), is_error=True)
         return ToolAnswer(name=REPLY, content=found, seconds=time.perf_counter() - began)
 
     def save(self, *, episode: int) -> Any:
