@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 from mortal_steps.runs.run import find_run
-from tests.e2e.test_agent import AGENT, FEW_STEPS, merged
+from tests.support.agent_runs import AGENT, FEW_STEPS, merged
 from tests.support.command import Mortal, end_driver, wait_for_step
 from tests.support.paths import ROOT
 from tests.support.undisturbed import assert_same, undisturbed
