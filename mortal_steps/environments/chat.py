@@ -95,6 +95,10 @@ class Chat:
         """Return the tokens as text, without special tokens."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
+    def token_text(self, token_id: int) -> str:
+        """Return a token as text, special or not."""
+        return str(self.tokenizer.decode([token_id]))
+
     def _render(self, messages: Sequence[Message], **options: Any) -> list[int]:
         rendered = self.tokenizer.apply_chat_template(
             [[dict(message) for message in messages]],

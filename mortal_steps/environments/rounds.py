@@ -56,11 +56,18 @@ class Running:
     num_calls: int = 0
     num_failed_calls: int = 0
     failure: str | None = None
+    difference: str | None = None
+    """What its environment answered otherwise when it was asked again, in words."""
 
     @property
     def episode(self) -> EpisodeKey:
         """What it is known by in the shard."""
         return self.key, self.index
+
+    @property
+    def name(self) -> str:
+        """The same for people."""
+        return f"{self.key}/{self.index}"
 
     @property
     def history(self) -> str:
@@ -99,9 +106,9 @@ class Running:
                 round=round_number,
             )
         )
-        message = chat.read(ids, prefix, self.tools)
+        message = self.read(ids, prefix, chat)
         self.messages.append(message)
-        key = f"{self.key}/{self.index}/{self.seed:x}"
+        key = f"{self.name}/{self.seed:x}"
         self.calls = calls_of(message, key, self.num_calls)
         if self.calls:
             return
@@ -109,6 +116,10 @@ class Running:
             self.stop = "length"
         elif self.replies:
             self.calls = [reply_to(message, key, len(self.turns))]
+
+    def read(self, ids: Sequence[int], prefix: Sequence[int], chat: Chat) -> dict[str, Any]:
+        """Return the message that was sampled after `prefix`."""
+        return chat.read(ids, prefix, self.tools)
 
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
@@ -156,6 +167,7 @@ class Running:
             turns=tuple(self.turns),
             messages=tuple(self.messages),
             prompt=None if self.prompt == self.problem.prompt else self.prompt,
+            differing_answer=self.difference,
             episode=replace(
                 scored,
                 stop=self.stop,
@@ -202,5 +214,6 @@ def add_all_answers(
         answered = answers[each.episode]
         if isinstance(answered, Failed):
             each.fail(answered.reason)
+            each.difference = answered.reason if answered.is_difference else each.difference
         else:
             each.add_answers(answered, chat, most, longest)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.environments.ledger import Answered
+from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
+from mortal_steps.types import GeneratedShard
 
 ROOT = Path(__file__).parents[3]
 SHARD = "run/steps/000000/generations-0.parquet"
@@ -55,7 +57,7 @@ def recorded_in(folder):
     """The calls whose answers are recorded."""
     calls = []
     answered = LineFiles((folder / SHARD).with_name("generations-0-calls") / "begun", Answered)
-    for _, record in answered.new():
+    for record in (found for _, found in answered.new() if found.answers[0].name != "reset"):
         so_far = sum(call.startswith(f"{record.episode}/") for call in calls)
         calls += [f"{record.episode}/{so_far + n}" for n in range(len(record.answers))]
     return calls
@@ -90,3 +92,27 @@ def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
     kill_after(tmp_path, factory, 7)
     assert whole(tmp_path, factory) == digest
     assert set(effects_of(tmp_path)) == set(effects)
+
+
+@pytest.mark.parametrize(
+    ("factory", "parts"),
+    [("Clock", ("tool add: add(amount=", " at ")), ("Morning", ("reset", "It is "))],
+)
+def test_an_answer_that_changed_is_named_and_the_episode_goes_on(tmp_path, factory, parts):
+    kill_after(tmp_path, factory, 7)
+    recorded = {call.rpartition("/")[0] for call in recorded_in(tmp_path)}
+    assert recorded
+    whole(tmp_path, factory)
+    _, shard = RunStore(tmp_path / "run").find_record(
+        "steps/000000/generations-0.parquet", GeneratedShard
+    )
+    found = {
+        f"{group.problem.id}/{number}": made
+        for group in shard.groups
+        for number, made in enumerate(group.completions)
+        if made.differing_answer is not None
+    }
+    assert found.keys() >= recorded
+    for made in found.values():
+        assert all(part in made.differing_answer for part in parts)
+        assert made.episode.failure is None
