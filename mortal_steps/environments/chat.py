@@ -11,6 +11,7 @@ The templates and the reading of calls are those that TRL settled when the run b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -38,6 +39,8 @@ class Chat:
         self._options = {**template_options, "chat_template": settings.chat_template}
         if settings.date is not None:  # in place of transformers' function, which asks the clock
             self._options["strftime_now"] = datetime.fromisoformat(settings.date).strftime
+        # A model makes up names of tools, too.
+        self._start_of = functools.lru_cache(maxsize=1024)(self._rendered_start)
 
     def prompt_ids(self, messages: Sequence[Message], tools: Tools) -> list[int]:
         """Return the ids of a prompt that offers the tools; raise `DataError` if the template
@@ -58,28 +61,27 @@ class Chat:
         follow has the name of the first one's tool, as some templates name the answer by it.
         Raises `DataError` where the template cannot render that.
         """
-        called = {"type": "function", "function": {"name": answers[0]["name"], "arguments": {}}}
-        before: list[Message] = [
-            {"role": "user", "content": "dummy"},
-            {"role": "assistant", "content": "", "tool_calls": [called]},
-        ]
+        name = answers[0]["name"]
         try:
-            start = self._render(before, add_generation_prompt=False)
-            whole = self._render([*before, *answers], add_generation_prompt=True)
+            start = self._start_of(name)
+            whole = self._render([*_made_up_call(name), *answers], add_generation_prompt=True)
         except Exception as error:
             raise DataError(
-                f"the chat template raises {type(error).__name__} for an answer of "
-                f"{answers[0]['name']!r}: {error}"
+                f"the chat template raises {type(error).__name__} for an answer of {name!r}: "
+                f"{error}"
             ) from error
-        end = self.tokenizer.eos_token_id
-        if end in start:
-            start = start[: len(start) - start[::-1].index(end)]
         if whole[: len(start)] != start:
             raise DataError(
                 "the chat template renders a call in another way once it is answered, so answers "
                 "cannot be appended to what was sampled; use a template that keeps its prefix"
             )
         return whole[len(start) :]
+
+    def _rendered_start(self, name: str) -> list[int]:
+        """Return the ids of a call of the tool up to the end of its turn."""
+        start = self._render(_made_up_call(name), add_generation_prompt=False)
+        end = self.tokenizer.eos_token_id
+        return start[: len(start) - start[::-1].index(end)] if end in start else start
 
     def read(self, token_ids: Sequence[int], prefix: Sequence[int], tools: Tools) -> dict[str, Any]:
         """Return the message that the model said after `prefix`; text that is no valid call is the
@@ -100,6 +102,15 @@ class Chat:
         )
         (ids,) = rendered["input_ids"]
         return list(ids)
+
+
+def _made_up_call(name: str) -> list[Message]:
+    """Return a dialogue that ends with a call of the tool."""
+    called = {"type": "function", "function": {"name": name, "arguments": {}}}
+    return [
+        {"role": "user", "content": "dummy"},
+        {"role": "assistant", "content": "", "tool_calls": [called]},
+    ]
 
 
 def calls_of(message: Message, key: str, first: int) -> list[ToolCall]:
