@@ -114,10 +114,17 @@ class EnvironmentConfig(Section):
     """Exceptions, as `module:Name` or `path/file.py:Name`, by which a tool says that it could not
     be asked: they are tried again and are never told to the model. All other exceptions of a tool
     are its answer, as in TRL: the model reads their message. `[]`: as TRL, all of them are."""
+    python: Annotated[LocalPath | None, NO_NUMBERS] = None
+    """Interpreter of the environments' process, such as `.venv-envs/bin/python`: Python 3.11 or
+    newer, with pydantic, numpy, cloudpickle, blake3 and what the environments need. MORTAL need not
+    be installed in it. Default: that of the rollout workers."""
     cell: Literal["problem", "episode"] = "problem"
     """What has a process of its own: a problem, whose generations take turns in it and of which
     reward functions see the `environments`; or each episode, so that slow tools of one do not keep
     the others waiting."""
+
+    needs: ClassVar[Mapping[str, str]] = {}
+    """Modules that its interpreter must have, by the names of what installs them."""
 
     @model_validator(mode="after")
     def _has_something_to_call(self) -> Self:
@@ -195,9 +202,21 @@ Environment = Annotated[SerializeAsAny[EnvironmentConfig], BeforeValidator(_of_i
 
 
 def check_beside_environment(
-    *, algorithm: str, stop: tuple[str, ...], episodes: str, source: str
+    *,
+    algorithm: str,
+    stop: tuple[str, ...],
+    episodes: str,
+    source: str,
+    python: str | None,
+    backend: str,
 ) -> None:
     """Raise `ValueError` for what a run with tools or environments cannot have, each by its key."""
+    if python is not None and backend == "modal":
+        raise ValueError(
+            f"environment.python = {python!r} is an interpreter of this machine, and "
+            "compute.backend = 'modal' runs environments in containers; leave it out, and have the "
+            "images hold what the environments need, or set compute.backend = 'local'"
+        )
     if algorithm == "rloo":
         raise ValueError(
             "algorithm.type = 'rloo' trains on single turns, and [environment] names tools or an "

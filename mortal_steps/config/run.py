@@ -85,6 +85,8 @@ class RunConfig(Section):
                 stop=self.rollout.stop,
                 episodes=self.rollout.episodes,
                 source=self.rollout.source,
+                python=self.environment.python,
+                backend=self.compute.backend,
             )
         return self
 

@@ -39,8 +39,8 @@ class Chat:
         self._options = {**template_options, "chat_template": settings.chat_template}
         if settings.date is not None:  # in place of transformers' function, which asks the clock
             self._options["strftime_now"] = datetime.fromisoformat(settings.date).strftime
-        # A model makes up names of tools, too.
-        self._start_of = functools.lru_cache(maxsize=1024)(self._rendered_start)
+        # The names are those of tools, and what a model makes up.
+        self._made_up = functools.lru_cache(maxsize=1024)(self._rendered)
 
     def prompt_ids(self, messages: Sequence[Message], tools: Tools) -> list[int]:
         """Return the ids of a prompt that offers the tools; raise `DataError` if the template
@@ -52,36 +52,48 @@ class Chat:
                 f"the chat template raises {type(error).__name__} for the prompt: {error}"
             ) from error
 
-    def suffix_ids(self, answers: Sequence[Message]) -> list[int]:
-        """Return the ids of tools' answers, as they follow the end of the model's turn, up to
-        where the model goes on.
+    def suffix_ids(self, messages: Sequence[Message], last_id: int) -> list[int]:
+        """Return the ids of what others say after the model's turn, which ended with `last_id`, up
+        to where the model goes on: tools' answers, or messages of the user or the system.
 
-        A turn is closed by the end-of-sequence token, which the model has sampled itself: what a
-        template renders before it and up to it is left out. The made-up call that the answers
-        follow has the name of the first one's tool, as some templates name the answer by it.
-        Raises `DataError` where the template cannot render that.
+        A turn is closed by a token that the model has sampled itself: what a template renders
+        before it and up to it is left out. For tools' answers, that token is the end of a sequence,
+        as in TRL, and they follow a made-up call, which has the name of the first one's tool, as
+        some templates name the answer by it. Raises `DataError` where the template cannot render
+        that.
         """
-        name = answers[0]["name"]
+        first, end = messages[0], last_id
+        if first["role"] == "tool":
+            end = self.tokenizer.eos_token_id
         try:
-            start = self._start_of(name)
-            whole = self._render([*_made_up_call(name), *answers], add_generation_prompt=True)
+            before, start = self._made_up(first["name"] if first["role"] == "tool" else None)
+            whole = self._render([*before, *messages], add_generation_prompt=True)
         except Exception as error:
             raise DataError(
-                f"the chat template raises {type(error).__name__} for an answer of {name!r}: "
-                f"{error}"
+                f"the chat template raises {type(error).__name__} for {_named(first)}: {error}"
             ) from error
-        if whole[: len(start)] != start:
+        kept = len(start)
+        if first["role"] != "tool" and whole[kept : kept + 1] == [end]:
+            kept += 1  # a turn that ends with what begins the next one
+        elif end in start:
+            kept -= start[::-1].index(end)
+        if whole[: min(kept, len(start))] != start[:kept]:
             raise DataError(
-                "the chat template renders a call in another way once it is answered, so answers "
-                "cannot be appended to what was sampled; use a template that keeps its prefix"
+                "the chat template renders what the model said in another way once "
+                f"{_named(first)} follows, so nothing can be appended to what was sampled; use a "
+                "template that keeps its prefix"
             )
-        return whole[len(start) :]
+        return whole[kept:]
 
-    def _rendered_start(self, name: str) -> list[int]:
-        """Return the ids of a call of the tool up to the end of its turn."""
-        start = self._render(_made_up_call(name), add_generation_prompt=False)
-        end = self.tokenizer.eos_token_id
-        return start[: len(start) - start[::-1].index(end)] if end in start else start
+    def _rendered(self, called: str | None) -> tuple[list[Message], list[int]]:
+        """Return a made-up dialogue that ends with a call of the tool, or with text, and its
+        ids."""
+        said: Message = {"role": "assistant", "content": "dummy"}
+        if called is not None:
+            call = {"type": "function", "function": {"name": called, "arguments": {}}}
+            said = {"role": "assistant", "content": "", "tool_calls": [call]}
+        dialogue: list[Message] = [{"role": "user", "content": "dummy"}, said]
+        return dialogue, self._render(dialogue, add_generation_prompt=False)
 
     def read(self, token_ids: Sequence[int], prefix: Sequence[int], tools: Tools) -> dict[str, Any]:
         """Return the message that the model said after `prefix`; text that is no valid call is the
@@ -104,13 +116,10 @@ class Chat:
         return list(ids)
 
 
-def _made_up_call(name: str) -> list[Message]:
-    """Return a dialogue that ends with a call of the tool."""
-    called = {"type": "function", "function": {"name": name, "arguments": {}}}
-    return [
-        {"role": "user", "content": "dummy"},
-        {"role": "assistant", "content": "", "tool_calls": [called]},
-    ]
+def _named(message: Message) -> str:
+    """Name what others say in words."""
+    role = message["role"]
+    return f"an answer of {message['name']!r}" if role == "tool" else f"a message of the {role}"
 
 
 def calls_of(message: Message, key: str, first: int) -> list[ToolCall]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.environments.interpreter import check_interpreter
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError, WorkerLostError
 from mortal_steps.hosts.base import HostLostError
@@ -27,13 +28,21 @@ def environment_host(
     before_start: Callable[[], None] | None = None,
 ) -> HostProcess:
     """Return the process, not started; `terms` are the rewards of the stage by name. See
-    `HostProcess` for the others."""
+    `HostProcess` for the others. Its start raises `ConfigError` if its interpreter lacks
+    something."""
+
+    def check() -> None:
+        check_interpreter(environment)
+        if before_start is not None:
+            before_start()
+
     return HostProcess(
         HANDLER,
         {"environment": environment, "terms": dict(terms)},
         passed_on=passed_on,
         variables=SAME_SETS,
-        before_start=before_start,
+        before_start=check,
+        python=environment.python,
         start_timeout_s=START_S,
     )
 

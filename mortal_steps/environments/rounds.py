@@ -106,14 +106,21 @@ class Running:
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
     ) -> None:
-        """Append the answers, unless the completion would exceed `most` tokens, or reach the
-        `longest` that the model takes with its prompt: then the episode ends with its calls."""
+        """Append the answers to the model's calls; see `add_messages`."""
         self.num_calls += len(answers)
         self.num_failed_calls += sum(answer.is_error for answer in answers)
         messages = [
             {"role": "tool", "name": answer.name, "content": answer.content} for answer in answers
         ]
-        suffix = chat.suffix_ids(messages)
+        self.add_messages(messages, chat, most, longest)
+
+    def add_messages(
+        self, messages: Sequence[Mapping[str, Any]], chat: Chat, most: int, longest: int
+    ) -> None:
+        """Append what others say after the model's turn, unless the completion would exceed `most`
+        tokens, or reach the `longest` that the model takes with its prompt: then the episode ends
+        with the turn."""
+        suffix = chat.suffix_ids(messages, self.token_ids[-1])
         length = len(self.token_ids) + len(suffix)
         if length > most or len(self.prompt_ids) + length >= longest:
             self.stop, self.calls = "length", []

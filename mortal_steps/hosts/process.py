@@ -14,14 +14,18 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import mortal_steps
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.hosts.base import EXIT_S, GRACE_S, Host, HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Construct
 from mortal_steps.system.processes import ending
+
+PATH = "PYTHONPATH"
 
 ORCHESTRATION = ("PREFECT_", "MODAL_")
 """Prefixes of variables that control the run: its server, and the account on which it runs."""
@@ -56,8 +60,9 @@ class HostProcess(Host):
     `handler` names the class, as `module:Class`; its `options` are pickled. What its methods return
     is JSON, and checked. Of the environment, what drives the run and its credentials are left out,
     but for the names in `passed_on`; `variables` are set. `before_start` is called before each
-    start. What the host prints goes where the output of this process goes. For one thread at a
-    time, but for `fork`.
+    start. `python` is its interpreter, if it is another: it sees this package, and nothing else
+    that is installed here. What the host prints goes where the output of this process goes. For one
+    thread at a time, but for `fork`.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class HostProcess(Host):
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
         variables: Mapping[str, str] | None = None,
+        python: str | None = None,
         start_timeout_s: float = 600.0,
     ) -> None:
         super().__init__()
@@ -75,6 +81,7 @@ class HostProcess(Host):
         self._passed_on = frozenset(passed_on)
         self._before_start = before_start
         self._variables = dict(variables or {})
+        self._python = python
         self._start_timeout_s = start_timeout_s
         self._child: Child | None = None
         self._starting = threading.RLock()
@@ -152,10 +159,16 @@ class HostProcess(Host):
                 orders, taken = map(opened.enter_context, socket.socketpair())
                 stacks = opened.enter_context(tempfile.TemporaryFile())
                 passed = (theirs.fileno(), stacks.fileno(), taken.fileno())
+                env = {**visible_environment(os.environ, self._passed_on), **self._variables}
+                folder = "" if self._python is None else _folder_of_package()
+                if folder:
+                    env[PATH] = os.pathsep.join(filter(None, (folder, env.get(PATH))))
+                python = self._python or sys.executable
                 self._child = Child(
-                    [sys.executable, "-P", "-m", "mortal_steps.hosts.inside", *map(str, passed)],
+                    [python, "-P", "-m", "mortal_steps.hosts.inside", *map(str, passed)],
                     pass_fds=passed,
-                    env={**visible_environment(os.environ, self._passed_on), **self._variables},
+                    env=env,
+                    scratch=folder,
                 )
             except OSError as error:
                 raise WorkerLostError(
@@ -170,6 +183,15 @@ class HostProcess(Host):
     def _ending(self) -> str:
         assert self._child is not None
         return _ending(self._child)
+
+
+def _folder_of_package() -> str:
+    """Return a new folder with nothing but a link to this package, for another interpreter's
+    path."""
+    folder = tempfile.mkdtemp(prefix="mortal-package-")
+    package = Path(mortal_steps.__file__).parent
+    (Path(folder) / package.name).symlink_to(package, target_is_directory=True)
+    return folder
 
 
 def _ending(child: Child) -> str:

@@ -102,7 +102,7 @@ def _settled(tokenizer: Any, name: str, template_options: Mapping[str, Any]) -> 
 
     settings = settle_chat(tokenizer, name)
     try:
-        Chat(tokenizer, settings, template_options).suffix_ids([ANSWER])
+        Chat(tokenizer, settings, template_options).suffix_ids([ANSWER], tokenizer.eos_token_id)
     except DataError as error:  # TRL's checks know nothing of the options
         raise ModelError(
             f"[environment]: {error} (model: {name}; training.trl.chat_template_kwargs = "

@@ -30,6 +30,13 @@ def test_a_run_directory_keeps_it(factory):
     assert again.fingerprint() == config.fingerprint()
 
 
+def test_an_interpreter_of_this_machine_is_refused_on_modal():
+    beside = {"environment": {**TOOLS, "python": "~/venv/bin/python"}}
+    assert "~" not in str(parse_config(beside).environment.python)
+    with pytest.raises(ConfigError, match=r"environment\.python = .*compute\.backend = 'local'"):
+        parse_config({**beside, "compute": {"backend": "modal"}})
+
+
 @pytest.mark.parametrize(
     ("beside", "told"),
     [
