@@ -6,13 +6,13 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
 from mortal_steps.config.environment import PickledCode
-from mortal_steps.environments.messages import EnvironmentTools
+from mortal_steps.environments.messages import REPLY, EnvironmentTools
 from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.rewards.calling.dispatch import takes_environments
 from mortal_steps.rewards.pickles.files import read_pickle
@@ -34,18 +34,12 @@ class Loaded:
     factory: Tool | None
     """None: there are tools alone."""
     tools: Sequence[Tool]
-    reward: str | None = None
-    is_stateless: bool = False
-    saves: bool = False
+    offered: EnvironmentTools
+    """What they offer, without `tools`."""
 
     def described(self) -> EnvironmentTools:
         """Return what they offer. Raises `ConfigError` for a tool that cannot be described."""
-        return EnvironmentTools(
-            tools=schemas(self.tools),
-            reward=self.reward,
-            is_stateless=self.is_stateless,
-            saves=self.saves,
-        )
+        return replace(self.offered, tools=schemas(self.tools))
 
 
 def load_code(code: str | PickledCode, key: str) -> Any:
@@ -79,7 +73,8 @@ def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[
     """Load the factories, make an instance of each to see its methods, and return them by name; ''
     stands for the only one, or for the tools alone. Raises `ConfigError`."""
     if not config.factories:
-        return {"": Loaded(factory=None, tools=tools, is_stateless=True)}
+        offered = EnvironmentTools(tools=(), is_stateless=True)
+        return {"": Loaded(factory=None, tools=tools, offered=offered)}
     return {name: _loaded(name, code, tools) for name, code in config.factories.items()}
 
 
@@ -103,13 +98,14 @@ def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded
             "meant for the model",
             *(key, kind.__name__),
         )
-    return Loaded(
-        factory=factory,
-        tools=[*tools, *methods_of(instance)],
+    offered = EnvironmentTools(
+        tools=(),
         reward=kind.__name__ if "get_reward" in names else None,
         is_stateless=bool(getattr(kind, "_stateless", False)),
+        replies=REPLY in names,
         saves={"_save", "_load"} <= names.keys(),
     )
+    return Loaded(factory=factory, tools=[*tools, *methods_of(instance)], offered=offered)
 
 
 def methods_of(instance: Any) -> list[Tool]:
