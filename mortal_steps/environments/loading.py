@@ -7,7 +7,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,13 @@ class Loaded:
 
     factory: Tool | None
     """None: there are tools alone."""
-    described: EnvironmentTools
+    tools: Sequence[Tool]
+    offered: EnvironmentTools
+    """What they offer, without `tools`."""
+
+    def described(self) -> EnvironmentTools:
+        """Return what they offer. Raises `ConfigError` for a tool that cannot be described."""
+        return replace(self.offered, tools=schemas(self.tools))
 
 
 def load_code(code: str | PickledCode, key: str) -> Any:
@@ -74,8 +80,8 @@ def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[
         key = f"environment.type = {config.type!r}"
         return {name: _loaded(key, factory, tools) for name, factory in made.items()}
     if not config.factories:
-        described = EnvironmentTools(tools=schemas(tools), is_stateless=True)
-        return {"": Loaded(factory=None, described=described)}
+        offered = EnvironmentTools(tools=(), is_stateless=True)
+        return {"": Loaded(factory=None, tools=tools, offered=offered)}
     found = {}
     for name, code in config.factories.items():
         key = f"environment.factory.{name}" if name else "environment.factory"
@@ -102,14 +108,14 @@ def _loaded(key: str, factory: Tool, tools: Sequence[Tool]) -> Loaded:
             "meant for the model",
             *(key, kind.__name__),
         )
-    described = EnvironmentTools(
-        tools=schemas([*tools, *methods_of(instance)]),
+    offered = EnvironmentTools(
+        tools=(),
         reward=kind.__name__ if "get_reward" in names else None,
         is_stateless=bool(getattr(kind, "_stateless", False)),
         replies=REPLY in names,
         saves={"_save", "_load"} <= names.keys(),
     )
-    return Loaded(factory=factory, described=described)
+    return Loaded(factory=factory, tools=[*tools, *methods_of(instance)], offered=offered)
 
 
 def methods_of(instance: Any) -> list[Tool]:
@@ -149,9 +155,8 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
 def _json_schema(tool: Tool) -> dict[str, Any]:
     """Return the schema that a tool brings along, or transformers' of it.
 
-    For the type of a tensor, transformers would import torch, which takes seconds, and more memory
-    than everything else in the process, of which each cell is a fork. A tool that is annotated with
-    it has imported it.
+    For the type of a tensor, transformers would import torch, which takes seconds. A tool that is
+    annotated with it has imported it.
     """
     own: dict[str, Any] | None = getattr(tool, OWN_SCHEMA, None)
     if own is not None:
