@@ -17,8 +17,6 @@ AGENT_HANDLER = "mortal_steps.environments.agents:AgentHandler"
 """Of kinds whose code asks the model itself."""
 START_S = 600.0
 """How long importing the code may take; it may load a model there."""
-DESCRIBE_S = 60.0
-"""How long the process may take to say what it has loaded."""
 LOOPBACK = "127.0.0.1"
 SAME_SETS = {"PYTHONHASHSEED": "0"}
 """Lets sets of strings have the same order in each process."""
@@ -98,6 +96,10 @@ def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = (
 
 
 def described(host: HostProcess) -> Description:
-    """Return what the process of a host offers."""
-    found: Description = host.call("describe", returns=Description, timeout_s=DESCRIBE_S)
-    return found
+    """Return what the process of a host offers, started if need be; raises as that does."""
+    fork = host.fork()
+    try:
+        found: Description = fork.call("describe", returns=Description, timeout_s=START_S)
+        return found
+    finally:
+        fork.close()

@@ -6,7 +6,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,13 @@ class Loaded:
 
     factory: Tool | None
     """None: there are tools alone."""
-    described: EnvironmentTools
+    tools: Sequence[Tool]
+    offered: EnvironmentTools
+    """What they offer, without `tools`."""
+
+    def described(self) -> EnvironmentTools:
+        """Return what they offer. Raises `ConfigError` for a tool that cannot be described."""
+        return replace(self.offered, tools=schemas(self.tools))
 
 
 def load_code(code: str | PickledCode, key: str) -> Any:
@@ -67,8 +73,8 @@ def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[
     """Load the factories, make an instance of each to see its methods, and return them by name; ''
     stands for the only one, or for the tools alone. Raises `ConfigError`."""
     if not config.factories:
-        described = EnvironmentTools(tools=schemas(tools), is_stateless=True)
-        return {"": Loaded(factory=None, described=described)}
+        offered = EnvironmentTools(tools=(), is_stateless=True)
+        return {"": Loaded(factory=None, tools=tools, offered=offered)}
     return {name: _loaded(name, code, tools) for name, code in config.factories.items()}
 
 
@@ -92,14 +98,14 @@ def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded
             "meant for the model",
             *(key, kind.__name__),
         )
-    described = EnvironmentTools(
-        tools=schemas([*tools, *methods_of(instance)]),
+    offered = EnvironmentTools(
+        tools=(),
         reward=kind.__name__ if "get_reward" in names else None,
         is_stateless=bool(getattr(kind, "_stateless", False)),
         replies=REPLY in names,
         saves={"_save", "_load"} <= names.keys(),
     )
-    return Loaded(factory=factory, described=described)
+    return Loaded(factory=factory, tools=[*tools, *methods_of(instance)], offered=offered)
 
 
 def methods_of(instance: Any) -> list[Tool]:
@@ -139,9 +145,8 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
 def _json_schema(tool: Tool) -> dict[str, Any]:
     """Return transformers' schema of a tool.
 
-    For the type of a tensor, transformers would import torch, which takes seconds, and more memory
-    than everything else in the process, of which each cell is a fork. A tool that is annotated with
-    it has imported it.
+    For the type of a tensor, transformers would import torch, which takes seconds. A tool that is
+    annotated with it has imported it.
     """
     from transformers.utils import chat_template_utils as library
 
