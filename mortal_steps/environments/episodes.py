@@ -138,7 +138,7 @@ class ToolEpisodes(Episodes):
         """Begin the episodes of each problem."""
         starts = {
             key: [episode_start(self._environment, problem, seeds[0], seed) for seed in seeds]
-            for key, problem, seeds in zip(_keys(problems), problems, seeds_PG, strict=True)
+            for key, problem, seeds in zip(keys_of(problems), problems, seeds_PG, strict=True)
         }
         opened = cells.open(starts)
         groups = [
@@ -171,8 +171,14 @@ class ToolEpisodes(Episodes):
             yield episode
 
     def _render_prompts(self, episodes: Sequence[Running], most: int, longest: int) -> None:
+        before: Running | None = None
         for each in episodes:
-            each.prompt_ids = self._chat.prompt_ids(each.prompt, each.tools)
+            is_same = before is not None and before.tools is each.tools
+            if before is not None and is_same and before.prompt == each.prompt:
+                each.prompt_ids = before.prompt_ids
+            else:
+                each.prompt_ids = self._chat.prompt_ids(each.prompt, each.tools)
+            before = each
             if each.failure is None and len(each.prompt_ids) + most > longest:
                 wrong = (
                     f"problem {each.problem.id!r}: its prompt of {len(each.prompt_ids)} tokens, "
@@ -269,7 +275,7 @@ class ToolEpisodes(Episodes):
         )
 
 
-def _keys(problems: Sequence[Problem]) -> list[str]:
+def keys_of(problems: Sequence[Problem]) -> list[str]:
     """Return a name for each problem of the shard; a dataset may put the same one there twice."""
     seen: dict[str, int] = {}
     keys = []

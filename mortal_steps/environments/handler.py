@@ -76,9 +76,13 @@ class EnvironmentHandler:
         self._episodes: list[_Live] = []
 
     def describe(self) -> Description:
-        """Return what is loaded."""
+        """Return what is loaded. Raises `ConfigError` for a tool that cannot be described.
+
+        That imports transformers, so it is asked of a fork: without it, a cell starts and ends in
+        half of the time.
+        """
         return Description(
-            environments={name: loaded.described for name, loaded in self._loaded.items()},
+            environments={name: loaded.described() for name, loaded in self._loaded.items()},
             rewards=list(self._rewards),
         )
 
@@ -97,7 +101,7 @@ class EnvironmentHandler:
                     observed = instance.reset(**self._row(instance, start))
             prompt = observed_prompt(start.prompt, observed)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
-            prompt, failure = None, _raised(error)
+            prompt, failure = None, raised(error)
         tools = [*self._tools, *(methods_of(instance) if instance is not None else ())]
         self._episodes.append(
             _Live(
@@ -105,7 +109,7 @@ class EnvironmentHandler:
                 tools={tool.__name__: tool for tool in tools},
                 stream=RandomStream(start.seed),
                 seed=start.seed,
-                draws_by_call=loaded.described.is_stateless or loaded.described.saves,
+                draws_by_call=loaded.offered.is_stateless or loaded.offered.saves,
             )
         )
         return Opened(prompt=prompt, failure=failure, seconds=time.perf_counter() - began)
@@ -142,8 +146,8 @@ class EnvironmentHandler:
                 raise TypeError(f"returned {kind}; it returns text, or None to end the episode")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
             if self._outages.has(error):
-                return ToolAnswer(name=REPLY, outage=_raised(error))
-            return ToolAnswer(name=REPLY, content=_raised(error), is_error=True)
+                return ToolAnswer(name=REPLY, outage=raised(error))
+            return ToolAnswer(name=REPLY, content=raised(error), is_error=True)
         return ToolAnswer(name=REPLY, content=found, seconds=time.perf_counter() - began)
 
     def save(self, *, episode: int) -> Any:
@@ -198,7 +202,7 @@ class EnvironmentHandler:
 
     def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
         if self._outages.has(error):
-            return ToolAnswer(name=name, outage=_raised(error), seconds=seconds)
+            return ToolAnswer(name=name, outage=raised(error), seconds=seconds)
         text = str({"error": str(error)})
         return ToolAnswer(name=name, content=text, is_error=True, seconds=seconds)
 
@@ -307,7 +311,7 @@ def _answer(name: str, result: Any, seconds: float) -> ToolAnswer:
     return ToolAnswer(name=name, content=result, seconds=seconds)
 
 
-def _raised(error: BaseException) -> str:
+def raised(error: BaseException) -> str:
     """Return what was raised and where, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

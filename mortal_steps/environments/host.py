@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config.environment import TRL
 from mortal_steps.environments.interpreter import check_interpreter
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError, WorkerLostError
@@ -12,10 +14,11 @@ from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.process import HostProcess
 
 HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
+AGENT_HANDLER = "mortal_steps.environments.agents:AgentHandler"
+"""Of kinds whose code asks the model itself."""
 START_S = 600.0
 """How long importing the code may take; it may load a model there."""
-DESCRIBE_S = 60.0
-"""How long the process may take to say what it has loaded."""
+LOOPBACK = "127.0.0.1"
 SAME_SETS = {"PYTHONHASHSEED": "0"}
 """Lets sets of strings have the same order in each process."""
 
@@ -36,15 +39,25 @@ def environment_host(
         if before_start is not None:
             before_start()
 
+    if environment.type != TRL:  # its instances are none of the user's, whose rewards see none
+        terms = {name: term for name, term in terms.items() if term.type == "get_reward"}
     return HostProcess(
-        HANDLER,
+        AGENT_HANDLER if environment.asks else HANDLER,
         {"environment": environment, "terms": dict(terms)},
         passed_on=passed_on,
-        variables=SAME_SETS,
+        variables={**SAME_SETS, **(_no_proxy() if environment.asks else {})},
         before_start=check,
         python=environment.python,
         start_timeout_s=START_S,
     )
+
+
+def _no_proxy() -> dict[str, str]:
+    """Return variables by which HTTP clients ask this machine itself, whatever proxy there is."""
+    return {
+        name: ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
+        for name in ("NO_PROXY", "no_proxy")
+    }
 
 
 class Describer:
@@ -86,6 +99,10 @@ def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = (
 
 
 def described(host: HostProcess) -> Description:
-    """Return what the process of a host offers."""
-    found: Description = host.call("describe", returns=Description, timeout_s=DESCRIBE_S)
-    return found
+    """Return what the process of a host offers, started if need be; raises as that does."""
+    fork = host.fork()
+    try:
+        found: Description = fork.call("describe", returns=Description, timeout_s=START_S)
+        return found
+    finally:
+        fork.close()

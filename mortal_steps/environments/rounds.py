@@ -106,7 +106,7 @@ class Running:
                 round=round_number,
             )
         )
-        message = chat.read(ids, prefix, self.tools)
+        message = self.read(ids, prefix, chat)
         self.messages.append(message)
         key = f"{self.name}/{self.seed:x}"
         self.calls = calls_of(message, key, self.num_calls)
@@ -116,6 +116,10 @@ class Running:
             self.stop = "length"
         elif self.replies:
             self.calls = [reply_to(message, key, len(self.turns))]
+
+    def read(self, ids: Sequence[int], prefix: Sequence[int], chat: Chat) -> dict[str, Any]:
+        """Return the message that was sampled after `prefix`."""
+        return chat.read(ids, prefix, self.tools)
 
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
