@@ -11,12 +11,18 @@ from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.cell import Failed
-from mortal_steps.environments.cells import Cells, EpisodeKey
+from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.faults import answers_of
 from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.ledger import Answered, Ledger
-from mortal_steps.environments.messages import Description, EnvironmentTools, Opened, ToolAnswer
+from mortal_steps.environments.messages import (
+    Description,
+    EnvironmentTools,
+    EpisodeKey,
+    Opened,
+    ToolAnswer,
+)
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.environments.starts import environment_of, episode_start
@@ -62,6 +68,8 @@ class ToolEpisodes(Episodes):
         self._known: Description | None = None
         self._took: Mapping[str, float] = {}
         self._ledger: Ledger | None = None
+        self._folder: Path | None = None
+        """Beside the shard."""
 
     def sample(
         self,
@@ -78,6 +86,7 @@ class ToolEpisodes(Episodes):
             self._environment,
             saving=[name for name, each in offered.items() if each.saves],
             keeping_nothing=[name for name, each in offered.items() if each.is_stateless],
+            folder=self._folder,
         )
         try:
             groups = self._opened(cells, problems, seeds_PG)
@@ -95,6 +104,7 @@ class ToolEpisodes(Episodes):
 
     def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
         self._close_ledger()
+        self._folder = folder
         # Answers of other code, which was accepted meanwhile, are not those of this one.
         begun = folder / (self._rewards.accept_changed or "begun")
         self._ledger = Ledger(begun, weights.sha256)

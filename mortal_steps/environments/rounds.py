@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mortal_steps.environments.cell import Failed
-from mortal_steps.environments.cells import EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools, calls_of, reply_to
 from mortal_steps.environments.ledger import Ledger, batch_of, history_of
-from mortal_steps.environments.messages import ToolAnswer, ToolCall
+from mortal_steps.environments.messages import EpisodeKey, ToolAnswer, ToolCall
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import (
