@@ -38,8 +38,9 @@ def run_job(
 ) -> dict[str, Any]:
     """Return what `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
 
-    Returns when the server, if the run has one, has written down its history. `threads`:
-    OMP_NUM_THREADS, if given. `code`: where the packages lie, if not here.
+    Returns when the server, if the run has one, has written down its history, or some time later:
+    `unfinished` says of how many task runs it lacks the end. `threads`: OMP_NUM_THREADS, if given.
+    `code`: where the packages lie, if not here.
     """
     env = dict(os.environ)
     if code is not None:
@@ -52,12 +53,12 @@ def run_job(
     whole_s = time.perf_counter() - began
     outcome = json.loads(Path(job["output"]).read_text())
     if server is not None and outcome["flow_run_id"] is not None:
-        _wait_for_whole_history(server, UUID(outcome["flow_run_id"]))
+        outcome["unfinished"] = _unfinished(server, UUID(outcome["flow_run_id"]))
     return {**outcome, "whole_s": whole_s}
 
 
-def _wait_for_whole_history(server: Server, flow_run_id: UUID) -> None:
-    """Wait until the server has written down the end of each task run."""
+def _unfinished(server: Server, flow_run_id: UUID) -> int:
+    """Wait for the server to write down the end of each task run; return of how many it has not."""
     own = {"any_": [str(flow_run_id)]}
     wanted = {
         "flow_runs": {"operator": "or_", "id": own, "parent_flow_run_id": own},
@@ -65,12 +66,10 @@ def _wait_for_whole_history(server: Server, flow_run_id: UUID) -> None:
     }
     deadline = time.monotonic() + HISTORY_TIMEOUT_S
     with client_of(server.api_url) as client:
-        while unfinished := client.request("POST", "/task_runs/count", json=wanted).json():
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{server.api_url} has not written the end of {unfinished} task runs of "
-                    f"{flow_run_id} after {HISTORY_TIMEOUT_S:.0f} s"
-                )
+        while True:
+            unfinished: int = client.request("POST", "/task_runs/count", json=wanted).json()
+            if not unfinished or time.monotonic() > deadline:
+                return unfinished
             time.sleep(0.5)
 
 

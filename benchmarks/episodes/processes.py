@@ -141,7 +141,7 @@ def _ledger(folder: Path) -> dict[str, float]:
             for episode in range(EPISODES)
         ]
         began = time.perf_counter()
-        ledger.note(answered)
+        ledger.note([(each, None) for each in answered])
         times.append(time.perf_counter() - began)
     ledger.close()
     return {"ledger, a round of 64, ms": 1e3 * statistics.median(times)}

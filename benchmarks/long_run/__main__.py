@@ -41,6 +41,9 @@ def main() -> None:
     os.chdir(ROOT)  # the configuration names its data from here
     runs = [_measured(steps) for steps in args.steps]
     _print([run["stats"] for run in runs], [run["pages_ms"] for run in runs])
+    for run in runs:
+        if run["unfinished"]:
+            console.print(f"of {run['unfinished']} task runs the server has not written the end")
     write_results(args.output, {"runs": runs})
 
 
@@ -72,6 +75,7 @@ def _measured(steps: int) -> dict[str, Any]:
             "server_rss_mb": after.resident_mb,
             "pages_ms": _pages(server, UUID(outcome["flow_run_id"])),
             "tables_bytes": largest_tables(8),
+            "unfinished": outcome["unfinished"],
         }
 
 

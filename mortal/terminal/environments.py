@@ -67,6 +67,8 @@ def _show_tools(name: str, offered: EnvironmentTools) -> None:
     console.print()
     console.print(Text(", ".join(about), style="bold"))
     rows = [[_signature(tool), _first_line(tool)] for tool in offered.tools]
+    if offered.replies:
+        rows.append(["_reply(text: string)", "Answers messages that call no tool."])
     for line in in_columns(rows) if rows else ["no tools"]:
         console.print(f"  {line}")
 

@@ -102,7 +102,8 @@ class EnvironmentConfig(Section):
         Field(None, ge=0)
     )
     """How many times in one completion the model's calls are answered. Default: until it calls
-    nothing, or `rollout.max_tokens` is reached, which counts the answers' tokens, too."""
+    nothing, or `rollout.max_tokens` is reached, which counts the answers' tokens, too. Replies to
+    messages that call nothing (`_reply`) count, too."""
     timeout_s: Annotated[float, NO_NUMBERS] = Field(60.0, gt=0)
     """Seconds that one `reset`, tool call or `get_reward` may take."""
     retries: Annotated[int, NO_NUMBERS] = Field(2, ge=0)

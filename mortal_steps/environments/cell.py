@@ -1,8 +1,7 @@
 """A cell: a process in which episodes live, and which is built anew when it is lost.
 
 An environment is what its `reset` and the calls since have made of it. So a new cell makes the same
-ones again, in their order, and their answers are compared: an episode whose environment answers
-otherwise has failed, since nobody knows which of both the model talks to.
+ones again, in their order, and their answers are compared (see `faults`).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from mortal_steps.environments.faults import (
     REMEDIES,
     Answer,
     Fault,
+    answers_of,
     check_scores,
     difference_of,
     fault_of,
@@ -40,6 +40,8 @@ class Failed:
     reason: str
     """The boundary and what went wrong there, such as `tool search: no answer within 60 s`."""
     attempts: int
+    is_difference: bool = False
+    """Whether its environment answered otherwise when it was asked again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,9 +165,10 @@ class Cell:
             is_known = self._keeps_nothing or request.episode in self._states
             if request.episode in self._failed or (is_known and request.calls is not None):
                 continue
-            difference = difference_of(request.calls, before, self._answer(fork, request))
-            if difference:
-                self._fail(Fault(request.episode, request.name, difference, REMEDIES["differs"]), 1)
+            after = answers_of(self._answer(fork, request))
+            difference = difference_of(request.episode, request.calls, answers_of(before), after)
+            if difference is not None:
+                self._fail(difference, 1, is_difference=True)
         for episode, state in self._states.items():
             if episode not in self._failed:
                 self._once(fork, episode, "load", None, state=state)
@@ -204,8 +207,10 @@ class Cell:
         )
         for answer in answers:
             if answer.outage is not None:
-                name = f"tool {answer.name}"
+                name = request.name if calls[0].is_reply else f"tool {answer.name}"
                 raise Fault(request.episode, name, answer.outage, REMEDIES["outage"])
+        if calls[0].is_reply and answers[0].is_error:  # a model is told errors of tools alone
+            raise self._fault(request, str(answers[0].content), "raised")
         return answers
 
     def _call(
@@ -275,7 +280,7 @@ class Cell:
                 self._config.retries + 1,
             )
 
-    def _fail(self, fault: Fault, attempts: int) -> None:
+    def _fail(self, fault: Fault, attempts: int, *, is_difference: bool = False) -> None:
         if self._config.on_error == "raise":
             times = f" ({attempts} attempts)" if attempts > 1 else ""
             parts = [
@@ -287,7 +292,9 @@ class Cell:
             raise EnvironmentFailedError("\n".join(filter(None, parts)))
         logger.warning("%s failed: %s", self._named(fault.episode), fault.reason)
         if fault.episode is not None:
-            self._failed[fault.episode] = Failed(reason=fault.reason, attempts=attempts)
+            self._failed[fault.episode] = Failed(
+                reason=fault.reason, attempts=attempts, is_difference=is_difference
+            )
 
     def _named(self, episode: int | None) -> str:
         return f"problem {self._key}" + ("" if episode is None else f", generation {episode}")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from mortal_steps.environments.messages import ToolCall
+from mortal_steps.environments.messages import REPLY, ToolCall
 from mortal_steps.errors import DataError
 from mortal_steps.rollout.episodes.single_turn import parse_response
 from mortal_steps.types import ChatSettings
@@ -95,6 +95,10 @@ class Chat:
         """Return the tokens as text, without special tokens."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
+    def token_text(self, token_id: int) -> str:
+        """Return a token as text, special or not."""
+        return str(self.tokenizer.decode([token_id]))
+
     def _render(self, messages: Sequence[Message], **options: Any) -> list[int]:
         rendered = self.tokenizer.apply_chat_template(
             [[dict(message) for message in messages]],
@@ -111,6 +115,13 @@ def _named(message: Message) -> str:
     """Name what others say in words."""
     role = message["role"]
     return f"an answer of {message['name']!r}" if role == "tool" else f"a message of the {role}"
+
+
+def reply_to(message: Message, key: str, number: int) -> ToolCall:
+    """Return what asks an environment to answer a message that calls nothing; `key` and the
+    `number` of the turn make its id."""
+    said = {"text": str(message.get("content") or "")}
+    return ToolCall(name=REPLY, arguments=said, call_id=f"{key}/said/{number}", is_reply=True)
 
 
 def calls_of(message: Message, key: str, first: int) -> list[ToolCall]:

@@ -13,6 +13,7 @@ from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells, EpisodeKey
 from mortal_steps.environments.chat import Chat
+from mortal_steps.environments.faults import answers_of
 from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.ledger import Answered, Ledger
 from mortal_steps.environments.messages import Description, EnvironmentTools, Opened, ToolAnswer
@@ -131,25 +132,32 @@ class ToolEpisodes(Episodes):
         """Begin the episodes of each problem."""
         starts = {
             key: [episode_start(self._environment, problem, seeds[0], seed) for seed in seeds]
-            for key, problem, seeds in zip(_keys(problems), problems, seeds_PG, strict=True)
+            for key, problem, seeds in zip(keys_of(problems), problems, seeds_PG, strict=True)
         }
         opened = cells.open(starts)
-        return [
+        groups = [
             list(self._begun(key, problem, seeds, opened[key]))
             for key, problem, seeds in zip(starts, problems, seeds_PG, strict=True)
         ]
+        if self._environment.factory is not None:
+            begun = [each for group in groups for each in group if each.failure is None]
+            observed = [answers_of(opened[each.key][each.index]) for each in begun]
+            self._note(cells, list(zip(begun, observed, strict=True)))
+        return groups
 
     def _begun(
         self, key: str, problem: Problem, seeds: Sequence[int], opened: Sequence[Opened]
     ) -> Iterator[Running]:
         assert not isinstance(problem.prompt, str)
+        offered = self._offered(problem)
         for index, (seed, begun) in enumerate(zip(seeds, opened, strict=True)):
             episode = Running(
                 problem=problem,
                 key=key,
                 index=index,
                 seed=seed,
-                tools=self._offered(problem).tools,
+                tools=offered.tools,
+                replies=offered.replies,
                 prompt=problem.prompt if begun.prompt is None else begun.prompt,
             )
             if begun.failure is not None:
@@ -195,32 +203,43 @@ class ToolEpisodes(Episodes):
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
         """Return the answers to the calls of a turn of each episode; each is recorded as it
         comes."""
-        ledger, histories = self._ledger, {each.episode: each.history for each in running}
+        ledger, by_key = self._ledger, {each.episode: each for each in running}
         known: dict[EpisodeKey, Sequence[ToolAnswer]] = {}
         if ledger is not None:
             for each in running:
                 found, offered = ledger.find(each.history), self._offered(each.problem)
                 if found is not None and (offered.is_stateless or offered.saves):
                     known[each.episode] = found.answers
+                    each.difference = each.difference or found.difference
                     if offered.saves:
                         cells.restore(each.episode, found.state)
 
         def note(arrived: Mapping[EpisodeKey, Sequence[ToolAnswer]]) -> None:
-            if ledger is not None:
-                ledger.note(
-                    [
-                        Answered(
-                            history=histories[episode],
-                            episode="/".join(map(str, episode)),
-                            answers=answers,
-                            state=cells.state_of(episode),
-                        )
-                        for episode, answers in arrived.items()
-                    ]
-                )
+            self._note(cells, [(by_key[episode], each) for episode, each in arrived.items()])
 
         asked = {each.episode: each.calls for each in running if each.episode not in known}
         return {**known, **cells.call(asked, note)}
+
+    def _note(self, cells: Cells, answered: Sequence[tuple[Running, Sequence[ToolAnswer]]]) -> None:
+        """Record the answers to the calls of episodes; before the first turn, to their `reset`."""
+        if self._ledger is None:
+            return
+        noted = self._ledger.note(
+            [
+                (
+                    Answered(
+                        history=each.history,
+                        episode=each.name,
+                        answers=answers,
+                        state=cells.state_of(each.episode),
+                    ),
+                    each.calls or None,
+                )
+                for each, answers in answered
+            ]
+        )
+        for (each, _), found in zip(answered, noted, strict=True):
+            each.difference = each.difference or found.difference
 
     def _scored(
         self, cells: Cells, version: PolicyVersion, problem: Problem, group: Sequence[Running]
@@ -244,7 +263,7 @@ class ToolEpisodes(Episodes):
         )
 
 
-def _keys(problems: Sequence[Problem]) -> list[str]:
+def keys_of(problems: Sequence[Problem]) -> list[str]:
     """Return a name for each problem of the shard; a dataset may put the same one there twice."""
     seen: dict[str, int] = {}
     keys = []

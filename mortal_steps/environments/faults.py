@@ -1,13 +1,20 @@
-"""What goes wrong in a cell, in words: a request without an answer, an answer that differs."""
+"""What goes wrong in a cell, in words: a request without an answer, an answer that differs.
+
+An environment that answers otherwise when it is asked the same again is no function of its row, its
+random streams and its calls. That is counted (`episodes/differing_answers`), named and shown,
+wherever it is found. In a rebuilt cell, tokens of the episode follow from the answer before: the
+episode has failed. A shard that is made again after a kill follows from the new answer as a whole:
+the episode goes on, and the run ends with other bits than one that was never killed.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from mortal_steps.environments.messages import Opened, Scores, ToolAnswer, ToolCall
+from mortal_steps.environments.messages import REPLY, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.base import HostLostError, stack_of
 
 HANDLER_FILE = str(Path(__file__).with_name("handler.py"))
@@ -41,6 +48,8 @@ def named(calls: Sequence[ToolCall] | None) -> str:
     """Return in words what is asked of an episode: without calls, its `reset`."""
     if calls is None:
         return "reset"
+    if calls[0].is_reply:
+        return REPLY
     names = list(dict.fromkeys(call.name for call in calls))
     return f"{'tool' if len(names) == 1 else 'tools'} {', '.join(names)}"
 
@@ -62,29 +71,45 @@ def fault_of(episode: int | None, name: str, lost: HostLostError, limit_s: float
     return Fault(episode, name, how, REMEDIES[lost.why], stack_of(lost.stack, HANDLER_FILE))
 
 
-def difference_of(calls: Sequence[ToolCall] | None, before: Answer, after: Answer) -> str:
-    """Return in words what an episode answered differently when it was asked again; '' if it did
-    not."""
-    if isinstance(before, Opened) or isinstance(after, Opened):
-        assert isinstance(before, Opened) and isinstance(after, Opened)
-        return _differ("", before.prompt, after.prompt) if before.prompt != after.prompt else ""
-    assert calls is not None
+def answers_of(answer: Answer) -> Sequence[ToolAnswer]:
+    """Return the answers to calls; what `reset` observed is its answer."""
+    if isinstance(answer, Opened):
+        return [ToolAnswer(name="reset", content=answer.prompt, seconds=answer.seconds)]
+    return answer
+
+
+def difference_of(
+    episode: int | None,
+    calls: Sequence[ToolCall] | None,
+    before: Sequence[ToolAnswer],
+    after: Sequence[ToolAnswer],
+) -> Fault | None:
+    """Return the first answer of an episode that is another one than before; without calls, it is
+    that of `reset`."""
     seen: Counter[str] = Counter()
     for first, second in zip(before, after, strict=True):
         told = [(each.name, each.content, each.is_error) for each in (first, second)]
-        if told[0] != told[1]:  # answers of async tools come behind the others
-            call = [each for each in calls if each.name == first.name][seen[first.name]]
-            arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-            return _differ(f"{call.name}({_cut(arguments)}) ", first.content, second.content)
+        if told[0] != told[1]:
+            asked = "" if calls is None else f"{_call(calls, first.name, seen[first.name])} "
+            was, now = _apart(*(repr(each.content) for each in (first, second)))
+            how = f"{asked}gives another answer when it is asked again: {was} before, {now} now"
+            return Fault(episode, named(calls), how, REMEDIES["differs"])
         seen[first.name] += 1
-    return ""
+    return None
 
 
-def _differ(call: str, first: Any, second: Any) -> str:
-    return (
-        f"{call}gives another answer when it is asked again in a new process: {_cut(repr(first))} "
-        f"before, {_cut(repr(second))} now"
-    )
+def _call(calls: Sequence[ToolCall], name: str, number: int) -> str:
+    """Return a tool's call in code; answers of async tools come behind the others."""
+    call = [each for each in calls if each.name == name][number]
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({_cut(arguments)})"
+
+
+def _apart(*texts: str) -> list[str]:
+    """Return the part of each text in which the difference is."""
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    start = sum(1 for _ in same) - LONGEST_SHOWN // 2
+    return [_cut(text if start <= 0 else f"...{text[start:]}") for text in texts]
 
 
 def _cut(text: str) -> str:

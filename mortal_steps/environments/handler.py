@@ -27,6 +27,7 @@ from mortal_steps.environments.loading import (
     methods_of,
 )
 from mortal_steps.environments.messages import (
+    REPLY,
     Description,
     EpisodeStart,
     Opened,
@@ -96,7 +97,7 @@ class EnvironmentHandler:
                     observed = instance.reset(**self._row(instance, start))
             prompt = observed_prompt(start.prompt, observed)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
-            prompt, failure = None, _raised(error)
+            prompt, failure = None, raised(error)
         tools = [*self._tools, *(methods_of(instance) if instance is not None else ())]
         self._episodes.append(
             _Live(
@@ -119,13 +120,31 @@ class EnvironmentHandler:
 
     def call(self, *, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
         """Answer the calls of a turn as TRL does: plain functions in the order of the calls, then
-        async ones, which run beside each other."""
+        async ones, which run beside each other. A turn without calls has `_reply` answer it."""
         live = self._episodes[episode]
         stream = live.stream
         if live.draws_by_call:
             stream = RandomStream(derive_seed("call", live.seed, calls[0].call_id))
         with stream.used():
+            if calls[0].is_reply:
+                return [self._reply(live.environment, calls[0])]
             return self._call(live.tools, calls)
+
+    def _reply(self, environment: Any, said: ToolCall) -> ToolAnswer:
+        """Return what the environment answers to a message; an error is its failure."""
+        began = time.perf_counter()
+        try:
+            found = _made(said, {REPLY: environment._reply})
+            if inspect.iscoroutine(found):
+                found = asyncio.run_coroutine_threadsafe(found, event_loop()).result()
+            if not isinstance(found, str | None):
+                kind = type(found).__name__
+                raise TypeError(f"returned {kind}; it returns text, or None to end the episode")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
+            if self._outages.has(error):
+                return ToolAnswer(name=REPLY, outage=raised(error))
+            return ToolAnswer(name=REPLY, content=raised(error), is_error=True)
+        return ToolAnswer(name=REPLY, content=found, seconds=time.perf_counter() - began)
 
     def save(self, *, episode: int) -> Any:
         """Return what the environment says that it is at. Raises `ConfigError` for what is no
@@ -179,7 +198,7 @@ class EnvironmentHandler:
 
     def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
         if self._outages.has(error):
-            return ToolAnswer(name=name, outage=_raised(error), seconds=seconds)
+            return ToolAnswer(name=name, outage=raised(error), seconds=seconds)
         text = str({"error": str(error)})
         return ToolAnswer(name=name, content=text, is_error=True, seconds=seconds)
 
@@ -288,7 +307,7 @@ def _answer(name: str, result: Any, seconds: float) -> ToolAnswer:
     return ToolAnswer(name=name, content=result, seconds=seconds)
 
 
-def _raised(error: BaseException) -> str:
+def raised(error: BaseException) -> str:
     """Return what was raised and where, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

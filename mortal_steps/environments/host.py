@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
@@ -12,10 +13,13 @@ from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.process import HostProcess
 
 HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
+AGENT_HANDLER = "mortal_steps.environments.agents:AgentHandler"
+"""Of kinds whose code asks the model itself."""
 START_S = 600.0
 """How long importing the code may take; it may load a model there."""
 DESCRIBE_S = 60.0
 """How long the process may take to say what it has loaded."""
+LOOPBACK = "127.0.0.1"
 SAME_SETS = {"PYTHONHASHSEED": "0"}
 """Lets sets of strings have the same order in each process."""
 
@@ -37,14 +41,22 @@ def environment_host(
             before_start()
 
     return HostProcess(
-        HANDLER,
+        AGENT_HANDLER if environment.asks else HANDLER,
         {"environment": environment, "terms": dict(terms)},
         passed_on=passed_on,
-        variables=SAME_SETS,
+        variables={**SAME_SETS, **(_no_proxy() if environment.asks else {})},
         before_start=check,
         python=environment.python,
         start_timeout_s=START_S,
     )
+
+
+def _no_proxy() -> dict[str, str]:
+    """Return variables by which HTTP clients ask this machine itself, whatever proxy there is."""
+    return {
+        name: ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
+        for name in ("NO_PROXY", "no_proxy")
+    }
 
 
 class Describer:

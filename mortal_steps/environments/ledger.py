@@ -11,8 +11,8 @@ that is made with other weights finds none of them.
 What a known answer is good for depends on the environment. Where nothing is kept between calls
 (tools alone, or a class with `_stateless = True`), it is the answer, and nothing is called again.
 Where an environment can say what it is at (`_save`), it is brought back there (`_load`). Otherwise
-the calls are made again, so that the environment gets where it was, and the answers are compared:
-an environment that is no function of its row, its seed and its calls is found out.
+the calls are made again, so that the environment gets where it was, and the answers are compared,
+as what `reset` observed always is (see `faults`).
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ import hashlib
 import logging
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.environments.messages import ToolAnswer
+from mortal_steps.environments.faults import difference_of
+from mortal_steps.environments.messages import ToolAnswer, ToolCall
 from mortal_steps.store.line_files import LineFiles
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 80
-"""Characters of an answer in a message."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answered:
-    """The calls of a turn, answered."""
+    """The calls of a turn, answered, or the `reset` of an episode."""
 
     history: str
-    """Digest of the episode's tokens before the answers."""
+    """Digest of the episode's tokens before the answers; before `reset`, of none."""
     episode: str
     answers: Sequence[ToolAnswer]
     state: Any = None
     """What the environment was at then, if it can say so."""
+    difference: str | None = None
+    """What was answered otherwise before a kill, in words."""
 
 
 class Ledger:
@@ -58,30 +58,31 @@ class Ledger:
         """Return the recorded answers of a turn's calls, if there are any."""
         return self._known.get(history)
 
-    def note(self, answered: Sequence[Answered]) -> None:
-        """Record the answers of some turns' calls, all at once, but for those that are known;
-        raises `StoreError` if they cannot be written. Where answers differ from what is known, the
-        new ones are recorded: they are what the environment is at now."""
-        new = [each for each in answered if self._is_news(each)]
+    def note(
+        self, answered: Sequence[tuple[Answered, Sequence[ToolCall] | None]]
+    ) -> list[Answered]:
+        """Record the answers to some turns' calls, or to `reset` where there are none, all at once,
+        but for those that are known; raises `StoreError` if they cannot be written.
+
+        Return them as they are recorded: the new ones where they differ from what is known, with
+        the difference, since they are what the environment is at now.
+        """
+        noted = [self._compared(*each) for each in answered]
+        new = [each for each in noted if each is not self.find(each.history)]
         if new:
             self._files.add(*new)
             self._known |= {each.history: each for each in new}
+        return noted
 
-    def _is_news(self, answered: Answered) -> bool:
+    def _compared(self, answered: Answered, calls: Sequence[ToolCall] | None) -> Answered:
         known = self.find(answered.history)
         if known is None:
-            return True
-        different = _difference(known.answers, answered.answers)
-        if different is None:
-            return False
-        logger.warning(
-            "episode %s: %s; the episode goes on with the new answer, so its run does not end with "
-            "the bits of one that was never killed. `mortal test-environment` finds what is not a "
-            "function of the row, the seed and the calls",
-            answered.episode,
-            different,
-        )
-        return True
+            return answered
+        difference = difference_of(None, calls, known.answers, answered.answers)
+        if difference is None:
+            return known
+        logger.warning("episode %s goes on: %s", answered.episode, difference.reason)
+        return replace(answered, difference=difference.reason)
 
     def close(self) -> None:
         """Close its file."""
@@ -93,14 +94,3 @@ def history_of(seed: int, prompt_ids: Sequence[int], token_ids: Sequence[int]) -
     digest = hashlib.sha256(f"{seed}/{len(prompt_ids)}/".encode())
     digest.update(array("q", [*prompt_ids, *token_ids]).tobytes())
     return digest.hexdigest()[:32]
-
-
-def _difference(known: Sequence[ToolAnswer], answers: Sequence[ToolAnswer]) -> str | None:
-    """Return the first call whose answer is another one, in words."""
-    for before, now in zip(known, answers, strict=True):
-        if (before.name, before.content, before.is_error) != (now.name, now.content, now.is_error):
-            return (
-                f"{now.name} answered {str(before.content)[:SHOWN]!r} before a kill and "
-                f"{str(now.content)[:SHOWN]!r} when it was called again"
-            )
-    return None

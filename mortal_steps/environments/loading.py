@@ -12,7 +12,7 @@ from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
 from mortal_steps.config.environment import PickledCode
-from mortal_steps.environments.messages import EnvironmentTools
+from mortal_steps.environments.messages import REPLY, EnvironmentTools
 from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.rewards.calling.dispatch import takes_environments
 from mortal_steps.rewards.pickles.files import read_pickle
@@ -96,6 +96,7 @@ def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded
         tools=schemas([*tools, *methods_of(instance)]),
         reward=kind.__name__ if "get_reward" in names else None,
         is_stateless=bool(getattr(kind, "_stateless", False)),
+        replies=REPLY in names,
         saves={"_save", "_load"} <= names.keys(),
     )
     return Loaded(factory=factory, described=described)

@@ -10,6 +10,9 @@ from pydantic import ConfigDict
 
 from mortal_steps.hosts.answers import STRICT
 
+REPLY = "_reply"
+"""Method of an environment that answers a message of the model that calls no tool."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpisodeStart:
@@ -37,6 +40,9 @@ class ToolCall:
     """The same after a kill: `<problem>/<generation>/<number>`."""
     error: str | None = None
     """Why it cannot be made, such as a type that is not `function`: the answer is this error."""
+    is_reply: bool = False
+    """Whether it stands for a message that calls nothing, which the environment's `_reply` answers:
+    `arguments` has its `text`. The answer's content is None where the episode ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +59,8 @@ class EnvironmentTools:
     is_stateless: bool = False
     """Whether nothing is kept between calls, so that an answer that is known need not be asked for
     again: tools alone, or a class that says `_stateless = True`."""
+    replies: bool = False
+    """Whether it answers messages that call nothing: it has `_reply`."""
     saves: bool = False
     """Whether it can say what it is at, and be brought there again: it has `_save` and `_load`."""
 

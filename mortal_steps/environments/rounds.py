@@ -13,7 +13,7 @@ from typing import Any
 
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import EpisodeKey
-from mortal_steps.environments.chat import Chat, Tools, calls_of
+from mortal_steps.environments.chat import Chat, Tools, calls_of, reply_to
 from mortal_steps.environments.ledger import history_of
 from mortal_steps.environments.messages import ToolAnswer, ToolCall
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
@@ -40,6 +40,8 @@ class Running:
     """Which of the problem's episodes it is."""
     seed: int
     tools: Tools
+    replies: bool = False
+    """Whether its environment answers messages that call nothing."""
     prompt: Sequence[Mapping[str, Any]]
     """Messages, with what `reset` observed."""
     prompt_ids: list[int] = field(default_factory=list)
@@ -54,11 +56,18 @@ class Running:
     num_calls: int = 0
     num_failed_calls: int = 0
     failure: str | None = None
+    difference: str | None = None
+    """What its environment answered otherwise when it was asked again, in words."""
 
     @property
     def episode(self) -> EpisodeKey:
         """What it is known by in the shard."""
         return self.key, self.index
+
+    @property
+    def name(self) -> str:
+        """The same for people."""
+        return f"{self.key}/{self.index}"
 
     @property
     def history(self) -> str:
@@ -97,21 +106,38 @@ class Running:
                 round=round_number,
             )
         )
-        message = chat.read(ids, prefix, self.tools)
+        message = self.read(ids, prefix, chat)
         self.messages.append(message)
-        self.calls = calls_of(message, f"{self.key}/{self.index}/{self.seed:x}", self.num_calls)
-        if reason == "length" and not self.calls:
+        key = f"{self.name}/{self.seed:x}"
+        self.calls = calls_of(message, key, self.num_calls)
+        if self.calls:
+            return
+        if reason == "length":
             self.stop = "length"
+        elif self.replies:
+            self.calls = [reply_to(message, key, len(self.turns))]
+
+    def read(self, ids: Sequence[int], prefix: Sequence[int], chat: Chat) -> dict[str, Any]:
+        """Return the message that was sampled after `prefix`."""
+        return chat.read(ids, prefix, self.tools)
 
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
     ) -> None:
-        """Append the answers to the model's calls; see `add_messages`."""
-        self.num_calls += len(answers)
-        self.num_failed_calls += sum(answer.is_error for answer in answers)
-        messages = [
-            {"role": "tool", "name": answer.name, "content": answer.content} for answer in answers
-        ]
+        """Append the answers to the model's calls, or the reply to its message; without one, the
+        episode ends. See `add_messages`."""
+        if self.calls[0].is_reply:
+            if answers[0].content is None:
+                self.calls = []
+                return
+            messages = [{"role": "user", "content": answers[0].content}]
+        else:
+            self.num_calls += len(answers)
+            self.num_failed_calls += sum(answer.is_error for answer in answers)
+            messages = [
+                {"role": "tool", "name": answer.name, "content": answer.content}
+                for answer in answers
+            ]
         self.add_messages(messages, chat, most, longest)
 
     def add_messages(
@@ -141,6 +167,7 @@ class Running:
             turns=tuple(self.turns),
             messages=tuple(self.messages),
             prompt=None if self.prompt == self.problem.prompt else self.prompt,
+            differing_answer=self.difference,
             episode=replace(
                 scored,
                 stop=self.stop,
@@ -187,5 +214,6 @@ def add_all_answers(
         answered = answers[each.episode]
         if isinstance(answered, Failed):
             each.fail(answered.reason)
+            each.difference = answered.reason if answered.is_difference else each.difference
         else:
             each.add_answers(answered, chat, most, longest)

@@ -16,7 +16,13 @@ from mortal_steps.environments.arguments import made_up_arguments
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.host import described, environment_host
-from mortal_steps.environments.messages import Description, EpisodeStart, Opened, ToolCall
+from mortal_steps.environments.messages import (
+    REPLY,
+    Description,
+    EpisodeStart,
+    Opened,
+    ToolCall,
+)
 from mortal_steps.environments.scoring import arguments_for, limits_of
 from mortal_steps.environments.starts import environment_of, episode_start
 from mortal_steps.environments.tried import (
@@ -104,12 +110,14 @@ class EnvironmentTrial:
     ) -> Sequence[GivenCall]:
         if calls is not None:
             return calls
-        tools = offered.environments[environment_of(self._config, problem) or ""].tools
-        return [
+        found = offered.environments[environment_of(self._config, problem) or ""]
+        made_up = [
             GivenCall(name=tool["function"]["name"], arguments=made_up_arguments(tool, number))
             for number in range(ROUNDS)
-            for tool in tools
+            for tool in found.tools
         ]
+        said = [GivenCall(name=REPLY, arguments={"text": f"text {n + 1}"}) for n in range(ROUNDS)]
+        return [*made_up, *(said if found.replies else ())]
 
     def _tried(
         self,
@@ -198,9 +206,14 @@ def _prompt(problem: Problem, begun: Opened) -> Sequence[Mapping[str, Any]]:
 def _called(
     cells: Cells, key: str, episode: int, calls: Sequence[GivenCall]
 ) -> Iterator[TriedCall]:
-    """Make the calls, up to the first one without an answer."""
+    """Make the calls, up to the first one without an answer, or to the end of the episode."""
     for number, given in enumerate(calls):
-        call = ToolCall(name=given.name, arguments=given.arguments, call_id=f"{key}/trial/{number}")
+        call = ToolCall(
+            name=given.name,
+            arguments=given.arguments,
+            call_id=f"{key}/trial/{number}",
+            is_reply=given.name == REPLY,
+        )
         found = cells.call({(key, episode): [call]})[key, episode]
         if isinstance(found, Failed):
             yield TriedCall(call=given, failure=found.reason)
@@ -209,6 +222,8 @@ def _called(
         yield TriedCall(
             call=given, content=answer.content, is_error=answer.is_error, seconds=answer.seconds
         )
+        if call.is_reply and answer.content is None:
+            return
 
 
 def _difference(where: str, episode: TriedEpisode, other: TriedEpisode) -> Difference | None:
@@ -248,6 +263,11 @@ def _arguments(problem: Problem, episodes: Sequence[TriedEpisode]) -> CallArgume
 
 def _messages(episode: TriedEpisode) -> Iterator[Mapping[str, Any]]:
     for each in episode.calls:
+        if each.call.name == REPLY:
+            yield {"role": "assistant", "content": each.call.arguments["text"]}
+            if each.content is not None:
+                yield {"role": "user", "content": each.content}
+            continue
         function = {"name": each.call.name, "arguments": dict(each.call.arguments)}
         call = {"type": "function", "function": function}
         yield {"role": "assistant", "content": "", "tool_calls": [call]}

@@ -28,6 +28,12 @@ def try_environments(
             "[environment] is not there, so there is nothing to try; set environment.factory or "
             "environment.tools"
         )
+    if config.environment.asks:
+        raise ConfigError(
+            f"environment.type = {config.environment.type!r}: its code asks a model for each turn, "
+            "so it cannot be tried without one; `mortal test-rollout` plays a few episodes with "
+            "the run's model"
+        )
     found: TriedEnvironments = call_once(
         _worker(config), "try_out", problems=list(problems), calls=calls
     )

@@ -118,7 +118,8 @@ def check(
             else "importing the reward functions"
         )
         check_rewards(config, train)
-    if "rollout" in roles and config.environment.is_used and config.rewards.dry_run:
+    resets = config.environment.is_used and not config.environment.asks
+    if "rollout" in roles and resets and config.rewards.dry_run:
         say(f"beginning episodes of {DRY_RUN_PROBLEMS} rows")
         check_resets(config, train[:DRY_RUN_PROBLEMS])
     say("measuring the prompts, and checking the training options with TRL")

@@ -82,6 +82,21 @@ class Alerts:
             )
             self._note([alert])
 
+    def differed(self, share: float, step: int, example: str) -> None:
+        """Look at the share of episodes in which an environment gave another answer when it was
+        asked the same again, of which `example` is one."""
+        alert = self._warning(
+            "mortal.environment.differs",
+            step,
+            share,
+            f"{100 * share:.2g} % of the episodes of step {step} had another answer when their "
+            f"environment was asked the same again, after a kill or in a new process: {example}. "
+            "The run does not end with the bits of one to which this did not happen",
+            "`mortal test-environment` with the run's configuration finds what is no function of "
+            "the row, the random streams and the calls, such as a clock",
+        )
+        self._note([alert])
+
     def warned(self, warnings: Iterable[str], step: int) -> None:
         """Note what the actor warns of, unless the run knows it already."""
         self._news += note_warnings(self._run, warnings, step=step)

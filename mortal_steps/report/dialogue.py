@@ -48,6 +48,8 @@ def completion_text(completion: Completion) -> str:
         lines.append("(no room for more)")
     elif completion.episode.stop == "max_iterations":
         lines.append("(not answered any more)")
+    if completion.differing_answer is not None:
+        lines.append(f"(asked again after a kill, {completion.differing_answer})")
     return "\n".join(lines)
 
 

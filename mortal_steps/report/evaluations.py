@@ -15,6 +15,8 @@ OWN_COLUMNS = ("step", "reward")
 """Columns of evaluations.jsonl that are no logged metrics."""
 EPISODES = "episodes/"
 """What the names of metrics begin with that say how episodes went."""
+DIFFERING = "episodes/differing_answers"
+"""The share of episodes with an answer that changed; only where there are any."""
 
 
 def scores_text(scores: Mapping[str, float]) -> str:
@@ -84,19 +86,20 @@ def _by_set(
 
 
 def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, float]:
-    """Return means of logged metrics over shards of so many completions each.
+    """Return means of logged metrics over shards of so many completions each; how episodes went is
+    0 in a shard that does not say it.
 
     Weighted by those: the mean over the completions of each call, which is what functions log, is
     then the mean over all completions, however they are dealt out.
     """
-    seen: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for metrics, count in shards:
-        for name, value in metrics.items():
-            seen[name].append((value, count))
-    return {
-        name: math.fsum(value * count for value, count in found) / sum(count for _, count in found)
-        for name, found in sorted(seen.items())
-    }
+    shards = list(shards)
+    means = {}
+    for name in sorted({name for metrics, _ in shards for name in metrics}):
+        of_all = name.startswith(EPISODES)
+        found = [(m.get(name, 0.0), count) for m, count in shards if of_all or name in m]
+        total = math.fsum(value * count for value, count in found)
+        means[name] = total / sum(count for _, count in found)
+    return means
 
 
 def as_columns(taken: Collection[str], logged: Mapping[str, float]) -> dict[str, float]:

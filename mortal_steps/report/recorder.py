@@ -8,16 +8,19 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from mortal_steps.report.alerts import Alerts
-from mortal_steps.report.log_repair import metrics_row, restore_logs
+from mortal_steps.report.evaluations import DIFFERING
+from mortal_steps.report.log_repair import Row, metrics_row, restore_logs
 from mortal_steps.report.progress import Pace, StepReport, recent_steps
 from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
+from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     Batch,
     BatchRef,
     Evaluation,
+    GeneratedShard,
     RewardedShard,
     RewardFailure,
     RewardRef,
@@ -63,6 +66,7 @@ class Recorder:
             result.timing,
         )
         self.alerts.step(row)
+        self._look_at_differences(row, [shard.generation.file.path for shard in rewards])
         failures = list(self._failures(rewards))
         self._quarantine(row["step"], "reward", failures)
         self.timing(*timings)
@@ -79,6 +83,10 @@ class Recorder:
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
         self.alerts.evaluation(row)
+        folder = f"evaluations/{evaluation.step:06d}"
+        shards = range(self._run.config.num_shards)
+        files = [shard_file(folder, "generations", shard) for shard in shards]
+        self._look_at_differences(row, files)
         self._quarantine(evaluation.step, "evaluate", evaluation.failures)
         self.timing(evaluation.timing)
 
@@ -100,6 +108,20 @@ class Recorder:
         because it only reads what is on disk."""
         self._reported = time.monotonic()
         write_report(self._run)
+
+    def _look_at_differences(self, row: Row, files: Iterable[str]) -> None:
+        """Tell of answers that changed, of which the shards in the files have examples."""
+        if share := row.get(DIFFERING):
+            self.alerts.differed(share, row["step"], next(self._differences(files), "not kept"))
+
+    def _differences(self, files: Iterable[str]) -> Iterator[str]:
+        for file in files:
+            found = self._run.store.find_record(file, GeneratedShard)
+            for group in found[1].groups if found else ():
+                for number, made in enumerate(group.completions):
+                    if made.differing_answer is not None:
+                        where = f"problem {group.problem.id}, generation {number}"
+                        yield f"{where}: {made.differing_answer}"
 
     def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
         for shard in rewards:

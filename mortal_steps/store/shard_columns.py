@@ -50,7 +50,7 @@ Item = TypeVar("Item")
 
 RENAMED = {"text": "completion", "prompt_ids": "own_prompt_ids", "prompt": "own_prompt"}
 """Columns of `Completion` that have another name than their field."""
-UNLESS_SAID = frozenset({"prompt", "episode"})
+UNLESS_SAID = frozenset({"prompt", "episode", "differing_answer"})
 """Fields of `Completion` that have a column only where one of the shard's completions has them:
 shards without are, byte for byte, what they were before these fields existed."""
 REWARDS, EXTRA = "rewards/", "extra/"

@@ -129,6 +129,8 @@ class Completion:
     """Messages of its own prompt, where an environment's `reset` has added to the problem's."""
     episode: Episode | None = None
     """What came of its environment, if it had one."""
+    differing_answer: str | None = None
+    """What its environment answered otherwise when it was asked the same again, in words."""
 
     @property
     def loss_mask(self) -> list[int]:

@@ -8,11 +8,11 @@ import pytest
 import tomli_w
 
 from mortal_steps.runs.run import find_run
+from tests.support.agent_runs import AGENT, FEW_STEPS, merged
 from tests.support.command import Mortal, end_driver, wait_for_step
 from tests.support.paths import ROOT
 from tests.support.undisturbed import assert_same, undisturbed
 
-AGENT = ROOT / "examples" / "agent"
 REWARDS = '''
 def asks(completions, environments, **kwargs):
     """Whether the clerk was asked; the environments are there to be looked at."""
@@ -21,22 +21,6 @@ def asks(completions, environments, **kwargs):
         for messages, environment in zip(completions, environments)
     ]
 '''
-FEW_STEPS = {
-    "environment": {"factory": f"{AGENT / 'safe.py'}:Safe"},
-    "rewards": {"functions": ["rewards.py:asks"]},
-    "training": {"max_steps": 3, "batch_size": 2, "num_generations": 6},
-    "evaluation": {"eval_steps": 3},
-    "checkpoints": {"save_steps": 2},
-    "compute": {"local": {"actor": {"threads": 1}}},
-}
-
-
-def merged(values, changes):
-    changed = {
-        key: merged(values.get(key, {}), value) if isinstance(value, dict) else value
-        for key, value in changes.items()
-    }
-    return {**values, **changed}
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Awaitable
 from typing import ClassVar, Literal, Protocol, Self
 
 from pydantic import model_validator
@@ -17,10 +18,10 @@ class Agent(Protocol):
     reward: str | None
     """Name of the reward that its results are; None: it gives none."""
 
-    async def run(self, *, base_url: str, start: EpisodeStart) -> AgentResult:
-        """Play the episode to its end. `base_url` is an OpenAI-compatible address, `.../v1`, that
-        is the episode's own: sampling, seed and policy version are the run's, whatever a request
-        says."""
+    def run(self, *, base_url: str, start: EpisodeStart) -> AgentResult | Awaitable[AgentResult]:
+        """Play the episode to its end; it may be async. `base_url` is an OpenAI-compatible address,
+        `.../v1`, that is the episode's own: sampling, seed and policy version are the run's,
+        whatever a request says."""
         ...
 
 

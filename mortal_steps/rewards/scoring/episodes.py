@@ -78,14 +78,17 @@ def failed_episodes(shard: GeneratedShard) -> Iterator[RewardFailure]:
 
 def episode_metrics(shard: GeneratedShard) -> dict[str, float]:
     """Return how a shard's episodes went, as means over its completions: turns, tokens that an
-    environment added, and the share that ended in each way. Without environments, nothing."""
+    environment added, the share that ended in each way, and, unless it is 0, the share with an
+    answer that changed. Without environments, nothing."""
     made = [each for group in shard.groups for each in group.completions if each.episode]
     if not made:
         return {}
     stops: Counter[str] = Counter(each.episode.stop for each in made if each.episode is not None)
+    differing = sum(each.differing_answer is not None for each in made)
     added = sum(len(each.token_ids) - each.num_sampled for each in made)
     return {
         "episodes/turns": sum(max(1, len(each.turns)) for each in made) / len(made),
         "episodes/environment_tokens": added / len(made),
         **{f"episodes/stop_{stop}": stops[stop] / len(made) for stop in STOPS},
+        **({"episodes/differing_answers": differing / len(made)} if differing else {}),
     }

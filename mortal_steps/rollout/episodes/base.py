@@ -31,6 +31,8 @@ CHAT_FILE = "data/chat.json"
 """Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
 TOOL_EPISODES = "mortal_steps.environments.episodes:ToolEpisodes"
 """What makes completions where there are tools or environments."""
+GATEWAY_EPISODES = "mortal_steps.environments.gateway.episodes:GatewayEpisodes"
+"""What makes them where an environment's code asks the model itself."""
 
 
 class Episodes(ABC):
@@ -113,7 +115,8 @@ def tool_episodes(
     `StoreError` for a run of which nobody has settled how its chats are rendered.
     """
     chat = read_chat_settings(store)
-    made: Episodes = import_named(TOOL_EPISODES, "environment")(
+    kind = GATEWAY_EPISODES if environment.asks else TOOL_EPISODES
+    made: Episodes = import_named(kind, "environment")(
         tokenizer=tokenizer,
         template_options=template_options,
         environment=environment,

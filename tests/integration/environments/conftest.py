@@ -10,7 +10,7 @@ import pytest
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.host import environment_host
-from mortal_steps.environments.messages import EpisodeStart, ToolCall
+from mortal_steps.environments.messages import REPLY, EpisodeStart, ToolCall
 from mortal_steps.hosts import base
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
@@ -43,7 +43,12 @@ class Shop:
     def call(self, asked, key="train-7"):
         calls = {
             (key, episode): [
-                ToolCall(name=name, arguments=arguments, call_id=f"{key}/{episode}/{number}")
+                ToolCall(
+                    name=name,
+                    arguments=arguments,
+                    call_id=f"{key}/{episode}/{number}",
+                    is_reply=name == REPLY,
+                )
                 for number, (name, arguments) in enumerate(named)
             ]
             for episode, named in asked.items()

@@ -112,7 +112,9 @@ def test_the_call_that_differs_is_named_where_async_tools_were_called_before_it(
     answers = shop.call({0: calls})[0]
     assert [each.name for each in answers] == ["add", "clock", "add", "look"]
     shop.kill()
-    assert "clock() gives another answer" in shop.call({0: [("look", {})]})[0].reason
+    failed = shop.call({0: [("look", {})]})[0]
+    assert failed.is_difference
+    assert "clock() gives another answer" in failed.reason
 
 
 def test_calls_of_tools_that_keep_nothing_are_not_made_again(make_shop):

@@ -75,6 +75,20 @@ def test_a_call_that_keeps_being_lost_costs_its_episode_alone(make_shop, fault):
     assert shop.score([0, 2], "Shop").by_name == {"Shop": [1.0, 1.0]}
 
 
+@pytest.mark.parametrize("fault", {**LOSSES, **OUTAGE, **RAISED})
+def test_a_reply_that_is_lost_is_asked_for_again_and_then_costs_its_episode_alone(make_shop, fault):
+    shop = make_shop(timeout_s=0.5, retries=1)
+    shop.open({}, {"at": "_reply", "fault": fault, "times": ALWAYS}, {})
+    said = [("_reply", {"text": "7 times"})]
+    answers = shop.call(dict.fromkeys(range(3), said))
+    assert answers[1].reason.startswith("_reply: ")
+    assert {**LOSSES, **OUTAGE, **RAISED}[fault] in answers[1].reason
+    assert [answers[each][0].content for each in (0, 2)] == ["total 7"] * 2
+    (again,) = shop.open({"at": "_reply", "fault": fault, "times": 3}, key="again")
+    assert again.failure is None
+    assert shop.say(0, "_reply", key="again", text="four") == "total 4"
+
+
 def test_what_a_tool_raises_is_its_answer(make_shop):
     shop = make_shop()
     answers = asked(shop, at="add", fault="raises", times=ALWAYS)

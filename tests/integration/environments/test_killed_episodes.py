@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.environments.ledger import Answered
+from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
+from mortal_steps.types import GeneratedShard
 
 ROOT = Path(__file__).parents[3]
 SHARD = "run/steps/000000/generations-0.parquet"
 PATIENCE_S = 120
+FACTORIES = ("-", "Noted", "Talked", "Saved")
 
 
 def begin(folder, factory):
@@ -54,7 +57,7 @@ def recorded_in(folder):
     """The calls whose answers are recorded."""
     calls = []
     answered = LineFiles((folder / SHARD).with_name("generations-0-calls") / "begun", Answered)
-    for _, record in answered.new():
+    for record in (found for _, found in answered.new() if found.answers[0].name != "reset"):
         so_far = sum(call.startswith(f"{record.episode}/") for call in calls)
         calls += [f"{record.episode}/{so_far + n}" for n in range(len(record.answers))]
     return calls
@@ -62,7 +65,7 @@ def recorded_in(folder):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("whole") for name in ("-", "Noted", "Saved")}
+    folders = {name: tmp_path_factory.mktemp("whole") for name in FACTORIES}
     return {name: (whole(folder, name), effects_of(folder)) for name, folder in folders.items()}
 
 
@@ -81,8 +84,35 @@ def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answ
     assert set(effects_of(tmp_path)) == set(effects)
 
 
-def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(undisturbed, tmp_path):
-    digest, effects = undisturbed["Noted"]
-    kill_after(tmp_path, "Noted", 7)
-    assert whole(tmp_path, "Noted") == digest
+@pytest.mark.parametrize("factory", ["Noted", "Talked"])
+def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
+    undisturbed, tmp_path, factory
+):
+    digest, effects = undisturbed[factory]
+    kill_after(tmp_path, factory, 7)
+    assert whole(tmp_path, factory) == digest
     assert set(effects_of(tmp_path)) == set(effects)
+
+
+@pytest.mark.parametrize(
+    ("factory", "parts"),
+    [("Clock", ("tool add: add(amount=", " at ")), ("Morning", ("reset", "It is "))],
+)
+def test_an_answer_that_changed_is_named_and_the_episode_goes_on(tmp_path, factory, parts):
+    kill_after(tmp_path, factory, 7)
+    recorded = {call.rpartition("/")[0] for call in recorded_in(tmp_path)}
+    assert recorded
+    whole(tmp_path, factory)
+    _, shard = RunStore(tmp_path / "run").find_record(
+        "steps/000000/generations-0.parquet", GeneratedShard
+    )
+    found = {
+        f"{group.problem.id}/{number}": made
+        for group in shard.groups
+        for number, made in enumerate(group.completions)
+        if made.differing_answer is not None
+    }
+    assert found.keys() >= recorded
+    for made in found.values():
+        assert all(part in made.differing_answer for part in parts)
+        assert made.episode.failure is None

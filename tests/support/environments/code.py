@@ -167,6 +167,26 @@ class Noted(Shop):
         return f"total {self.total}, {noted(amount, call_id)}"
 
 
+class Clock(Noted):
+    """A shop that answers otherwise each time."""
+
+    def add(self, amount: int, call_id: str) -> str:
+        """Add an amount.
+
+        Args:
+            amount: How much to add.
+            call_id: Of the call.
+        """
+        return f"{super().add(amount, call_id)} at {time.time_ns()}"
+
+
+class Morning(Noted):
+    """A shop that is another one each time it is opened."""
+
+    def reset(self, target: int, **row) -> str:
+        return f"{super().reset(target, **row)} It is {time.time_ns()}."
+
+
 class Remote(Shop):
     """A shop whose server cannot be reached for one call in five: once, or always."""
 
@@ -197,3 +217,14 @@ class Saved(Noted):
 
     def _load(self, state: dict) -> None:
         self.total = state["total"]
+
+
+class Talked(Noted):
+    """A shop that answers what is said, once."""
+
+    said = 0
+
+    def _reply(self, text: str, call_id: str) -> str | None:
+        noted(self.said, call_id)
+        self.said += 1
+        return None if self.said > 1 else f"You said {text!r}. Go on from {self.total}."

@@ -78,6 +78,11 @@ class Shop:
         """Return what differs each time."""
         return f"tick {count(self.folder, 'clock')}"
 
+    def _reply(self, text: str) -> str:
+        self._fail("_reply")
+        self.total += len(text)
+        return f"total {self.total}"
+
     def get_reward(self) -> float:
         garbage = self._fail("get_reward")
         return float(self.total == self.target) if garbage is NOTHING else garbage

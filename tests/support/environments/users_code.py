@@ -182,3 +182,18 @@ def without(completions, **kwargs):
 
 def wrong(environments, **kwargs):
     return [1.0]
+
+
+class Talking(Shop):
+    """Answers what is said."""
+
+    def _reply(self, text):
+        if text == "down":
+            raise ConnectionError("nobody there")
+        return {"number": 5, "end": None}.get(text, f"{text}? {random.random()}")
+
+
+class TalkingLater(Shop):
+    async def _reply(self, text):
+        await asyncio.sleep(0)
+        return text * 2

@@ -396,3 +396,33 @@ def test_what_a_module_draws_while_it_is_imported_is_the_same_in_every_process(
         call = ToolCall(name="ask", arguments={}, call_id="a/0/1/0")
         drawn.add(handler.call(episode=0, calls=[call])[0].content)
     assert len(drawn) == 1
+
+
+def reply_of(handler, text):
+    said = ToolCall(name="_reply", arguments={"text": text}, call_id="said", is_reply=True)
+    (answer,) = handler.call(episode=0, calls=[said])
+    return answer
+
+
+@pytest.mark.parametrize(("kind", "content"), [("Talking", "a? 0."), ("TalkingLater", "aa")])
+def test_a_message_that_calls_nothing_has_a_reply(kind, content):
+    handler = handler_of(kind)
+    assert handler.describe().environments[""].replies
+    assert "_reply" not in names_of(handler.describe().environments[""].tools)
+    opened(handler)
+    assert reply_of(handler, "a").content.startswith(content)
+
+
+def test_a_model_cannot_call_the_method():
+    handler = handler_of("Talking")
+    opened(handler)
+    assert answer_to(handler, "_reply", text="a").content == "{'error': 'Tool _reply not found.'}"
+
+
+def test_what_goes_wrong_in_a_reply_is_never_told_to_the_model():
+    handler = handler_of("Talking")
+    opened(handler)
+    assert reply_of(handler, "end").content is None
+    wrong, down = reply_of(handler, "number"), reply_of(handler, "down")
+    assert wrong.is_error and "returned int" in wrong.content
+    assert "nobody there" in down.outage and down.content == ""

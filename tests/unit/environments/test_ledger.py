@@ -1,12 +1,17 @@
-import logging
-
 from mortal_steps.environments.ledger import Answered, Ledger, history_of
-from mortal_steps.environments.messages import ToolAnswer
+from mortal_steps.environments.messages import ToolAnswer, ToolCall
+
+CALLS = [ToolCall(name="add", arguments={"amount": 6}, call_id="train-0/3/0")]
 
 
 def answered(tokens, content):
     answers = [ToolAnswer(name="add", content=content, seconds=0.5)]
     return Answered(history=history_of(7, [1, 2], tokens), episode="train-0/3", answers=answers)
+
+
+def note(ledger, *answered):
+    """Record them; return the differences."""
+    return [each.difference for each in ledger.note([(each, CALLS) for each in answered])]
 
 
 def lines(folder):
@@ -15,7 +20,7 @@ def lines(folder):
 
 def test_answers_that_were_recorded_are_found_by_another_process(tmp_path):
     first, second = answered([3], "total 6"), answered([3, 4], [{"type": "text", "text": "7"}])
-    Ledger(tmp_path).note([first, second])
+    note(Ledger(tmp_path), first, second)
     found = Ledger(tmp_path)
     for each in (first, second):
         assert found.find(each.history) == each
@@ -23,22 +28,33 @@ def test_answers_that_were_recorded_are_found_by_another_process(tmp_path):
     assert found.find(history_of(7, [1], [2, 3])) is None
 
 
-def test_answers_that_are_known_are_not_recorded_again_and_others_in_their_place_are(
-    tmp_path, caplog
-):
-    Ledger(tmp_path).note([answered([3], "total 6"), answered([4], "total 7")])
-    again = Ledger(tmp_path)
-    with caplog.at_level(logging.WARNING):
-        again.note([answered([3], "total 6"), answered([4], "total 8")])
+def test_known_answers_are_not_recorded_again_and_others_in_their_place_are(tmp_path):
+    note(Ledger(tmp_path), answered([3], "total 6"), answered([4], "total 7"))
+    same, other = note(Ledger(tmp_path), answered([3], "total 6"), answered([4], "total 8"))
+    assert same is None
+    for part in ("add(amount=6)", "'total 7'", "'total 8'"):
+        assert part in other
     assert len(lines(tmp_path)) == 3
-    assert "'total 7'" in caplog.text and "'total 8'" in caplog.text
     (answer,) = Ledger(tmp_path).find(answered([4], "").history).answers
     assert answer.content == "total 8"
 
 
+def test_a_difference_stays_known_when_the_new_answer_is_given_once_more(tmp_path):
+    note(Ledger(tmp_path), answered([4], "total 7"))
+    (found,) = note(Ledger(tmp_path), answered([4], "total 8"))
+    assert note(Ledger(tmp_path), answered([4], "total 8")) == [found]
+
+
+def test_what_is_shown_of_a_long_answer_is_where_it_differs(tmp_path):
+    note(Ledger(tmp_path), answered([4], "-" * 5000 + "before" + "-" * 5000))
+    (found,) = note(Ledger(tmp_path), answered([4], "-" * 5000 + "after" + "-" * 5000))
+    assert "before-" in found and "after-" in found
+    assert len(found) < 700
+
+
 def test_a_line_that_a_kill_cut_short_is_no_answer(tmp_path):
     first, second = answered([3], "total 6"), answered([4], "total 7")
-    Ledger(tmp_path).note([first, second])
+    note(Ledger(tmp_path), first, second)
     (path,) = tmp_path.glob("*.jsonl")
     path.write_bytes(path.read_bytes()[:-3])
     found = Ledger(tmp_path)

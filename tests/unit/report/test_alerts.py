@@ -140,6 +140,17 @@ def test_many_episodes_whose_environment_failed_are_told(found):
     assert "environment failed" in notice.text
 
 
+def test_answers_that_changed_are_told_once_in_a_run(run):
+    for _ in range(2):
+        alerts = Alerts(run)
+        alerts.differed(0.25, 3, "problem train-7, generation 1: tool ask: 'a' before, 'b' now")
+        alerts.differed(0.5, 4, "another one")
+    [notice] = read_notices(run.store)
+    assert (notice.event, notice.step, notice.value) == ("mortal.environment.differs", 3, 0.25)
+    for part in ("25 %", "problem train-7, generation 1", "'a' before, 'b' now"):
+        assert part in notice.text
+
+
 def flat(*equal, reward=0.0, first=1):
     return [
         {"step": n, "reward": reward, EQUAL: 1.0 if same else 0.5}

@@ -72,6 +72,11 @@ def test_a_dialogue_says_why_it_ended(stop, failure, last):
     assert last in completion_text(completion(episode=episode)).splitlines()[-1]
 
 
+def test_a_dialogue_says_which_answer_changed():
+    differs = "tool add: add(amount=6) gives another answer: 'total 5' before, 'total 6' now"
+    assert differs in completion_text(completion(differing_answer=differs)).splitlines()[-1]
+
+
 def test_an_observation_is_part_of_what_was_asked():
     problem = Problem(id="train-1", prompt=[{"role": "user", "content": "Add."}])
     assert prompt_of(problem, completion()) == problem.prompt

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.curve import reward_curve
-from mortal_steps.report.evaluations import mean_metrics, mean_scores
+from mortal_steps.report.evaluations import DIFFERING, mean_metrics, mean_scores
 from mortal_steps.report.progress import Speed
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import Quarantined, quarantine_in_words, summarize
@@ -140,6 +140,11 @@ def test_the_reward_of_a_step_is_what_trl_logs_to_the_last_digit(make_run):
 def test_a_logged_metric_is_the_mean_over_all_completions():
     shards = [({"accuracy": 1.0, "rare": 2.0}, 8), ({"accuracy": 0.5}, 4)]
     assert mean_metrics(shards) == {"accuracy": 10 / 12, "rare": 2.0}
+
+
+def test_a_share_of_episodes_that_a_shard_does_not_say_is_0():
+    shards = [({"episodes/turns": 2.0, DIFFERING: 0.5}, 4), ({"episodes/turns": 1.0}, 12)]
+    assert mean_metrics(shards) == {"episodes/turns": 1.25, DIFFERING: 0.125}
 
 
 def test_functions_called_as_our_own_columns_keep_their_means():

@@ -1,5 +1,7 @@
 """Scores that environments gave: copied, masked, counted."""
 
+from dataclasses import replace
+
 import pytest
 
 from mortal_steps.rewards.scoring.episodes import (
@@ -95,3 +97,10 @@ def test_metrics_say_how_episodes_went():
     assert found["episodes/environment_tokens"] == pytest.approx(1.0)
     assert found["episodes/stop_failed"] == found["episodes/stop_done"] == pytest.approx(0.5)
     assert found["episodes/stop_length"] == 0
+    assert "episodes/differing_answers" not in found
+
+
+def test_metrics_count_episodes_with_an_answer_that_changed():
+    changed = replace(completion(GOOD), differing_answer="tool add: 'a' before, 'b' now")
+    found = episode_metrics(shard([changed, *[completion(GOOD)] * 3]))
+    assert found["episodes/differing_answers"] == 0.25

@@ -1,0 +1,57 @@
+"""`AgentHandler`: what runs in a process of environments whose code asks the model itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Mapping
+
+from mortal_steps.config import RewardTerm
+from mortal_steps.environments.handler import raised
+from mortal_steps.environments.kinds.base import AskingEnvironment
+from mortal_steps.environments.messages import (
+    AgentResult,
+    Description,
+    EnvironmentTools,
+    EpisodeStart,
+)
+from mortal_steps.environments.outages import Outages
+from mortal_steps.environments.streams import RandomStream
+from mortal_steps.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class AgentHandler:
+    """Holds the code that plays episodes, and in a cell plays one."""
+
+    def __init__(self, *, environment: AskingEnvironment, terms: Mapping[str, RewardTerm]) -> None:
+        with RandomStream(0).used():  # what a module draws is the same in every process
+            self._agent = environment.load_agent()
+        self._outages = Outages(environment.outages)
+
+    def describe(self) -> Description:
+        """Return what is loaded."""
+        offered = EnvironmentTools(tools=[], reward=self._agent.reward)
+        return Description(environments={"": offered})
+
+    def run(self, *, start: EpisodeStart, base_url: str) -> AgentResult:
+        """Play the episode to its end. Raises `ConfigError` for code that cannot be used at all."""
+        with RandomStream(start.seed).used():
+            try:
+                result = self._agent.run(base_url=base_url, start=start)
+                if inspect.isawaitable(result):
+                    result = asyncio.run(_awaited(result))
+            except ConfigError:
+                raise
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                if self._outages.has(error):
+                    return AgentResult(outage=raised(error))
+                logger.warning("the agent ended", exc_info=error)
+                return AgentResult(failure=raised(error))
+        return result
+
+
+async def _awaited(waiting: Awaitable[AgentResult]) -> AgentResult:
+    return await waiting

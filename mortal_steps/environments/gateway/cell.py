@@ -1,0 +1,73 @@
+"""The process in which an episode's code runs, and is run again when it is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mortal_steps.environments.cell import Cell, Failed
+from mortal_steps.environments.faults import REMEDIES, Fault, fault_of
+from mortal_steps.environments.gateway.server import Server
+from mortal_steps.environments.gateway.session import Session
+from mortal_steps.environments.messages import AgentResult
+from mortal_steps.errors import WorkerError
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.forked import ForkedHost
+
+AGENT = "agent"
+NO_LIMIT_S = 1e7
+"""For an episode as a whole, which waits for the engine; the code's own time has a limit."""
+
+
+class AgentCell(Cell):
+    """Has the code of one episode run; see `Cell` for what it raises."""
+
+    def play(self, session: Session, server: Server) -> AgentResult | Failed:
+        """Return what came of the episode, at the end of the code, or of the last attempt."""
+        (episode,) = self._starts
+        attempts: Counter[int | None] = Counter()
+        while episode not in self._failed:
+            try:
+                return self._played(self._running(), episode, session, server)
+            except Fault as fault:
+                if fault is session.fault:
+                    self.close()
+                    self._fail(fault, attempts[episode] + 1)
+                else:
+                    self._begin_again(fault, attempts)
+        return self._failed[episode]
+
+    def _played(
+        self, fork: ForkedHost, episode: int, session: Session, server: Server
+    ) -> AgentResult:
+        session.stop_playing = fork.kill
+        session.begin()
+        with server.address_of(session) as base_url:
+            try:
+                result: AgentResult = fork.call(
+                    "run",
+                    returns=AgentResult,
+                    timeout_s=NO_LIMIT_S,
+                    start=self._starts[episode],
+                    base_url=base_url,
+                )
+            except HostLostError as lost:
+                raise session.fault or self._fault_of(episode, session, lost) from None
+            except WorkerError as error:
+                raise Fault(episode, AGENT, str(error), REMEDIES["raised"]) from None
+        if session.fault is not None:
+            raise session.fault
+        if result.outage is not None:
+            raise Fault(episode, AGENT, result.outage, REMEDIES["outage"])
+        if result.failure is not None and session.refused:
+            return AgentResult(seconds=result.seconds)
+        if result.failure is not None:
+            raise Fault(episode, AGENT, result.failure, REMEDIES["raised"])
+        session.check_same()
+        return result
+
+    def _fault_of(self, episode: int, session: Session, lost: HostLostError) -> Fault:
+        limit_s = self._config.timeout_s
+        if not session.is_late:
+            return fault_of(episode, AGENT, lost, limit_s)
+        how = f"neither asked nor ended within {limit_s:g} s"
+        return Fault(episode, AGENT, how, REMEDIES["timeout"])

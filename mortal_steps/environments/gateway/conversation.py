@@ -1,0 +1,210 @@
+"""An episode that is asked for in messages, and kept in tokens.
+
+A client sends the whole dialogue with each request. What was sampled is never tokenized again: the
+messages are compared with those that were said, and only what is new is rendered and appended.
+
+    asked     user: hi                                   prompt_ids  rendered once
+    answered  assistant: hello                           token_ids   sampled
+    asked     user: hi, assistant: hello, user: and now?             + the new message's
+    asked     user: hi, assistant: HELLO, user: and now?   a branch: rendered anew, as a new prompt
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mortal_steps.environments.chat import Chat, Message, Tools
+from mortal_steps.environments.messages import ToolCall
+from mortal_steps.environments.rounds import Running
+from mortal_steps.errors import DataError
+from mortal_steps.types import FinishReason, Problem
+
+TOO_LONG = "context_length_exceeded"
+"""OpenAI's code for a request that has no room; frameworks know it."""
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error. `code` is OpenAI's, `stop` why the episode can say
+    nothing more, if it cannot."""
+
+    def __init__(
+        self, message: str, *, code: str = "invalid_request", status: int = 400, stop: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.code, self.status, self.stop = code, status, stop
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a request asks the model to go on from."""
+
+    messages: Sequence[Message]
+    """As chat templates take them."""
+    tools: Tools
+    known_as: Sequence[str]
+    """Each message without what clients are known to change."""
+
+    @property
+    def digest(self) -> str:
+        """The same for requests that ask for the same."""
+        parts = json.dumps([*self.known_as, json.dumps(list(self.tools), sort_keys=True)])
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the model said."""
+
+    message: Message
+    calls: Sequence[ToolCall]
+    prompt_ids: Sequence[int]
+    """All tokens before it."""
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+    finish_reason: FinishReason
+
+
+class Branch(Running):
+    """The tokens since the dialogue was begun, or rewritten."""
+
+    def read(self, ids: Sequence[int], prefix: Sequence[int], chat: Chat) -> dict[str, Any]:
+        message = super().read(ids, prefix, chat)
+        if self.tools or "tool_calls" not in message:
+            return message
+        return {"role": "assistant", "content": chat.text_of(ids)}
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """The dialogue of an episode: what it is asked, and what was sampled."""
+
+    problem: Problem
+    key: str
+    """Of its problem in the shard."""
+    index: int
+    """Which of the problem's episodes it is."""
+    seed: int
+    chat: Chat
+    most_tokens: int
+    """Of a completion, what others said included."""
+    longest: int
+    """Prompt and completion that the model takes."""
+    most_turns: int | None
+    running: Branch = field(init=False)
+    num_turns: int = 0
+    num_branches: int = 0
+    """How often what was said before was rewritten."""
+    _said: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.running = self._branch([], ())
+
+    def take(self, asked: Asked) -> None:
+        """Go on from what is asked, so that the next turn can be sampled.
+
+        Raises `RefusedError` where there is no room for a turn, and `DataError` for messages that
+        the chat template cannot render.
+        """
+        if self.most_turns is not None and self.num_turns >= self.most_turns:
+            raise RefusedError(
+                f"the episode has had {self.num_turns} turns, and "
+                f"environment.max_tool_calling_iterations = {self.most_turns - 1}",
+                code=TOO_LONG,
+                stop="max_iterations",
+            )
+        new = self._new_messages(asked)
+        if new is None:
+            self._begin(asked)
+        else:
+            self._extend(new)
+        self._said = list(asked.known_as)
+
+    def answer(self) -> Answer:
+        """Return the turn that was sampled last."""
+        running, turn = self.running, self.running.turns[-1]
+        message = running.messages[-1]
+        self.num_turns += 1
+        self._said.append(known_as(message))
+        return Answer(
+            message=message,
+            calls=running.calls,
+            prompt_ids=[*running.prompt_ids, *running.token_ids[: turn.start]],
+            token_ids=running.token_ids[turn.start : turn.stop],
+            logprobs=running.logprobs[turn.start : turn.stop],
+            finish_reason=turn.finish_reason,
+        )
+
+    def _new_messages(self, asked: Asked) -> Sequence[Message] | None:
+        """Return what follows the model's last turn; None if that is not how it goes on."""
+        count = len(self._said)
+        if not self.running.turns or list(asked.known_as[:count]) != self._said:
+            return None
+        new = asked.messages[count:]
+        same_tools = list(asked.tools) == list(self.running.tools)
+        if not new or not same_tools or any(each["role"] == "assistant" for each in new):
+            return None
+        return new
+
+    def _begin(self, asked: Asked) -> None:
+        """Render the whole dialogue as a prompt."""
+        ids = self.chat.prompt_ids(asked.messages, asked.tools)
+        if len(ids) + self.most_tokens > self.longest:
+            wrong = (
+                f"{len(ids)} tokens of a prompt and {self.most_tokens} of a completion "
+                f"(rollout.max_tokens) do not fit the model's {self.longest}"
+            )
+            if not self.num_turns:
+                raise DataError(f"{wrong}; shorten it, or set a lower rollout.max_tokens")
+            raise RefusedError(wrong, code=TOO_LONG, stop="length")
+        self.num_branches += self.num_turns > 0
+        self.running = self._branch(asked.messages, asked.tools)
+        self.running.prompt_ids = ids
+
+    def _extend(self, new: Sequence[Message]) -> None:
+        running = self.running
+        running.add_messages(new, self.chat, self.most_tokens - 1, self.longest)
+        if running.stop == "length":
+            raise RefusedError(
+                f"{len(running.token_ids)} tokens were said, and with what follows there is no "
+                f"room for more: rollout.max_tokens = {self.most_tokens}",
+                code=TOO_LONG,
+                stop=running.stop,
+            )
+        running.num_calls += sum(each["role"] == "tool" for each in new)
+
+    def _branch(self, prompt: Sequence[Message], tools: Tools) -> Branch:
+        return Branch(
+            problem=self.problem,
+            key=self.key,
+            index=self.index,
+            seed=self.seed,
+            tools=tools,
+            prompt=prompt,
+        )
+
+
+def known_as(message: Mapping[str, Any]) -> str:
+    """Return the message without what clients are known to change when they send it back: ids of
+    calls, arguments as text, what the model thought, spaces around what it said, fields that are
+    null."""
+    role, content = message["role"], message.get("content") or ""
+    calls = [
+        [called["name"], _arguments(called.get("arguments"))]
+        for called in (each.get("function", each) for each in message.get("tool_calls") or ())
+    ]
+    if role == "assistant" and isinstance(content, str):
+        content = content.strip()
+    return json.dumps([role, content, calls], sort_keys=True)
+
+
+def _arguments(arguments: Any) -> Any:
+    if isinstance(arguments, str):
+        try:
+            return json.loads(arguments)
+        except ValueError:
+            return arguments
+    return arguments or {}

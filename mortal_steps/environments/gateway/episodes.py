@@ -1,0 +1,203 @@
+"""`GatewayEpisodes`: completions of episodes whose code asks the model itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.config import RewardsConfig
+from mortal_steps.environments.cell import Failed
+from mortal_steps.environments.chat import Chat
+from mortal_steps.environments.episodes import keys_of
+from mortal_steps.environments.gateway.cell import AgentCell
+from mortal_steps.environments.gateway.conversation import Branch, Conversation
+from mortal_steps.environments.gateway.server import Server
+from mortal_steps.environments.gateway.session import Session, Sessions
+from mortal_steps.environments.host import environment_host
+from mortal_steps.environments.kinds.base import AskingEnvironment
+from mortal_steps.environments.messages import AgentResult
+from mortal_steps.environments.rounds import sample_turns
+from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
+from mortal_steps.environments.starts import episode_start
+from mortal_steps.errors import EnvironmentFailedError
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.episodes.base import Episodes
+from mortal_steps.scores import reward_names
+from mortal_steps.types import (
+    ChatSettings,
+    Episode,
+    GeneratedGroup,
+    PolicyVersion,
+    Problem,
+    SamplingParams,
+)
+
+
+@dataclass(kw_only=True)
+class _Played:
+    """An episode, its process, and what came of it."""
+
+    session: Session
+    cell: AgentCell
+    result: AgentResult | Failed | None = None
+
+    @property
+    def running(self) -> Branch:
+        return self.session.conversation.running
+
+
+class GatewayEpisodes(Episodes):
+    """Samples a shard in rounds: once each episode has asked or has ended, all are answered."""
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Any,
+        template_options: Mapping[str, Any],
+        environment: AskingEnvironment,
+        rewards: RewardsConfig,
+        chat: ChatSettings,
+        passed_on: Sequence[str] = (),
+        before_start: Callable[[], None] | None = None,
+    ) -> None:
+        """See `ToolEpisodes`. Of `rewards`, those are given here that the code itself returns."""
+        super().__init__(tokenizer=tokenizer, template_options=template_options)
+        self._environment = environment
+        self._chat = Chat(tokenizer, chat, template_options)
+        terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
+        self._own_rewards = [name for name, term in terms.items() if term.type == GET_REWARD]
+        self._host = environment_host(
+            environment, terms, passed_on=passed_on, before_start=before_start
+        )
+        self._server: Server | None = None
+        self._took: Mapping[str, float] = {}
+
+    def sample(
+        self,
+        engine: Engine,
+        problems: Sequence[Problem],
+        seeds_PG: Sequence[Sequence[int]],
+        params: SamplingParams,
+        version: PolicyVersion,
+    ) -> list[GeneratedGroup]:
+        self._host.start()
+        server = self._server = self._server or Server(self._chat)
+        sessions = Sessions(self._environment.timeout_s)
+        keys = keys_of(problems)
+        groups = [
+            [
+                self._begun(sessions, engine, params, key, problem, seeds, index)
+                for index in range(len(seeds))
+            ]
+            for key, problem, seeds in zip(keys, problems, seeds_PG, strict=True)
+        ]
+        episodes = list(itertools.chain.from_iterable(groups))
+        threads = ThreadPoolExecutor(len(episodes), thread_name_prefix="agents")
+        try:
+            for each in episodes:
+                threads.submit(_play, each, sessions, server)
+            for number in itertools.count():
+                asking = sessions.wait()
+                if not asking:
+                    break
+                running = [each.conversation.running for each in asking]
+                sample_turns(engine, running, params, number, self._chat)
+                for session in asking:
+                    session.answer()
+        finally:
+            sessions.close()
+            for each in episodes:
+                each.cell.kill()
+            threads.shutdown()
+            for each in episodes:
+                each.cell.close()
+            self._took = {"agent": sum(each.session.own_seconds for each in episodes)}
+        made = [
+            self._group(problem, group, version)
+            for problem, group in zip(problems, groups, strict=True)
+        ]
+        check_most_succeeded(made)
+        return made
+
+    def took(self) -> Mapping[str, float]:
+        return self._took
+
+    def close(self) -> None:
+        self._host.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def _begun(
+        self,
+        sessions: Sessions,
+        engine: Engine,
+        params: SamplingParams,
+        key: str,
+        problem: Problem,
+        seeds: Sequence[int],
+        index: int,
+    ) -> _Played:
+        limit = self._environment.max_tool_calling_iterations
+        conversation = Conversation(
+            problem=problem,
+            key=key,
+            index=index,
+            seed=seeds[index],
+            chat=self._chat,
+            most_tokens=params.max_tokens,
+            longest=engine.max_model_len,
+            most_turns=None if limit is None else limit + 1,
+        )
+        start = episode_start(self._environment, problem, seeds[0], seeds[index])
+        cell = AgentCell(self._host, self._environment, key, {index: start})
+        return _Played(session=sessions.add(conversation), cell=cell)
+
+    def _group(
+        self, problem: Problem, group: Sequence[_Played], version: PolicyVersion
+    ) -> GeneratedGroup:
+        for each in group:
+            self._end(problem, each)
+        running = [each.running for each in group]
+        return group_of(problem, running, self._chat, version, list(self._scores(group)))
+
+    def _end(self, problem: Problem, played: _Played) -> None:
+        """Settle whether the episode has failed."""
+        running, branches = played.running, played.session.conversation.num_branches
+        if isinstance(played.result, Failed):
+            running.fail(played.result.reason)
+        elif not running.turns:
+            running.fail("agent: it ended without having asked the model anything")
+            if self._environment.on_error == "raise":
+                raise EnvironmentFailedError(f"problem {problem.id}: {running.failure}")
+        elif branches and self._environment.on_branch == "mask":
+            running.fail(
+                f"agent: it rewrote what was said before ({branches} times), so that the tokens "
+                "are no longer one sequence (environment.on_branch = 'last' trains the last one)"
+            )
+        if not running.turns:  # it failed before the model said anything
+            assert not isinstance(problem.prompt, str)
+            running.prompt = problem.prompt
+            running.prompt_ids = self._chat.prompt_ids(problem.prompt, ())
+            running.token_ids, running.logprobs = [self.tokenizer.eos_token_id], [0.0]
+
+    def _scores(self, group: Sequence[_Played]) -> Iterator[Episode]:
+        for each in group:
+            result = each.result
+            if each.running.failure is not None or not isinstance(result, AgentResult):
+                yield Episode(stop="done")
+            else:
+                scores = dict.fromkeys(self._own_rewards, result.reward)
+                yield Episode(stop="done", scores=scores, metrics=result.metrics)
+
+
+def _play(played: _Played, sessions: Sessions, server: Server) -> None:
+    try:
+        played.result = played.cell.play(played.session, server)
+    except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+        sessions.fail(error)
+    finally:
+        played.session.end()
