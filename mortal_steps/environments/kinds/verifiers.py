@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
 from mortal_steps.config.section import Options
 from mortal_steps.environments.kinds.base import Agent, AskingEnvironment
 from mortal_steps.errors import ConfigError
+
+
+class VerifiersAgent(Agent, Protocol):
+    """An environment of some version of verifiers, loaded."""
+
+    def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:
+        """See `EnvironmentConfig.rows`."""
+        ...
 
 
 class VerifiersEnvironment(AskingEnvironment):
@@ -29,13 +37,8 @@ class VerifiersEnvironment(AskingEnvironment):
     commands take as `--env.…`, such as `{taskset = {game = "Wordle-v0"}, agent = {max_turns =
     6}}`."""
 
-    def load_agent(self) -> Agent:
-        return self._loaded()
-
-    def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:
-        return self._loaded().rows(held_out=held_out, limit=limit)
-
-    def _loaded(self) -> Any:
+    def load_agent(self) -> VerifiersAgent:
+        """Return it as the installed version of verifiers loads it."""
         version = importlib.metadata.version("verifiers")
         numbers = tuple(int(part) for part in version.split(".")[:2])
         try:
@@ -60,6 +63,9 @@ class VerifiersEnvironment(AskingEnvironment):
             "environments' interpreter; v1 needs verifiers 0.4, v0 needs `pip install "
             "verifiers==0.3.1 renderers==0.1.10`"
         )
+
+    def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:
+        return self.load_agent().rows(held_out=held_out, limit=limit)
 
 
 def name_of(environment_id: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,14 +10,13 @@ import openai.resources  # noqa: F401 - what each fork would import at its first
 from verifiers.v1.clients import ModelContext
 from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.configs.client import ClientTimeoutConfig, EvalClientConfig
-from verifiers.v1.harnesses.null import NullHarness
 from verifiers.v1.harnesses.null.harness import NullHarnessConfig
-from verifiers.v1.harnesses.utils.launch import CHAT_PROGRAM_SOURCE
-from verifiers.v1.runtimes import ProgramResult, SubprocessConfig
+from verifiers.v1.runtimes import SubprocessConfig
 from verifiers.v1.types import SamplingConfig
 from verifiers.v1.utils.loaders import default_harness_id, load_environment, resolve_env_config
 
 from mortal_steps.environments.kinds.verifiers import name_of
+from mortal_steps.environments.kinds.verifiers_chat import chat_here
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError, DataError
 
@@ -30,8 +27,6 @@ OUTAGES = (
     *("InterceptionError", "TunnelError"),
 )
 """Boundaries of verifiers behind which there is neither the model's nor the task's doing."""
-PROGRAM = compile(CHAT_PROGRAM_SOURCE, "<chat program of verifiers>", "exec")
-FILE = "--initial-messages-file="
 
 
 class TasksetAgent:
@@ -47,9 +42,9 @@ class TasksetAgent:
         }
         self._env = load_environment(config.model_copy(update=local))
         self._tasks = type(self._env.taskset).task_type()
-        self._id, self.reward = taskset_id, name_of(taskset_id)
-        exec(PROGRAM, {"__name__": "chat"})  # imports what each fork would, too
-        NullHarness.setup, NullHarness.launch = _no_setup, _launched_here(NullHarness.launch)
+        self._id = taskset_id
+        self.reward: str | None = name_of(taskset_id)
+        chat_here()
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterator[dict[str, Any]]:
         """Yield its tasks. It has one list of them, of which rows can be held out."""
@@ -122,51 +117,3 @@ def _local(agent: Any, harness_id: str) -> Any:
     if "runtime" not in agent.model_fields_set:
         chosen["runtime"] = SubprocessConfig()
     return agent.model_copy(update=chosen)
-
-
-async def _no_setup(self: Any, runtime: Any) -> None:
-    """Have nothing installed."""
-
-
-def _launched_here(launch: Any) -> Any:
-    """Return a harness's `launch` whose program runs in this process."""
-
-    async def launch_here(
-        self: Any, ctx: Any, trace: Any, runtime: Any, *args: Any, **options: Any
-    ) -> Any:
-        return await launch(self, ctx, trace, _Here(runtime), *args, **options)
-
-    return launch_here
-
-
-class _Here:
-    """A runtime that runs the program of the plain chat in this process, where others start an
-    interpreter for each message of a user."""
-
-    def __init__(self, runtime: Any) -> None:
-        self._folder, self.write = runtime.workdir, runtime.write
-
-    async def prepare_uv_script(self, *args: Any, **options: Any) -> list[str]:
-        """Return what the program's arguments follow."""
-        return []
-
-    async def run_program(self, argv: list[str], env: Mapping[str, str]) -> ProgramResult:
-        """Run the program's `main` with these arguments."""
-        program: dict[str, Any] = {"__name__": "chat"}
-        exec(PROGRAM, program)
-        before, sys.argv = sys.argv, ["chat", *(self._whole(each) for each in argv)]
-        try:
-            arguments = program["parse_args"]()
-        finally:
-            sys.argv = before
-        program["parse_args"] = lambda: arguments
-        try:
-            await program["main"]()
-        except SystemExit as ended:
-            return ProgramResult(int(ended.code or 0), "", "")
-        except Exception:  # as its interpreter would end
-            return ProgramResult(1, "", traceback.format_exc())
-        return ProgramResult(0, "", "")
-
-    def _whole(self, argument: str) -> str:
-        return argument.replace(FILE, f"{FILE}{self._folder}/", 1)
