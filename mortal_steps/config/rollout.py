@@ -13,7 +13,17 @@ from mortal_steps.extensions import Registry, simple
 
 GENERATE = "generate"
 """The run's own workers sample and score each step."""
-BATCH_SOURCES = Registry("rollout.source", simple({GENERATE: "mortal_flows.rollouts:Rollouts"}))
+ATROPOS = "atropos"
+"""The environments of an Atropos API server sample and score."""
+BATCH_SOURCES = Registry(
+    "rollout.source",
+    simple(
+        {
+            GENERATE: "mortal_flows.rollouts:Rollouts",
+            ATROPOS: "mortal_steps.orchestration.atropos_batches:AtroposBatches",
+        }
+    ),
+)
 """Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_source.py)."""
 
 SINGLE_TURN = "single_turn"
@@ -127,9 +137,10 @@ class RolloutConfig(Section):
     """Settings for episodes of your own."""
     source: BatchSourceName = GENERATE
     """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
-    and its reward functions score; or a batch source of your own, written as `module:name`."""
+    and its reward functions score; `atropos`: an Atropos API server has them from its environments
+    (docs/atropos.md); or a batch source of your own, written as `module:name`."""
     source_options: Options = Field(default_factory=dict)
-    """Settings for a batch source of your own."""
+    """Settings for `atropos` or a batch source of your own."""
 
     @property
     def engine_kind(self) -> EngineKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -23,6 +24,9 @@ MOST_AT_ONCE = 256
 
 TELL_AFTER_S = 30.0
 """When to log what is waited for, the first time; then each time after twice as long."""
+
+TOGETHER_S = 0.005
+"""Answers that come so soon after the first one are recorded with it, in one write."""
 
 MOST_TOLD = 3
 """Episodes that such a line names."""
@@ -119,7 +123,7 @@ class Cells:
             waiting.append(self._threads.submit(cell.score, numbers, own, limits))
         found = _joined([each.result() for each in waiting], list(map(len, by_cell.values())))
         for cell in cells.values():
-            cell.close()
+            cell.kill()  # which takes its time: `close` waits for it
         self._count(found.seconds)
         return found
 
@@ -173,7 +177,7 @@ class Cells:
         answers: dict[EpisodeKey, Answer | Failed] = {}
         began, tell_after_s = time.monotonic(), TELL_AFTER_S
         while len(answers) < len(asked):
-            arrived, error = _arrived(done, began + tell_after_s)
+            arrived, error = _arrived(done, len(asked) - len(answers), began + tell_after_s)
             if not arrived and error is None:
                 _tell_waiting(cells.values(), asked, answers, tell_after_s)
                 tell_after_s *= 2
@@ -200,16 +204,16 @@ def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
 
 
 def _arrived(
-    done: _Queue, until: float
+    done: _Queue, most: int, until: float
 ) -> tuple[dict[EpisodeKey, Answer | Failed], BaseException | None]:
-    """Wait for an answer; return it and all others that are there, and the first error. At the time
-    `until` there may be nothing."""
-    try:
-        ended = [done.get(timeout=max(0.0, until - time.monotonic()))]
-    except queue.Empty:
-        return {}, None
-    while not done.empty():
-        ended.append(done.get())
+    """Wait for the first of `most` answers; return it and all that come soon after it, and the
+    first error. At the time `until` there may be nothing."""
+    ended: list[tuple[EpisodeKey, Answer | Failed] | BaseException] = []
+    with contextlib.suppress(queue.Empty):
+        while len(ended) < most:
+            ended.append(done.get(timeout=max(0.0, until - time.monotonic())))
+            if len(ended) == 1:
+                until = time.monotonic() + TOGETHER_S
     errors = (each for each in ended if isinstance(each, BaseException))
     return dict(each for each in ended if not isinstance(each, BaseException)), next(errors, None)
 

@@ -165,8 +165,14 @@ class ToolEpisodes(Episodes):
             yield episode
 
     def _render_prompts(self, episodes: Sequence[Running], most: int, longest: int) -> None:
+        before: Running | None = None
         for each in episodes:
-            each.prompt_ids = self._chat.prompt_ids(each.prompt, each.tools)
+            is_same = before is not None and before.tools is each.tools
+            if before is not None and is_same and before.prompt == each.prompt:
+                each.prompt_ids = before.prompt_ids
+            else:
+                each.prompt_ids = self._chat.prompt_ids(each.prompt, each.tools)
+            before = each
             if each.failure is None and len(each.prompt_ids) + most > longest:
                 wrong = (
                     f"problem {each.problem.id!r}: its prompt of {len(each.prompt_ids)} tokens, "

@@ -76,9 +76,13 @@ class EnvironmentHandler:
         self._episodes: list[_Live] = []
 
     def describe(self) -> Description:
-        """Return what is loaded."""
+        """Return what is loaded. Raises `ConfigError` for a tool that cannot be described.
+
+        That imports transformers, so it is asked of a fork: without it, a cell starts and ends in
+        half of the time.
+        """
         return Description(
-            environments={name: loaded.described for name, loaded in self._loaded.items()},
+            environments={name: loaded.described() for name, loaded in self._loaded.items()},
             rewards=list(self._rewards),
         )
 
@@ -105,7 +109,7 @@ class EnvironmentHandler:
                 tools={tool.__name__: tool for tool in tools},
                 stream=RandomStream(start.seed),
                 seed=start.seed,
-                draws_by_call=loaded.described.is_stateless or loaded.described.saves,
+                draws_by_call=loaded.offered.is_stateless or loaded.offered.saves,
             )
         )
         return Opened(prompt=prompt, failure=failure, seconds=time.perf_counter() - began)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config.environment import TRL
 from mortal_steps.environments.interpreter import check_interpreter
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError, WorkerLostError
@@ -17,8 +18,6 @@ AGENT_HANDLER = "mortal_steps.environments.agents:AgentHandler"
 """Of kinds whose code asks the model itself."""
 START_S = 600.0
 """How long importing the code may take; it may load a model there."""
-DESCRIBE_S = 60.0
-"""How long the process may take to say what it has loaded."""
 LOOPBACK = "127.0.0.1"
 SAME_SETS = {"PYTHONHASHSEED": "0"}
 """Lets sets of strings have the same order in each process."""
@@ -41,6 +40,8 @@ def environment_host(
         if before_start is not None:
             before_start()
 
+    if environment.type != TRL:  # its instances are none of the user's, whose rewards see none
+        terms = {name: term for name, term in terms.items() if term.type == "get_reward"}
     return HostProcess(
         handler or (AGENT_HANDLER if environment.asks else HANDLER),
         {"environment": environment, "terms": dict(terms)},
@@ -99,6 +100,10 @@ def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = (
 
 
 def described(host: HostProcess) -> Description:
-    """Return what the process of a host offers."""
-    found: Description = host.call("describe", returns=Description, timeout_s=DESCRIBE_S)
-    return found
+    """Return what the process of a host offers, started if need be; raises as that does."""
+    fork = host.fork()
+    try:
+        found: Description = fork.call("describe", returns=Description, timeout_s=START_S)
+        return found
+    finally:
+        fork.close()

@@ -51,6 +51,7 @@ def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(ma
     assert noted == answers
     pids = {key: int(shop.say(0, "pid", key=key)) for key in keys}
     shop.score([0], "Shop", key=keys[0])
+    assert_ends(pids[keys[0]])
     assert [is_alive(pid) for pid in pids.values()] == [False, True, True, True]
     shop.cells.close()
     assert not any(map(is_alive, pids.values()))
