@@ -19,14 +19,11 @@ ENVIRONMENTS = Registry(
         {
             TRL: "mortal_steps.config.environment:EnvironmentConfig",
             "agent": "mortal_steps.environments.kinds.agent:AgentEnvironment",
-<<<<<<< HEAD
-            "verifiers": "mortal_steps.environments.kinds.verifiers:VerifiersEnvironment",
-=======
             "gem": "mortal_steps.environments.kinds.gem:GemEnvironment",
             "openenv": "mortal_steps.environments.kinds.openenv:OpenEnvEnvironment",
             "skyrl": "mortal_steps.environments.kinds.skyrl:SkyRLEnvironment",
             "textarena": "mortal_steps.environments.kinds.textarena:TextArenaEnvironment",
->>>>>>> main
+            "verifiers": "mortal_steps.environments.kinds.verifiers:VerifiersEnvironment",
         }
     ),
 )
@@ -96,13 +93,8 @@ class EnvironmentConfig(Section):
     # That of a kind belongs to the fingerprint; runs from before there were kinds have none.
     type: Annotated[str, NO_NUMBERS] = TRL
     """`trl`: classes and tools as TRL's GRPOTrainer takes them. `agent`: a function of yours that
-<<<<<<< HEAD
-    asks the model itself, through an OpenAI-compatible address. `verifiers`: an environment of the
-    package verifiers, by its id."""
-=======
     asks the model itself, through an OpenAI-compatible address. `gem`, `skyrl`, `textarena`,
-    `openenv`: environments for these interfaces, as they are."""
->>>>>>> main
+    `openenv`, `verifiers`: environments for these interfaces, as they are."""
     factory: Code | dict[str, Code] | None = None
     """Class (or function that returns an instance) of the environment: `reset(**row)`, public
     methods as tools, `get_reward()` if it has one. A table of several gives each a name, and the
