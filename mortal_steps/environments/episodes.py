@@ -30,6 +30,7 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     SamplingParams,
+    WeightsRef,
 )
 
 
@@ -91,12 +92,17 @@ class ToolEpisodes(Episodes):
         finally:
             cells.close()
             self._took = cells.seconds
-            self._close_ledger()
 
-    def keep_answers_in(self, folder: Path) -> None:
+    def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
         self._close_ledger()
         # Answers of other code, which was accepted meanwhile, are not those of this one.
-        self._ledger = Ledger(folder / (self._rewards.accept_changed or "begun"))
+        begun = folder / (self._rewards.accept_changed or "begun")
+        self._ledger = Ledger(begun, weights.sha256)
+
+    def forget_progress(self) -> None:
+        if self._ledger is not None:
+            self._ledger.drop_rounds()
+        self._close_ledger()
 
     def took(self) -> Mapping[str, float]:
         return self._took
@@ -192,7 +198,7 @@ class ToolEpisodes(Episodes):
         running = [each for each in episodes if each.failure is None]
         for number in itertools.count():
             if running:
-                sample_turns(engine, running, params, number, self._chat)
+                sample_turns(engine, running, params, number, self._chat, self._ledger)
             running = [each for each in running if each.goes_on]
             if not running:
                 return
