@@ -40,17 +40,18 @@ class VerifiersEnvironment(AskingEnvironment):
     def load_agent(self) -> VerifiersAgent:
         """Return it as the installed version of verifiers loads it."""
         version = importlib.metadata.version("verifiers")
+        name = self.id.rpartition("/")[2].partition("@")[0]
         numbers = tuple(int(part) for part in version.split(".")[:2])
         try:
             # Each needs its own version of verifiers.
             if numbers == (0, 3):
                 from mortal_steps.environments.kinds.verifiers_v0 import EnvironmentAgent
 
-                return EnvironmentAgent(self.id, self.args)
+                return EnvironmentAgent(self.id, self.args, name)
             if numbers >= (0, 4):
                 from mortal_steps.environments.kinds.verifiers_v1 import TasksetAgent
 
-                return TasksetAgent(self.id, self.args)
+                return TasksetAgent(self.id, self.args, name)
         except ConfigError:
             raise
         except Exception as error:
@@ -66,8 +67,3 @@ class VerifiersEnvironment(AskingEnvironment):
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:
         return self.load_agent().rows(held_out=held_out, limit=limit)
-
-
-def name_of(environment_id: str) -> str:
-    """Return what an environment is called, without its owner and version."""
-    return environment_id.rpartition("/")[2].partition("@")[0]

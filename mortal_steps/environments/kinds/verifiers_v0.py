@@ -13,7 +13,6 @@ import openai.resources  # noqa: F401 - what each fork would import at its first
 import verifiers as vf
 from verifiers.types import ClientConfig
 
-from mortal_steps.environments.kinds.verifiers import name_of
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError, DataError
 
@@ -24,8 +23,8 @@ FOREVER_S = 1e7
 class EnvironmentAgent:
     """Plays rollouts of an environment, and has its rubric score them."""
 
-    def __init__(self, environment_id: str, args: Mapping[str, Any]) -> None:
-        """Load it. Raises what verifiers raises, and `ConfigError` for rewards of whole groups."""
+    def __init__(self, environment_id: str, args: Mapping[str, Any], name: str) -> None:
+        """Load it; `name` is its reward's. Raises what verifiers raises, and `ConfigError` for rewards of whole groups."""
         self._id = environment_id
         self._env = vf.load_environment(environment_id, **args)
         in_groups = [
@@ -39,7 +38,7 @@ class EnvironmentAgent:
                 "the rollouts of a group, and here each is scored by itself; leave them out of its "
                 "rubric"
             )
-        self.reward = name_of(environment_id) if self._env.score_rollouts else None
+        self.reward = name if self._env.score_rollouts else None
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterator[dict[str, Any]]:
         """Yield the rows of its dataset, or of its evaluation dataset."""

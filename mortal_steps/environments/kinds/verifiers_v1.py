@@ -15,7 +15,6 @@ from verifiers.v1.runtimes import SubprocessConfig
 from verifiers.v1.types import SamplingConfig
 from verifiers.v1.utils.loaders import default_harness_id, load_environment, resolve_env_config
 
-from mortal_steps.environments.kinds.verifiers import name_of
 from mortal_steps.environments.kinds.verifiers_chat import chat_here
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError, DataError
@@ -32,8 +31,8 @@ OUTAGES = (
 class TasksetAgent:
     """Plays episodes of a taskset's tasks."""
 
-    def __init__(self, taskset_id: str, args: Mapping[str, Any]) -> None:
-        """Load it. Raises what verifiers raises."""
+    def __init__(self, taskset_id: str, args: Mapping[str, Any], name: str) -> None:
+        """Load it; `name` is its reward's. Raises what verifiers raises."""
         taskset = {**args.get("taskset", {}), "id": taskset_id}
         config = resolve_env_config({**args, "taskset": taskset})
         local = {
@@ -43,7 +42,7 @@ class TasksetAgent:
         self._env = load_environment(config.model_copy(update=local))
         self._tasks = type(self._env.taskset).task_type()
         self._id = taskset_id
-        self.reward: str | None = name_of(taskset_id)
+        self.reward: str | None = name
         chat_here()
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterator[dict[str, Any]]:
