@@ -24,7 +24,8 @@ class EnvironmentAgent:
     """Plays rollouts of an environment, and has its rubric score them."""
 
     def __init__(self, environment_id: str, args: Mapping[str, Any], name: str) -> None:
-        """Load it; `name` is its reward's. Raises what verifiers raises, and `ConfigError` for rewards of whole groups."""
+        """Load it; `name` is its reward's. Raises what verifiers raises, and `ConfigError` for
+        rewards of whole groups."""
         self._id = environment_id
         self._env = vf.load_environment(environment_id, **args)
         in_groups = [
