@@ -29,10 +29,11 @@ def environment_host(
     *,
     passed_on: Collection[str] = (),
     before_start: Callable[[], None] | None = None,
+    handler: str | None = None,
 ) -> HostProcess:
-    """Return the process, not started; `terms` are the rewards of the stage by name. See
-    `HostProcess` for the others. Its start raises `ConfigError` if its interpreter lacks
-    something."""
+    """Return the process, not started; `terms` are the rewards of the stage by name, `handler` is
+    another one than that of episodes. See `HostProcess` for the others. Its start raises
+    `ConfigError` if its interpreter lacks something."""
 
     def check() -> None:
         check_interpreter(environment)
@@ -42,7 +43,7 @@ def environment_host(
     if environment.type != TRL:  # its instances are none of the user's, whose rewards see none
         terms = {name: term for name, term in terms.items() if term.type == "get_reward"}
     return HostProcess(
-        AGENT_HANDLER if environment.asks else HANDLER,
+        handler or (AGENT_HANDLER if environment.asks else HANDLER),
         {"environment": environment, "terms": dict(terms)},
         passed_on=passed_on,
         variables={**SAME_SETS, **(_no_proxy() if environment.asks else {})},
