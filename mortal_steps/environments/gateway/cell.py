@@ -27,7 +27,7 @@ class AgentCell(Cell):
         attempts: Counter[int | None] = Counter()
         while episode not in self._failed:
             try:
-                return self._played(self._running(), episode, session, server)
+                return self._played(self._running().fork, episode, session, server)
             except Fault as fault:
                 if fault is session.fault:
                     self.close()

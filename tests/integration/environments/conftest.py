@@ -64,9 +64,9 @@ class Shop:
         """Kill the process that was the last to begin an episode."""
         os.kill(int((Path(self.folder) / "pid").read_text()), signal.SIGKILL)
 
-    def score(self, episodes, *names, key="train-7", limit_s=30.0):
+    def score(self, episodes, *names, key="train-7", limit_s=30.0, own=()):
         arguments = CallArguments(by_name={}, problem_ids=[key] * len(episodes))
-        return self.cells.score(key, episodes, arguments, dict.fromkeys(names, limit_s))
+        return self.cells.score(key, episodes, arguments, dict.fromkeys(names, limit_s), own)
 
     def count(self, what) -> int:
         """Return how many times it was done."""
