@@ -17,6 +17,7 @@ from mortal_steps.rollout.engines.base import Engine, EngineFactory
 from mortal_steps.rollout.episodes.base import (
     TOOL_EPISODES,
     Episodes,
+    ToolSettings,
     check_groups,
     episodes_of,
     tool_episodes,
@@ -57,13 +58,12 @@ class RolloutWorker:
         environment: EnvironmentConfig,
         rewards: RewardsConfig,
         eval_rewards: RewardsConfig,
-        passed_on: Sequence[str],
+        tools: ToolSettings,
         check_code: Callable[[RunStore], None],
     ) -> None:
         """`model` is as engines load it, `seed` the run's, and `template_options` are for the
-        model's chat template. Tools and environments see the variables in `passed_on`, credentials
-        or not; the rewards that need them are computed beside them. `check_code` raises an error if
-        the code of any is not what the run began with."""
+        model's chat template. The rewards that need environments are computed beside them.
+        `check_code` raises an error if the code of any is not what the run began with."""
         self._store = RunStore(Path(run_dir))
         self._model_path = model_path
         self._model = model
@@ -74,7 +74,7 @@ class RolloutWorker:
         self._tokenizer: Any = None
         self._environment = environment
         self._rewards, self._eval_rewards = rewards, eval_rewards
-        self._passed_on = passed_on
+        self._tools = tools
         self._check_code = check_code
         self._episodes: list[tuple[RewardsConfig, Episodes]] = []
         """Those that were made, each with the rewards that it computes."""
@@ -213,6 +213,7 @@ class RolloutWorker:
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
         episodes = self._started_episodes(request.stage)
+        episodes.begin_step(request.step)
         episodes.keep_answers_in(self._store.path(answers_folder(request.output)))
         groups = episodes.sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
@@ -242,7 +243,7 @@ class RolloutWorker:
                 tokenizer,
                 options,
                 store=self._store,
-                passed_on=self._passed_on,
+                settings=self._tools,
                 before_start=lambda: self._check_code(self._store),
             )
         else:
