@@ -24,13 +24,8 @@ class AtroposOptions(Section):
     """Seconds between two requests for a batch, on average."""
 
 
-def atropos_options(given: dict[str, Any], *, max_steps: int) -> AtroposOptions:
+def atropos_options(given: dict[str, Any]) -> AtroposOptions:
     """Return the options of the source; raise `ValueError` for those that it does not take."""
-    if max_steps <= 0:
-        raise ValueError(
-            f"training.max_steps = {max_steps}: rollout.source = 'atropos' has no dataset, whose "
-            "end would be the run's; set training.max_steps"
-        )
     try:
         return AtroposOptions.model_validate(given)
     except ValidationError as error:

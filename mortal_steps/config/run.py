@@ -118,8 +118,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _atropos_can_supply(self) -> Self:
         if self.rollout.source == ATROPOS:
-            options = self.rollout.source_options
-            atropos_options(options, max_steps=self.training.max_steps)
+            atropos_options(self.rollout.source_options)
         return self
 
     @property

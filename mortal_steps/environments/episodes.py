@@ -11,12 +11,18 @@ from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.cell import Failed
-from mortal_steps.environments.cells import Cells, EpisodeKey
+from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.faults import answers_of
 from mortal_steps.environments.host import described, environment_host, sandbox_of
 from mortal_steps.environments.ledger import Answered, Ledger
-from mortal_steps.environments.messages import Description, EnvironmentTools, Opened, ToolAnswer
+from mortal_steps.environments.messages import (
+    Description,
+    EnvironmentTools,
+    EpisodeKey,
+    Opened,
+    ToolAnswer,
+)
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.environments.starts import environment_of, episode_start
@@ -32,6 +38,7 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     SamplingParams,
+    WeightsRef,
 )
 
 PREPARE_S = 120.0
@@ -75,6 +82,8 @@ class ToolEpisodes(Episodes):
         self._known: Description | None = None
         self._took: Mapping[str, float] = {}
         self._ledger: Ledger | None = None
+        self._folder: Path | None = None
+        """Beside the shard."""
 
     def sample(
         self,
@@ -93,6 +102,7 @@ class ToolEpisodes(Episodes):
             saving=[name for name, each in offered.items() if each.saves],
             keeping_nothing=[name for name, each in offered.items() if each.is_stateless],
             holds_sandboxes=self._sandbox.kind != "local",
+            folder=self._folder,
         )
         try:
             groups = self._opened(cells, problems, seeds_PG)
@@ -107,15 +117,21 @@ class ToolEpisodes(Episodes):
         finally:
             cells.close()
             self._took = cells.seconds
-            self._close_ledger()
 
     def begin_step(self, step: int) -> None:
         self._step = step
 
-    def keep_answers_in(self, folder: Path) -> None:
+    def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
         self._close_ledger()
+        self._folder = folder
         # Answers of other code, which was accepted meanwhile, are not those of this one.
-        self._ledger = Ledger(folder / (self._rewards.accept_changed or "begun"))
+        begun = folder / (self._rewards.accept_changed or "begun")
+        self._ledger = Ledger(begun, weights.sha256)
+
+    def forget_progress(self) -> None:
+        if self._ledger is not None:
+            self._ledger.drop_rounds()
+        self._close_ledger()
 
     def took(self) -> Mapping[str, float]:
         return self._took
@@ -211,7 +227,7 @@ class ToolEpisodes(Episodes):
         running = [each for each in episodes if each.failure is None]
         for number in itertools.count():
             if running:
-                sample_turns(engine, running, params, number, self._chat)
+                sample_turns(engine, running, params, number, self._chat, self._ledger)
             running = [each for each in running if each.goes_on]
             if not running:
                 return

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig, RewardTerm
+from mortal_steps.config.environment import TRL
 from mortal_steps.environments.interpreter import check_interpreter
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError, WorkerLostError
@@ -35,10 +36,11 @@ def environment_host(
     judge: JudgedRun | None = None,
     passed_on: Collection[str] = (),
     before_start: Callable[[], None] | None = None,
+    handler: str | None = None,
 ) -> HostProcess:
-    """Return the process, not started; `terms` are the rewards of the stage by name. See
-    `EnvironmentHandler` and `HostProcess` for the others. Its start raises `ConfigError` if its
-    interpreter lacks something."""
+    """Return the process, not started; `terms` are the rewards of the stage by name, `handler` is
+    another one than that of episodes. See `EnvironmentHandler` and `HostProcess` for the others.
+    Its start raises `ConfigError` if its interpreter lacks something."""
 
     def check() -> None:
         check_interpreter(environment)
@@ -46,10 +48,13 @@ def environment_host(
         if before_start is not None:
             before_start()
 
-    options = {"environment": environment, "terms": dict(terms)}
+    if environment.type != TRL:  # its instances are none of the user's, whose rewards see none
+        terms = {name: term for name, term in terms.items() if term.type == "get_reward"}
+    handler = handler or (AGENT_HANDLER if environment.asks else HANDLER)
+    asks = {"sandbox": sandbox, "judge": judge} if handler == HANDLER else {}
     return HostProcess(
-        AGENT_HANDLER if environment.asks else HANDLER,
-        options if environment.asks else {**options, "sandbox": sandbox, "judge": judge},
+        handler,
+        {"environment": environment, "terms": dict(terms), **asks},
         passed_on=passed_on,
         variables={**SAME_SETS, **(_no_proxy() if environment.asks else {})},
         before_start=check,

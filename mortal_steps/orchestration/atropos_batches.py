@@ -32,9 +32,7 @@ class AtroposBatches(BatchSource):
     def __init__(self, *, session: Session, workers: RolloutWorkers) -> None:
         self._session = session
         config, run_id = session.run.config, session.run.info.run_id
-        options = atropos_options(
-            config.rollout.source_options, max_steps=config.training.max_steps
-        )
+        options = atropos_options(config.rollout.source_options)
         wanted = Registration(
             wandb_group=options.wandb_group or run_id,
             wandb_project=options.wandb_project,

@@ -135,9 +135,12 @@ class RolloutWorker:
         is_loaded = self._loaded == request.weights
         synced = None if is_loaded else self.sync_weights(weights=request.weights)
         logger.info("sampling %s with v%d", request.output, request.weights.version)
-        shard, took = self._sample_shard(self._engine_with(request.weights), request)
+        engine = self._engine_with(request.weights)
+        episodes = self._started_episodes(request.stage)
+        shard = self._sample_shard(engine, episodes, request)
         file = self._store.write_record(request.output, shard, GeneratedShard)
-        busy_s = time.perf_counter() - began
+        episodes.forget_progress()
+        took, busy_s = episodes.took(), time.perf_counter() - began
         return _reference(request, file, shard, busy_s=busy_s, synced=synced, took=took)
 
     def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
@@ -201,9 +204,8 @@ class RolloutWorker:
         )
 
     def _sample_shard(
-        self, engine: Engine, request: GenerateRequest
-    ) -> tuple[GeneratedShard, Mapping[str, float]]:
-        """Return the shard, and the seconds of each tool, no part of it."""
+        self, engine: Engine, episodes: Episodes, request: GenerateRequest
+    ) -> GeneratedShard:
         batch = self._store.read_record(request.problems, list[Problem])
         problems = batch[request.start : request.stop]
         if len(problems) != request.stop - request.start:
@@ -212,21 +214,20 @@ class RolloutWorker:
                 f"{request.start} to {request.stop}"
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
-        episodes = self._started_episodes(request.stage)
         episodes.begin_step(request.step)
-        episodes.keep_answers_in(self._store.path(answers_folder(request.output)))
+        folder = self._store.path(f"{request.output.removesuffix('.parquet')}-calls")
+        episodes.keep_progress_in(folder, request.weights)
         groups = episodes.sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
         name = TOOL_EPISODES if self._environment.is_used else self._rollout.episodes
         check_groups(name, groups, seeds_PG)
-        shard = GeneratedShard(
+        return GeneratedShard(
             step=request.step,
             shard=request.shard,
             policy_version=request.weights.version,
             groups=groups,
         )
-        return shard, episodes.took()
 
     def _started_episodes(self, stage: str) -> Episodes:
         """Return what makes the completions of a stage. Stages with the same rewards share it, and
@@ -264,12 +265,6 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
-
-
-def answers_folder(output: str) -> str:
-    """Return the folder for what environments answered in the shard that is committed at
-    `output`."""
-    return f"{output.removesuffix('.parquet')}-calls"
 
 
 def completion_seeds(

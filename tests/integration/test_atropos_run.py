@@ -9,6 +9,7 @@ import pytest
 
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checks import check_rows
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
@@ -106,5 +107,5 @@ def test_settings_of_the_source_are_checked_when_the_configuration_is_read(tmp_p
     with pytest.raises(ConfigError, match=r"rollout\.source_options\.url = 'localhost:8000'"):
         load_config(path)
     path.write_text(CONFIG.format(url="http://localhost:8000", steps=-1))
-    with pytest.raises(ConfigError, match=r"training\.max_steps = -1: .*set training\.max_steps"):
-        load_config(path)
+    with pytest.raises(ConfigError, match=r"max_steps = -1, .*set training\.max_steps"):
+        check_rows(load_config(path), [])

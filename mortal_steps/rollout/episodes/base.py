@@ -26,6 +26,7 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     SamplingParams,
+    WeightsRef,
 )
 
 CHAT_FILE = "data/chat.json"
@@ -82,9 +83,15 @@ class Episodes(ABC):
         """Before each shard: the step that it is of. By default, it makes no difference."""
         return None
 
-    def keep_answers_in(self, folder: Path) -> None:
-        """Before each shard: what must not be asked again when a killed shard is sampled again may
-        be kept in `folder`, and found there. By default, nothing is."""
+    def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
+        """Before each shard, which is sampled with `weights`: what must not be done again when a
+        killed shard is sampled again may be kept in `folder`, and found there. By default, nothing
+        is."""
+        return None
+
+    def forget_progress(self) -> None:
+        """After each shard that was committed: drop what only served to make it again. By default,
+        there is nothing."""
         return None
 
     def took(self) -> Mapping[str, float]:
