@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import sys
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 Tool = Callable[..., Any]
 CALL_ID = "call_id"
 """Parameter of a tool that is given the call's id, which is the same after a kill."""
+OWN_SCHEMA = "json_schema"
+"""Attribute of a tool that describes itself, as a function in JSON schema."""
 WITH_USERS_CODE = ("function", "pickled")
 """Kinds of reward terms that may take `environments`."""
 
@@ -72,21 +75,28 @@ def _is_exception(value: Any) -> bool:
 def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[str, Loaded]:
     """Load the factories, make an instance of each to see its methods, and return them by name; ''
     stands for the only one, or for the tools alone. Raises `ConfigError`."""
+    made = config.load()
+    if made is not None:
+        key = f"environment.type = {config.type!r}"
+        return {name: _loaded(key, factory, tools) for name, factory in made.items()}
     if not config.factories:
         offered = EnvironmentTools(tools=(), is_stateless=True)
         return {"": Loaded(factory=None, tools=tools, offered=offered)}
-    return {name: _loaded(name, code, tools) for name, code in config.factories.items()}
+    found = {}
+    for name, code in config.factories.items():
+        key = f"environment.factory.{name}" if name else "environment.factory"
+        found[name] = _loaded(key, load_code(code, key), tools)
+    return found
 
 
-def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded:
-    key = f"environment.factory.{name}" if name else "environment.factory"
-    factory = load_code(code, key)
+def _loaded(key: str, factory: Tool, tools: Sequence[Tool]) -> Loaded:
     try:
         instance = factory()
     except (Exception, SystemExit) as error:
+        made = getattr(factory, "func", factory)
         raise ConfigError(
-            f"{key}: {getattr(factory, '__name__', factory)}() raises {type(error).__name__}: "
-            f"{error}; it is called without arguments for each episode"
+            f"{key}: {getattr(made, '__name__', made)}() raises {type(error).__name__}: {error}; "
+            "it is called without arguments for each episode"
         ) from error
     kind = type(instance)
     names = dict(inspect.getmembers(kind, inspect.isfunction))
@@ -143,11 +153,14 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
 
 
 def _json_schema(tool: Tool) -> dict[str, Any]:
-    """Return transformers' schema of a tool.
+    """Return the schema that a tool brings along, or transformers' of it.
 
     For the type of a tensor, transformers would import torch, which takes seconds. A tool that is
     annotated with it has imported it.
     """
+    own: dict[str, Any] | None = getattr(tool, OWN_SCHEMA, None)
+    if own is not None:
+        return copy.deepcopy(own)
     from transformers.utils import chat_template_utils as library
 
     is_installed = library.is_torch_available

@@ -36,6 +36,7 @@ from mortal_steps.orchestration.checks import (
 from mortal_steps.orchestration.environment_trial import check_resets
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
+from mortal_steps.orchestration.own_rewards import own_rows
 from mortal_steps.policy.starting_model.prompt_lengths import keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
@@ -153,7 +154,11 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        return read_problems(config.data, config.seed, scratch, say, num_made=config.num_made_rows)
+        return read_problems(
+            *(config.data, config.seed, scratch, say),
+            num_made=config.num_made_rows,
+            own_rows=own_rows(config),
+        )
     except BaseException:
         scratch.remove()
         raise

@@ -19,6 +19,7 @@ from mortal_steps.rollout.engines.base import Engine, EngineFactory
 from mortal_steps.rollout.episodes.base import (
     TOOL_EPISODES,
     Episodes,
+    ToolSettings,
     check_groups,
     episodes_of,
     tool_episodes,
@@ -60,13 +61,12 @@ class RolloutWorker:
         environment: EnvironmentConfig,
         rewards: RewardsConfig,
         eval_rewards: RewardsConfig,
-        passed_on: Sequence[str],
+        tools: ToolSettings,
         check_code: Callable[[RunStore], None],
     ) -> None:
         """`model` is as engines load it, `seed` the run's, and `template_options` are for the
-        model's chat template. Tools and environments see the variables in `passed_on`, credentials
-        or not; the rewards that need them are computed beside them. `check_code` raises an error if
-        the code of any is not what the run began with."""
+        model's chat template. The rewards that need environments are computed beside them.
+        `check_code` raises an error if the code of any is not what the run began with."""
         self._store = RunStore(Path(run_dir))
         self._model_path = model_path
         self._model = model
@@ -77,7 +77,7 @@ class RolloutWorker:
         self._tokenizer: Any = None
         self._environment = environment
         self._rewards, self._eval_rewards = rewards, eval_rewards
-        self._passed_on = passed_on
+        self._tools = tools
         self._check_code = check_code
         self._episodes: list[tuple[RewardsConfig, Episodes]] = []
         """Those that were made, each with the rewards that it computes."""
@@ -148,10 +148,12 @@ class RolloutWorker:
         synced = None if is_loaded else self.sync_weights(weights=request.weights)
         logger.info("sampling %s with v%d", request.output, request.weights.version)
         engine = self._engine_with(request.weights)
+        episodes = self._started_episodes(request.stage)
         with self._endpoint.paused() if self._endpoint else contextlib.nullcontext():
-            shard, took = self._sample_shard(engine, request)
+            shard = self._sample_shard(engine, episodes, request)
         file = self._store.write_record(request.output, shard, GeneratedShard)
-        busy_s = time.perf_counter() - began
+        episodes.forget_progress()
+        took, busy_s = episodes.took(), time.perf_counter() - began
         return _reference(request, file, shard, busy_s=busy_s, synced=synced, took=took)
 
     def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
@@ -221,9 +223,8 @@ class RolloutWorker:
         )
 
     def _sample_shard(
-        self, engine: Engine, request: GenerateRequest
-    ) -> tuple[GeneratedShard, Mapping[str, float]]:
-        """Return the shard, and the seconds of each tool, no part of it."""
+        self, engine: Engine, episodes: Episodes, request: GenerateRequest
+    ) -> GeneratedShard:
         batch = self._store.read_record(request.problems, list[Problem])
         problems = batch[request.start : request.stop]
         if len(problems) != request.stop - request.start:
@@ -232,20 +233,20 @@ class RolloutWorker:
                 f"{request.start} to {request.stop}"
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
-        episodes = self._started_episodes(request.stage)
-        episodes.keep_answers_in(self._store.path(answers_folder(request.output)))
+        episodes.begin_step(request.step)
+        folder = self._store.path(f"{request.output.removesuffix('.parquet')}-calls")
+        episodes.keep_progress_in(folder, request.weights)
         groups = episodes.sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
         name = TOOL_EPISODES if self._environment.is_used else self._rollout.episodes
         check_groups(name, groups, seeds_PG)
-        shard = GeneratedShard(
+        return GeneratedShard(
             step=request.step,
             shard=request.shard,
             policy_version=request.weights.version,
             groups=groups,
         )
-        return shard, episodes.took()
 
     def _started_episodes(self, stage: str) -> Episodes:
         """Return what makes the completions of a stage. Stages with the same rewards share it, and
@@ -262,7 +263,7 @@ class RolloutWorker:
                 tokenizer,
                 options,
                 store=self._store,
-                passed_on=self._passed_on,
+                settings=self._tools,
                 before_start=lambda: self._check_code(self._store),
             )
         else:
@@ -283,12 +284,6 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
-
-
-def answers_folder(output: str) -> str:
-    """Return the folder for what environments answered in the shard that is committed at
-    `output`."""
-    return f"{output.removesuffix('.parquet')}-calls"
 
 
 def completion_seeds(

@@ -8,6 +8,7 @@ from typing import Any
 
 from mortal_steps.environments.chat import Chat, Message
 from mortal_steps.environments.gateway.conversation import (
+    TOO_LONG,
     Answer,
     Asked,
     RefusedError,
@@ -118,7 +119,9 @@ def chat_chunks(whole: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[d
 def refusal(error: RefusedError) -> dict[str, Any]:
     """Return the body of an error."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
+    # Some clients look for these words, and not at the code.
+    what = f"context length exceeded: {error}" if error.code == TOO_LONG else str(error)
+    return {"error": {"message": what, "type": kind, "param": None, "code": error.code}}
 
 
 def _head(answer: Answer, body: Mapping[str, Any], kind: str) -> dict[str, Any]:
