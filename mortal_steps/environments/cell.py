@@ -165,6 +165,11 @@ class Cell:
         """Return why an episode has failed, if it has."""
         return self._failed.get(episode)
 
+    def release(self) -> None:
+        """Have its process let go what would outlive it."""
+        if self._process is not None:
+            self._process.release()
+
     def kill(self) -> None:
         """Have its process killed, by any thread."""
         self._is_stopped = True

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mortal_steps.environments.faults import REMEDIES, Fault, fault_of, named
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
-from mortal_steps.errors import JudgeError, SandboxError, WorkerError
+from mortal_steps.errors import JudgeError, MortalError, SandboxError, WorkerError
 from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 from mortal_steps.rewards.calling.calls import CallArguments
+
+RELEASE_S = 10.0
+"""How long a process may take to let go what it holds elsewhere."""
 
 
 class EpisodesProcess:
@@ -79,6 +83,12 @@ class EpisodesProcess:
             raise _raised(None, name, error) from None
         return found
 
+    def release(self) -> None:
+        """Have it let go what would outlive it; what it does not let go in time ends by its own
+        clock."""
+        with contextlib.suppress(MortalError):
+            self.fork.call("release", returns=None, timeout_s=RELEASE_S)
+
     def kill(self) -> None:
         """Have it killed, by any thread."""
         self.fork.kill()
@@ -127,7 +137,10 @@ def rows_of(arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         return arguments
     return replace(
         arguments,
-        by_name={name: [column[row] for row in rows] for name, column in arguments.by_name.items()},
+        by_name={
+            name: [given[row] for row in rows] if isinstance(given, list) else given
+            for name, given in arguments.by_name.items()
+        },
         problem_ids=[arguments.problem_ids[row] for row in rows],
     )
 
