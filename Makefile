@@ -133,8 +133,8 @@ bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a scor
 bench-planted-faults: venv  ## Faults between trainer and sampler: stock TRL trains on, MORTAL refuses
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.planted_faults
 
-bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=, ALGORITHM=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --algorithm $(or $(ALGORITHM),grpo)
+bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, ALGORITHM=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo)
 
 bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 108 cases, and drawn ones (SEED=, COUNT=)
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tool_parity --seed $(or $(SEED),0) --count $(or $(COUNT),60)
