@@ -169,6 +169,7 @@ class GatewayEpisodes(Episodes):
         running, branches = played.running, played.session.conversation.num_branches
         if isinstance(played.result, Failed):
             running.fail(played.result.reason)
+            running.difference = played.result.reason if played.result.is_difference else None
         elif not running.turns:
             running.fail("agent: it ended without having asked the model anything")
             if self._environment.on_error == "raise":
