@@ -18,7 +18,7 @@ from mortal_steps.types import GeneratedShard
 ROOT = Path(__file__).parents[3]
 SHARD = "run/steps/000000/generations-0.parquet"
 PATIENCE_S = 120
-FACTORIES = ("-", "Noted", "Talked", "Saved")
+FACTORIES = ("-", "Noted", "Talked", "Saved", "agent")
 
 
 def begin(folder, factory):
@@ -116,3 +116,10 @@ def test_an_answer_that_changed_is_named_and_the_episode_goes_on(tmp_path, facto
     for made in found.values():
         assert all(part in made.differing_answer for part in parts)
         assert made.episode.failure is None
+
+
+def test_an_agent_is_run_again_and_asks_for_the_same(undisturbed, tmp_path):
+    digest, effects = undisturbed["agent"]
+    kill_after(tmp_path, "agent", 7)
+    assert whole(tmp_path, "agent") == digest
+    assert set(effects_of(tmp_path)) == set(effects)
