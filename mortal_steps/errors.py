@@ -18,6 +18,10 @@ class DataError(MortalError):
     """A dataset cannot be found, read or used."""
 
 
+class BatchSourceError(MortalError):
+    """What supplies the batches cannot be reached, or sent what cannot be trained on."""
+
+
 class ModelError(MortalError):
     """A model folder or its tokenizer cannot be used."""
 

@@ -133,7 +133,7 @@ def _private(pid: int) -> int:
 
 def _ledger(folder: Path) -> dict[str, float]:
     """Record rounds of as many answers, each of them on the disk before the next one begins."""
-    ledger, times = Ledger(folder / "calls"), []
+    ledger, times = Ledger(folder / "calls", ""), []
     for number in range(ROUNDS):
         answers = [ToolAnswer(name="add", content="total 6", seconds=0.01)]
         answered = [

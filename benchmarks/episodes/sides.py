@@ -134,6 +134,8 @@ class Mortal:
             "num_generations": generations,
             "max_completion_length": MAX_TOKENS,
             "gradient_checkpointing": False,
+            # As with the transformers engine itself; stock TRL is not told log-probabilities.
+            "importance_sampling_correction": False,
         }
         run = CaseRun(
             config=RunConfig.model_validate(

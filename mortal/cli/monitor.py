@@ -43,8 +43,9 @@ def status(
 
     The reward is the mean over a run's last 20 steps; held-out is the reward of
     its last evaluation. If no process drives a run, the command that continues it
-    is shown. For runs on a Modal Volume, ETA and stages are known only on the
-    machine where the flow runs.
+    is shown; if a run waits for tools, which these are and since when. For runs
+    on a Modal Volume, ETA and what is waited for are known only on the machine
+    where the flow runs.
     """
     from mortal.terminal import listing
 

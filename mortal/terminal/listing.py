@@ -75,13 +75,14 @@ def watch(look: Callable[[], Sequence[RunStatus]], every_s: float = LOOK_EVERY_S
 
 
 def _picture(statuses: Sequence[RunStatus], *, most: int | None) -> Text:
-    """Return a line for each run, and one below it that says what it waits for; `most` lines."""
+    """Return a line for each run, and below it what it waits for; `most` lines."""
     if not statuses:
         return Text("no runs here yet")
     heading, *lines = in_columns([STATUS_HEADING, *map(_cells, statuses)])
     shown = [(heading, "bold")]
     for number_of_run, (run, line) in enumerate(zip(statuses, lines, strict=True)):
-        of_run = [(line, ""), *([(f"    {run.waits_for}", "dim")] if run.waits_for else [])]
+        waits_for = filter(None, (run.waits_for, *run.waiting))
+        of_run = [(line, ""), *((f"    {each}", "dim") for each in waits_for)]
         if most is not None and len(shown) + len(of_run) > most:
             shown.append((f"{len(statuses) - number_of_run} more: mortal runs", "dim"))
             break

@@ -44,6 +44,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     import asyncio
 
     from mortal_steps.data.problems import read_held_out
+    from mortal_steps.orchestration.own_rewards import own_rows
     from mortal_steps.promotion.judging import Judge
     from mortal_steps.runs.run import find_run
     from mortal_steps.serving.models import trained_model, whole_model
@@ -57,6 +58,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
             run.config.data.model_copy(update=others),
             run.config.seed,
             may_lack_prompts=run.config.environment.gives_prompts,
+            own_rows=own_rows(run.config),
         )
     judge = Judge(run.store, run, run.config, problems=problems)
     model = whole_model(run, trained_model(run))

@@ -19,6 +19,7 @@ ALGORITHMS = Registry(
         {
             "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
             "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
+            "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
         }
     ),
 )
@@ -34,7 +35,8 @@ class AlgorithmConfig(Section, extra="allow"):
 
     type: Annotated[str, STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
-    TRL's RLOO, with settings of its own (docs/algorithms.md). Or `module:Class` of your own."""
+    TRL's RLOO, with settings of its own (docs/algorithms.md). `atropos`: GRPO on the groups of
+    Atropos' environments (docs/atropos.md). Or `module:Class` of your own."""
 
 
 def _of_its_kind(value: Any) -> Any:

@@ -14,6 +14,8 @@ from mortal_steps.extensions import Registry, is_imported, simple
 SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")]
 """Of held-out problems: without a `-`, which ends it in the ids of problems."""
 
+ENVIRONMENT = "environment"
+"""The source whose rows `[environment]` brings."""
 REASONING_GYM = "reasoning_gym"
 """The source whose rows contain what the verifier of their task needs."""
 DATASET_SOURCES = Registry(
@@ -29,7 +31,8 @@ class DataConfig(Section):
 
     source: str = ""
     """A Hugging Face Hub dataset, a local folder, a .jsonl, .json, .parquet or .csv file,
-    `reasoning_gym:TASK`, or a source of your own, written as `module:name`."""
+    `reasoning_gym:TASK`, `environment` for the rows that the `[environment]` brings, or a source of
+    your own, written as `module:name`."""
     config: str | None = None
     """Configuration name of a Hub dataset."""
     split: str = "train"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
@@ -19,6 +19,11 @@ ENVIRONMENTS = Registry(
         {
             TRL: "mortal_steps.config.environment:EnvironmentConfig",
             "agent": "mortal_steps.environments.kinds.agent:AgentEnvironment",
+            "gem": "mortal_steps.environments.kinds.gem:GemEnvironment",
+            "openenv": "mortal_steps.environments.kinds.openenv:OpenEnvEnvironment",
+            "skyrl": "mortal_steps.environments.kinds.skyrl:SkyRLEnvironment",
+            "textarena": "mortal_steps.environments.kinds.textarena:TextArenaEnvironment",
+            "verifiers": "mortal_steps.environments.kinds.verifiers:VerifiersEnvironment",
         }
     ),
 )
@@ -88,7 +93,8 @@ class EnvironmentConfig(Section):
     # That of a kind belongs to the fingerprint; runs from before there were kinds have none.
     type: Annotated[str, NO_NUMBERS] = TRL
     """`trl`: classes and tools as TRL's GRPOTrainer takes them. `agent`: a function of yours that
-    asks the model itself, through an OpenAI-compatible address."""
+    asks the model itself, through an OpenAI-compatible address. `gem`, `skyrl`, `textarena`,
+    `openenv`, `verifiers`: environments for these interfaces, as they are."""
     factory: Code | dict[str, Code] | None = None
     """Class (or function that returns an instance) of the environment: `reset(**row)`, public
     methods as tools, `get_reward()` if it has one. A table of several gives each a name, and the
@@ -126,6 +132,8 @@ class EnvironmentConfig(Section):
 
     needs: ClassVar[Mapping[str, str]] = {}
     """Modules that its interpreter must have, by the names of what installs them."""
+    has_rows: ClassVar[bool] = False
+    """Whether it brings rows of its own, for `data.source = "environment"`."""
 
     @model_validator(mode="after")
     def _has_something_to_call(self) -> Self:
@@ -142,6 +150,11 @@ class EnvironmentConfig(Section):
         """Return what makes its environments, by name, in the process that they live in; None: what
         `factory` names."""
         return None
+
+    def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:
+        """Return its own rows, or those to hold out, in the process that it lives in: the first
+        `limit`, or all of them. Raises `DataError` for rows that there are not."""
+        raise NotImplementedError
 
     @property
     def is_used(self) -> bool:

@@ -17,6 +17,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.rewards import SANDBOX
+from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
@@ -125,6 +126,8 @@ def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
         return whole  # the check of the values refuses what is no table
     if find_key(whole, "environment.factory") not in (MISSING, None):
         return whole  # it may give the prompts
+    if find_key(whole, "rollout.source") == ATROPOS:
+        return whole
     named = [*(rewards.get("functions") or ()), *(rewards.get("terms") or ())]
     if named not in ([], [SANDBOX]):
         raise ConfigError(

@@ -13,7 +13,17 @@ from mortal_steps.extensions import Registry, simple
 
 GENERATE = "generate"
 """The run's own workers sample and score each step."""
-BATCH_SOURCES = Registry("rollout.source", simple({GENERATE: "mortal_flows.rollouts:Rollouts"}))
+ATROPOS = "atropos"
+"""The environments of an Atropos API server sample and score."""
+BATCH_SOURCES = Registry(
+    "rollout.source",
+    simple(
+        {
+            GENERATE: "mortal_flows.rollouts:Rollouts",
+            ATROPOS: "mortal_steps.orchestration.atropos_batches:AtroposBatches",
+        }
+    ),
+)
 """Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_source.py)."""
 
 SINGLE_TURN = "single_turn"
@@ -127,9 +137,22 @@ class RolloutConfig(Section):
     """Settings for episodes of your own."""
     source: BatchSourceName = GENERATE
     """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
-    and its reward functions score; or a batch source of your own, written as `module:name`."""
+    and its reward functions score; `atropos`: an Atropos API server has them from its environments
+    (docs/atropos.md); or a batch source of your own, written as `module:name`."""
     source_options: Options = Field(default_factory=dict)
-    """Settings for a batch source of your own."""
+    """Settings for `atropos` or a batch source of your own."""
+
+    @property
+    def ports(self) -> range:
+        """Ports at which the run's rollout workers serve the policy to environments outside of the
+        run; none if they do not."""
+        first = self.source_options.get("port") if self.source == ATROPOS else None
+        return range(first, first + (self.num_rollout_workers or 1)) if first else range(0)
+
+    @property
+    def has_samplers(self) -> bool:
+        """Whether rollouts of a source of MORTAL's are sampled with the run's own workers."""
+        return self.source == GENERATE or bool(self.ports)
 
     @property
     def engine_kind(self) -> EngineKind:
@@ -157,11 +180,22 @@ def check_one_machine(rollout: RolloutConfig, backend: str) -> None:
                 f"{asked} is for workers on one machine, and compute.backend = 'modal' runs the "
                 f"workers in containers; {remedy}"
             )
-        if rollout.source != GENERATE:
+        if not rollout.has_samplers:
             raise ValueError(
                 f"{asked} is for rollouts that the run's own workers sample, and rollout.source is "
                 f"{rollout.source!r}; {remedy}"
             )
+    if rollout.ports and backend == "modal":
+        raise ValueError(
+            f"rollout.source_options.port = {rollout.ports[0]} is a port of this machine, and with "
+            "compute.backend = 'modal' the rollout workers are elsewhere; leave it out"
+        )
+    if rollout.sleep_while_training and rollout.ports:
+        raise ValueError(
+            "rollout.sleep_while_training = true lets rollout workers sleep while the actor "
+            f"trains, and with rollout.source_options.port = {rollout.ports[0]} environments may "
+            "ask them at any time; leave one of the two out"
+        )
     if rollout.sleep_while_training and rollout.staleness:
         raise ValueError(
             "rollout.sleep_while_training = true lets rollout workers sleep while the actor "

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
+from mortal_steps.config.atropos import atropos_options
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
@@ -30,6 +31,7 @@ from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import (
+    ATROPOS,
     GENERATE,
     RolloutConfig,
     SamplingType,
@@ -113,6 +115,12 @@ class RunConfig(Section):
         check_one_machine(self.rollout, self.compute.backend)
         return self
 
+    @model_validator(mode="after")
+    def _atropos_can_supply(self) -> Self:
+        if self.rollout.source == ATROPOS:
+            atropos_options(self.rollout.source_options)
+        return self
+
     @property
     def id_prefix(self) -> str:
         """What ids that are made for the run begin with: its name, or that of an algorithm which is
@@ -130,7 +138,8 @@ class RunConfig(Section):
     def num_made_rows(self) -> int | None:
         """Rows of a run without a dataset, where an environment gives the prompts; None where every
         row has its own."""
-        return self.training.batch_size if self.environment.gives_prompts else None
+        elsewhere = self.rollout.source == ATROPOS
+        return self.training.batch_size if self.environment.gives_prompts or elsewhere else None
 
     @property
     def seen_by_environments(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from mortal_steps.data.problem_files import (
     encode_json,
     write_texts,
 )
-from mortal_steps.data.sources import Row, check_options, read_rows
+from mortal_steps.data.sources import OwnRows, Row, check_options, read_rows
 from mortal_steps.data.values import NO_PROMPT, as_json, check_prompt, is_plain
 from mortal_steps.errors import DataError
 from mortal_steps.schedule import derive_seed, problem_indices
@@ -46,12 +46,14 @@ def read_problems(
     report: Callable[[str], None] | None = None,
     *,
     num_made: int | None = None,
+    own_rows: OwnRows | None = None,
 ) -> tuple[ProblemFile, Sequence[Problem]]:
     """Training and held-out problems; the second are none when none are asked for.
 
     Training rows whose prompt is also held out are left out. Where environments give the prompts,
     `num_made` is how many rows are made if there is no source; then a row may lack a prompt, and is
-    left out if all of it is also held out. The training problems are in a file in
+    left out if all of it is also held out. `own_rows` returns those that the environment brings, if
+    it does. The training problems are in a file in
     `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
     whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
     `data.options.seed` is set. `report` is
@@ -60,11 +62,12 @@ def read_problems(
     check_options(config)
     names: dict[str, None] = {}
     everything = scratch.path / f"rows{SUFFIX}"
-    write_texts(everything, _read_train(config, seed, names, report, num_made))
+    write_texts(everything, _read_train(config, seed, names, report, num_made, own_rows))
     read = ProblemFile(everything, keeps=scratch)
     held_out: list[Problem]
     if config.eval_sources:
-        held_out = read_held_out(config, seed, may_lack_prompts=num_made is not None)
+        lacks = num_made is not None
+        held_out = read_held_out(config, seed, may_lack_prompts=lacks, own_rows=own_rows)
     else:
         held_out = _hold_out(read, config)
     lacking = len(read[0].columns) < len(names)
@@ -89,12 +92,14 @@ def _read_train(
     names: dict[str, None],
     report: Callable[[str], None] | None,
     num_made: int | None,
+    own_rows: OwnRows | None,
 ) -> Iterator[Texts]:
     """Yield the training rows; `names` grows by their columns. A row has those that are known by
     then, in one order."""
-    made = num_made if not config.source else None
-    rows: Iterator[Row]
-    rows = iter([{}] * made) if made else read_rows(config, seed, limit=config.max_samples)
+    made = num_made if not config.source and own_rows is None else None
+    rows: Iterator[Row] = iter([{}] * (made or 0))
+    if made is None:
+        rows = read_rows(config, seed, limit=config.max_samples, own_rows=own_rows)
     origin, lacks = f"data.source = {config.source!r}", num_made is not None
     problems = problems_of(rows, config.prompt_column, "train", origin, may_lack_prompts=lacks)
     for count, row in enumerate(problems, start=1):
@@ -106,14 +111,20 @@ def _read_train(
 
 
 def read_held_out(
-    config: DataConfig, seed: int, *, may_lack_prompts: bool = False
+    config: DataConfig,
+    seed: int,
+    *,
+    may_lack_prompts: bool = False,
+    own_rows: OwnRows | None = None,
 ) -> list[Problem]:
     """Return the problems of `config.eval_sources`, set after set. Raises `DataError`."""
     problems = [
         problem
         for name, source in config.eval_sources.items()
         for problem in problems_of(
-            read_rows(config, seed, limit=config.eval_samples or None, held_out=name),
+            read_rows(
+                config, seed, limit=config.eval_samples or None, held_out=name, own_rows=own_rows
+            ),
             config.prompt_column,
             f"{EVAL}-{name}" if name else EVAL,
             _eval_origin(config, name, source),
@@ -135,12 +146,16 @@ def eval_set_sizes(held_out: Iterable[Problem]) -> dict[str, int]:
 
 
 def load_problems(
-    config: DataConfig, seed: int, *, num_made: int | None = None
+    config: DataConfig,
+    seed: int,
+    *,
+    num_made: int | None = None,
+    own_rows: OwnRows | None = None,
 ) -> tuple[list[Problem], list[Problem]]:
     """`read_problems`, with all problems in memory."""
     scratch = Scratch()
     try:
-        train, held_out = read_problems(config, seed, scratch, num_made=num_made)
+        train, held_out = read_problems(config, seed, scratch, num_made=num_made, own_rows=own_rows)
         return list(train), list(held_out)
     finally:
         scratch.remove()

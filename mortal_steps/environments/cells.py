@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.cell import Cell, Failed
-from mortal_steps.environments.faults import Answer, named
-from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
+from mortal_steps.environments.faults import Answer
+from mortal_steps.environments.messages import (
+    EpisodeKey,
+    EpisodeStart,
+    Opened,
+    Scores,
+    ToolAnswer,
+    ToolCall,
+)
+from mortal_steps.environments.waiting import Watch
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
 
 MOST_AT_ONCE = 256
 """Cells that are asked at the same time, each by a thread; others wait."""
 
-TELL_AFTER_S = 30.0
-"""When to log what is waited for, the first time; then each time after twice as long."""
-
-MOST_TOLD = 3
-"""Episodes that such a line names."""
-
-logger = logging.getLogger(__name__)
+TOGETHER_S = 0.005
+"""Answers that come so soon after the first one are recorded with it, in one write."""
 
 T = TypeVar("T")
-EpisodeKey = tuple[str, int]
-"""An episode: its problem in the shard, and which of the problem's it is."""
-
 _Queue = queue.SimpleQueue["tuple[EpisodeKey, Answer | Failed] | BaseException"]
 
 
@@ -50,12 +51,17 @@ class Cells:
         *,
         saving: Collection[str] = (),
         keeping_nothing: Collection[str] = (),
+        holds_sandboxes: bool = False,
+        folder: Path | None = None,
     ) -> None:
         """Name the environments that can say what they are at, and those in which calls leave no
-        trace, as none does where there are tools alone."""
+        trace, as none does where there are tools alone. Take note whether cells may hold sandboxes
+        of a service, which they let go in the end. What is waited for is told in `folder`."""
         self._host, self._config = host, config
         self._saving, self._keeping_nothing = frozenset(saving), {None, *keeping_nothing}
+        self._holds_sandboxes = holds_sandboxes
         self._cells: dict[str, dict[int, Cell]] = {}
+        self._folder, self._round = folder, 0
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
         self._counting = threading.Lock()
         self.seconds: dict[str, float] = {}
@@ -83,6 +89,7 @@ class Cells:
         def note_answers(arrived: Mapping[EpisodeKey, Answer | Failed]) -> None:
             note({each: answer for each, answer in arrived.items() if isinstance(answer, list)})
 
+        self._round += 1
         answers = self._ask(asked, note_answers)
         return {
             episode: answer for episode, answer in answers.items() if not isinstance(answer, Opened)
@@ -104,7 +111,7 @@ class Cells:
         arguments: CallArguments,
         limits: Mapping[str, float],
     ) -> Scores:
-        """Return the rewards of these episodes of a problem, and end its cells.
+        """Return the rewards of these episodes of a problem.
 
         `arguments` has a row for each of the episodes; `limits` names the rewards, with the seconds
         that each may take for all of them. One that keeps failing has no scores, but a failure.
@@ -118,10 +125,15 @@ class Cells:
             own = _rows(arguments, [rows[number] for number in numbers], len(episodes))
             waiting.append(self._threads.submit(cell.score, numbers, own, limits))
         found = _joined([each.result() for each in waiting], list(map(len, by_cell.values())))
-        for cell in cells.values():
-            cell.close()
         self._count(found.seconds)
         return found
+
+    def end(self, key: str) -> None:
+        """Have the cells of a problem killed; `close` waits for their ends."""
+        for cell in dict.fromkeys(self._cells[key].values()):
+            if self._holds_sandboxes:
+                cell.release()
+            cell.kill()
 
     def close(self) -> None:
         """End all cells."""
@@ -171,17 +183,16 @@ class Cells:
         for cell, episodes in cells.items():
             self._threads.submit(ask_cell, cell, episodes)
         answers: dict[EpisodeKey, Answer | Failed] = {}
-        began, tell_after_s = time.monotonic(), TELL_AFTER_S
-        while len(answers) < len(asked):
-            arrived, error = _arrived(done, began + tell_after_s)
-            if not arrived and error is None:
-                _tell_waiting(cells.values(), asked, answers, tell_after_s)
-                tell_after_s *= 2
-            self._count(*(each for answer in arrived.values() for each in _seconds(answer)))
-            answers |= arrived
-            note(arrived)
-            if error is not None:
-                raise error
+        with Watch(self._folder, self._round, cells.values(), asked) as watch:
+            while len(answers) < len(asked):
+                arrived, error = _arrived(done, len(asked) - len(answers), watch.next_at)
+                if not arrived and error is None:
+                    watch.tell(answers)
+                self._count(*(each for answer in arrived.values() for each in _seconds(answer)))
+                answers |= arrived
+                note(arrived)
+                if error is not None:
+                    raise error
         return {episode: answers[episode] for episode in asked}
 
     def _count(self, *seconds: Mapping[str, float]) -> None:
@@ -200,39 +211,18 @@ def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
 
 
 def _arrived(
-    done: _Queue, until: float
+    done: _Queue, most: int, until: float
 ) -> tuple[dict[EpisodeKey, Answer | Failed], BaseException | None]:
-    """Wait for an answer; return it and all others that are there, and the first error. At the time
-    `until` there may be nothing."""
-    try:
-        ended = [done.get(timeout=max(0.0, until - time.monotonic()))]
-    except queue.Empty:
-        return {}, None
-    while not done.empty():
-        ended.append(done.get())
+    """Wait for the first of `most` answers; return it and all that come soon after it, and the
+    first error. At the time `until` there may be nothing."""
+    ended: list[tuple[EpisodeKey, Answer | Failed] | BaseException] = []
+    with contextlib.suppress(queue.Empty):
+        while len(ended) < most:
+            ended.append(done.get(timeout=max(0.0, until - time.monotonic())))
+            if len(ended) == 1:
+                until = time.monotonic() + TOGETHER_S
     errors = (each for each in ended if isinstance(each, BaseException))
     return dict(each for each in ended if not isinstance(each, BaseException)), next(errors, None)
-
-
-def _tell_waiting(
-    cells: Iterable[Sequence[EpisodeKey]],
-    asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
-    answers: Collection[EpisodeKey],
-    seconds: float,
-) -> None:
-    """Log what has no answer yet: of each cell, the episode whose turn it is."""
-    waiting = [each for each in asked if each not in answers]
-    turns = (next((each for each in cell if each not in answers), None) for cell in cells)
-    now = [each for each in turns if each is not None]
-    shown = [f"{named(asked[each])} of {each[0]}, generation {each[1]}" for each in now[:MOST_TOLD]]
-    logger.warning(
-        "%d of %d episodes have had no answer for %.0f s: %s%s",
-        len(waiting),
-        len(asked),
-        seconds,
-        "; ".join(shown),
-        "; ..." if len(now) > MOST_TOLD else "",
-    )
 
 
 def _grouped(pairs: Iterable[tuple[Cell, T]]) -> dict[Cell, list[T]]:

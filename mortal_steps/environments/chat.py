@@ -11,6 +11,7 @@ The templates and the reading of calls are those that TRL settled when the run b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -38,6 +39,8 @@ class Chat:
         self._options = {**template_options, "chat_template": settings.chat_template}
         if settings.date is not None:  # in place of transformers' function, which asks the clock
             self._options["strftime_now"] = datetime.fromisoformat(settings.date).strftime
+        # The names are those of tools, and what a model makes up.
+        self._made_up = functools.lru_cache(maxsize=1024)(self._rendered)
 
     @property
     def num_ids(self) -> int:
@@ -65,14 +68,10 @@ class Chat:
         that.
         """
         first, end = messages[0], last_id
-        said: Message = {"role": "assistant", "content": "dummy"}
         if first["role"] == "tool":
-            called = {"type": "function", "function": {"name": first["name"], "arguments": {}}}
-            said = {"role": "assistant", "content": "", "tool_calls": [called]}
             end = self.tokenizer.eos_token_id
-        before: list[Message] = [{"role": "user", "content": "dummy"}, said]
         try:
-            start = self._render(before, add_generation_prompt=False)
+            before, start = self._made_up(first["name"] if first["role"] == "tool" else None)
             whole = self._render([*before, *messages], add_generation_prompt=True)
         except Exception as error:
             raise DataError(
@@ -90,6 +89,16 @@ class Chat:
                 "template that keeps its prefix"
             )
         return whole[kept:]
+
+    def _rendered(self, called: str | None) -> tuple[list[Message], list[int]]:
+        """Return a made-up dialogue that ends with a call of the tool, or with text, and its
+        ids."""
+        said: Message = {"role": "assistant", "content": "dummy"}
+        if called is not None:
+            call = {"type": "function", "function": {"name": called, "arguments": {}}}
+            said = {"role": "assistant", "content": "", "tool_calls": [call]}
+        dialogue: list[Message] = [{"role": "user", "content": "dummy"}, said]
+        return dialogue, self._render(dialogue, add_generation_prompt=False)
 
     def read(self, token_ids: Sequence[int], prefix: Sequence[int], tools: Tools) -> dict[str, Any]:
         """Return the message that the model said after `prefix`; text that is no valid call is the

@@ -17,15 +17,23 @@ MORTALS = ("pydantic", "numpy", "cloudpickle", "blake3")
 """What MORTAL itself needs there."""
 ASK_S = 60.0
 ASK = """
-import importlib.util, json, sys
-missing = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+import importlib, importlib.util, json, sys
+missing = []
+for name in sys.argv[1:]:
+    try:
+        if importlib.util.find_spec(name) is None:
+            missing.append(name)
+        elif name in MORTALS:
+            importlib.import_module(name)
+    except ImportError as error:  # what it needs itself
+        missing.append(error.name or name)
 print(json.dumps([list(sys.version_info[:2]), missing]))
 """
 
 
 def check_interpreter(environment: EnvironmentConfig) -> None:
     """Raise `ConfigError` unless the interpreter of the environments' process can be executed, and
-    has what MORTAL and the kind of environment need there. Nothing of that is imported."""
+    has what MORTAL and the kind of environment need there."""
     python, needed = environment.python, _needed(environment)
     if not needed:
         return
@@ -42,7 +50,7 @@ def check_interpreter(environment: EnvironmentConfig) -> None:
             f"Python {'.'.join(map(str, OLDEST))} or newer"
         )
     if missing:
-        packages = " ".join(repr(needed[name]) for name in missing)
+        packages = " ".join(repr(needed.get(name, name)) for name in missing)
         raise ConfigError(
             f"{named} has no {', '.join(missing)}, needed for environment.type = "
             f"{environment.type!r}; install what is missing: {python or sys.executable} -m pip "
@@ -63,10 +71,9 @@ def _needed(environment: EnvironmentConfig) -> dict[str, str]:
 
 def _ask(python: str, modules: dict[str, str]) -> tuple[tuple[int, ...], list[str]]:
     """Return an interpreter's version, and which of the modules it would not find."""
+    command = [python, "-P", "-c", f"MORTALS = {MORTALS}\n{ASK}", *modules]
     try:
-        asked = subprocess.run(
-            [python, "-P", "-c", ASK, *modules], capture_output=True, text=True, timeout=ASK_S
-        )
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S)
         version, missing = json.loads(asked.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         told = error if isinstance(error, OSError | subprocess.TimeoutExpired) else asked.stderr

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 Tool = Callable[..., Any]
 CALL_ID = "call_id"
 """Parameter of a tool that is given the call's id, which is the same after a kill."""
+OWN_SCHEMA = "json_schema"
+"""Attribute of a tool that describes itself, as a function in JSON schema."""
 WITH_USERS_CODE = ("function", "pickled")
 """Kinds of reward terms that may take `environments`."""
 
@@ -33,7 +36,13 @@ class Loaded:
 
     factory: Tool | None
     """None: there are tools alone."""
-    described: EnvironmentTools
+    tools: Sequence[Tool]
+    offered: EnvironmentTools
+    """What they offer, without `tools`."""
+
+    def described(self) -> EnvironmentTools:
+        """Return what they offer. Raises `ConfigError` for a tool that cannot be described."""
+        return replace(self.offered, tools=schemas(self.tools))
 
 
 def load_code(code: str | PickledCode, key: str) -> Any:
@@ -66,21 +75,28 @@ def _is_exception(value: Any) -> bool:
 def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[str, Loaded]:
     """Load the factories, make an instance of each to see its methods, and return them by name; ''
     stands for the only one, or for the tools alone. Raises `ConfigError`."""
+    made = config.load()
+    if made is not None:
+        key = f"environment.type = {config.type!r}"
+        return {name: _loaded(key, factory, tools) for name, factory in made.items()}
     if not config.factories:
-        described = EnvironmentTools(tools=schemas(tools), is_stateless=True)
-        return {"": Loaded(factory=None, described=described)}
-    return {name: _loaded(name, code, tools) for name, code in config.factories.items()}
+        offered = EnvironmentTools(tools=(), is_stateless=True)
+        return {"": Loaded(factory=None, tools=tools, offered=offered)}
+    found = {}
+    for name, code in config.factories.items():
+        key = f"environment.factory.{name}" if name else "environment.factory"
+        found[name] = _loaded(key, load_code(code, key), tools)
+    return found
 
 
-def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded:
-    key = f"environment.factory.{name}" if name else "environment.factory"
-    factory = load_code(code, key)
+def _loaded(key: str, factory: Tool, tools: Sequence[Tool]) -> Loaded:
     try:
         instance = factory()
     except (Exception, SystemExit) as error:
+        made = getattr(factory, "func", factory)
         raise ConfigError(
-            f"{key}: {getattr(factory, '__name__', factory)}() raises {type(error).__name__}: "
-            f"{error}; it is called without arguments for each episode"
+            f"{key}: {getattr(made, '__name__', made)}() raises {type(error).__name__}: {error}; "
+            "it is called without arguments for each episode"
         ) from error
     kind = type(instance)
     names = dict(inspect.getmembers(kind, inspect.isfunction))
@@ -92,14 +108,14 @@ def _loaded(name: str, code: str | PickledCode, tools: Sequence[Tool]) -> Loaded
             "meant for the model",
             *(key, kind.__name__),
         )
-    described = EnvironmentTools(
-        tools=schemas([*tools, *methods_of(instance)]),
+    offered = EnvironmentTools(
+        tools=(),
         reward=kind.__name__ if "get_reward" in names else None,
         is_stateless=bool(getattr(kind, "_stateless", False)),
         replies=REPLY in names,
         saves={"_save", "_load"} <= names.keys(),
     )
-    return Loaded(factory=factory, described=described)
+    return Loaded(factory=factory, tools=[*tools, *methods_of(instance)], offered=offered)
 
 
 def methods_of(instance: Any) -> list[Tool]:
@@ -137,12 +153,14 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
 
 
 def _json_schema(tool: Tool) -> dict[str, Any]:
-    """Return transformers' schema of a tool.
+    """Return the schema that a tool brings along, or transformers' of it.
 
-    For the type of a tensor, transformers would import torch, which takes seconds, and more memory
-    than everything else in the process, of which each cell is a fork. A tool that is annotated with
-    it has imported it.
+    For the type of a tensor, transformers would import torch, which takes seconds. A tool that is
+    annotated with it has imported it.
     """
+    own: dict[str, Any] | None = getattr(tool, OWN_SCHEMA, None)
+    if own is not None:
+        return copy.deepcopy(own)
     from transformers.utils import chat_template_utils as library
 
     is_installed = library.is_torch_available

@@ -13,6 +13,9 @@ from mortal_steps.hosts.answers import STRICT
 REPLY = "_reply"
 """Method of an environment that answers a message of the model that calls no tool."""
 
+EpisodeKey = tuple[str, int]
+"""An episode: its problem in the shard, and which of the problem's it is."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpisodeStart:

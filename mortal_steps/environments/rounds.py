@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mortal_steps.environments.cell import Failed
-from mortal_steps.environments.cells import EpisodeKey
 from mortal_steps.environments.chat import Chat, Tools, calls_of, reply_to
-from mortal_steps.environments.ledger import history_of
-from mortal_steps.environments.messages import ToolAnswer, ToolCall
+from mortal_steps.environments.ledger import Ledger, batch_of, history_of
+from mortal_steps.environments.messages import EpisodeKey, ToolAnswer, ToolCall
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import (
@@ -192,14 +191,24 @@ def sample_turns(
     params: SamplingParams,
     round_number: int,
     chat: Chat,
+    ledger: Ledger | None = None,
 ) -> None:
-    """Sample a turn of each episode, in one batch."""
+    """Sample a turn of each episode, in one batch, or take it from the ledger."""
     room = [params.max_tokens - len(each.token_ids) for each in running]
-    sampled = engine.sample(
-        [[*each.prompt_ids, *each.token_ids] for each in running],
-        [turn_seed(each.seed, round_number) for each in running],
-        replace(params, max_tokens=max(1, *room)),
-    )
+    params = replace(params, max_tokens=max(1, *room))
+
+    def sample() -> Sequence[SampledTokens]:
+        return engine.sample(
+            [[*each.prompt_ids, *each.token_ids] for each in running],
+            [turn_seed(each.seed, round_number) for each in running],
+            params,
+        )
+
+    if ledger is None:
+        sampled = sample()
+    else:
+        batch = batch_of((each.history for each in running), round_number, params)
+        sampled = ledger.sampled(batch, sample)
     for each, tokens, most in zip(running, sampled, room, strict=True):
         each.add_turn(tokens, round_number, most, chat)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig
+from mortal_steps.config.environment import TRL
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.messages import EpisodeStart
 from mortal_steps.errors import DataError
@@ -16,7 +17,7 @@ def environment_of(config: EnvironmentConfig, problem: Problem) -> str | None:
     """Return the name of a problem's environment: '' for the only one, None where there are tools
     alone. Raises `DataError` if its row names none that there is."""
     if not config.has_names:
-        return "" if config.factory is not None else None
+        return None if config.type == TRL and config.factory is None else ""
     name = problem.columns.get("environment")
     if name not in config.factories:
         raise DataError(

@@ -115,10 +115,10 @@ def check_rows(config: RunConfig, rows: Iterable[Problem]) -> None:
     """Raise `ConfigError` or `DataError` for rows that the run's tools or environments cannot be
     used with."""
     environment = config.environment
+    if (environment.is_used or config.num_made_rows) and not config.data.source:
+        _check_no_rows(config)
     if not environment.is_used:
         return
-    if not config.data.source:
-        _check_no_rows(config)
     for row in rows:
         if isinstance(row.prompt, str):
             raise DataError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.data import made_rows
+from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.config.loader import override_config, parse_config
 from mortal_steps.data import dataset_fingerprint
@@ -176,8 +176,9 @@ def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Probl
     """Return the parent's problems, if the fork has the same ones; then their source is not read
     again."""
     data, info, store = parent.config.data, parent.info, parent.store
-    drawn = any(map(made_rows, (data.source, *data.eval_sources.values())))
-    sections = ("data", "seed") if drawn else ("data",)
+    sources = (data.source, *data.eval_sources.values())
+    sections = ["data", *(["seed"] if any(map(made_rows, sources)) else [])]
+    sections += ["environment"] if ENVIRONMENT in sources else []
     if any(is_below(key, sections) and key != "data.on_long" for key in changes):
         return None
     check_problems(store, info)

@@ -1,4 +1,5 @@
-"""Rewards that environments give themselves, known before a run begins: `get_reward` of a class."""
+"""What environments bring themselves, known before a run begins: rewards, such as `get_reward` of a
+class, and rows."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.data.sources import OwnRows, Row
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.kinds.get_reward import GetReward
@@ -60,6 +62,20 @@ def describe(config: RunConfig) -> Description:
     spec = environment_worker(config, "mortal_steps.environments.host:Describer")
     found: Description = call_once(spec, "describe")
     return found
+
+
+def own_rows(config: RunConfig) -> OwnRows | None:
+    """Return what reads the rows that the environment brings; None: it brings none. It raises what
+    `RowReader.read` raises."""
+    if not config.environment.has_rows:
+        return None
+
+    def read(held_out: bool, limit: int | None) -> Iterable[Row]:
+        spec = environment_worker(config, "mortal_steps.environments.rows:RowReader")
+        found: list[Row] = call_once(spec, "read", held_out=held_out, limit=limit)
+        return found
+
+    return read
 
 
 def environment_worker(config: RunConfig, factory: str, **settings: Any) -> WorkerSpec:

@@ -31,6 +31,7 @@ from mortal_steps.orchestration.checks import (
     check_model,
     check_rows,
 )
+from mortal_steps.orchestration.own_rewards import own_rows
 from mortal_steps.orchestration.preflight import check_something_scores
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
@@ -74,7 +75,8 @@ def chosen_problems(
     no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
     first = {"max_samples": num_problems, "eval_samples": 0}
     data = config.data.model_copy(update={**no_others, **first})
-    return load_problems(data, config.seed, num_made=config.num_made_rows)[0]
+    made, own = config.num_made_rows, own_rows(config)
+    return load_problems(data, config.seed, num_made=made, own_rows=own)[0]
 
 
 def try_rollout(

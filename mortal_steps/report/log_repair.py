@@ -29,7 +29,9 @@ Row = Mapping[str, Any]
 def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row:
     """Return a step's line of metrics.jsonl, a pure function of its records."""
     if isinstance(batch, Rows):
-        return {**result.metrics, "reward": None, "num_rows": batch.num_rows, **_identified(result)}
+        reward = result.metrics.get("reward")
+        row = {**result.metrics, "reward": reward, "num_rows": batch.num_rows}
+        return {**row, **_identified(result)}
     shards = batch.rewards
     num_scored = sum(shard.num_scored for shard in shards)
     mean = sum(shard.reward_sum for shard in shards) / max(num_scored, 1)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mortal_steps.environments.waiting import waiting_in
+from mortal_steps.report.units import duration
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import Run
@@ -47,6 +50,9 @@ class RunStatus:
     best_step: int | None
     error: str | None
     """Why it ended early."""
+    waiting: Sequence[str] = ()
+    """What its shards wait for, such as `generate 12/0: round 3, 2 of 64 episodes in tool search
+    for 41 s`; known on the machine of its workers."""
 
 
 def status_of(run: Run, volume: str | None = None) -> RunStatus:
@@ -75,7 +81,21 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
         checkpoints=[checkpoint.step for checkpoint in manifest.checkpoints],
         best_step=manifest.best_step,
         error=manifest.error,
+        waiting=_waiting(run) if status == "running" else (),
     )
+
+
+def _waiting(run: Run) -> list[str]:
+    """Return what the shards wait for that are made now, a line each."""
+    done, lines = run.manifest.step, []
+    stages = [("generate", "steps", done + n) for n in range(run.config.rollout.staleness + 2)]
+    for stage, folder, step in (*stages, ("evaluate", "evaluations", done)):
+        for shard, found in waiting_in(run.store.path(f"{folder}/{step:06d}")).items():
+            where = f"round {found.round}, " if found.round else ""
+            episodes = f"{found.num_waiting} of {found.num_episodes} episodes in {found.named}"
+            seconds = duration(time.time() - found.since)
+            lines.append(f"{stage} {step}/{shard}: {where}{episodes} for {seconds}")
+    return lines
 
 
 def mean_reward(values: list[float | None]) -> float | None:

@@ -82,7 +82,8 @@ class FinishedModelWorker(RolloutWorker):
             weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
             output="unused",
         )
-        shard, _ = self._sample_shard(self._started_engine(), request)
+        engine, episodes = self._started_engine(), self._started_episodes(request.stage)
+        shard = self._sample_shard(engine, episodes, request)
         return SampledProblems(
             groups=shard.groups,
             start_s=started - began,

@@ -2,6 +2,7 @@
 
 reasoning_gym_tasks   made by reasoning_gym
 files                 in a file, in a folder, on the hub
+environment           brought by the environment of the run, which hands them over as `OwnRows`
 
 A kind of its own is an entry of `DATASET_SOURCES` (config/data.py), or `module:name`.
 """
@@ -16,23 +17,29 @@ from typing import cast
 from mortal_steps.config import DataConfig
 from mortal_steps.config.data import (
     DATASET_SOURCES,
+    ENVIRONMENT,
     REASONING_GYM,
     MadeRows,
     made_rows,
 )
-from mortal_steps.data.sources.base import DatasetSource, Row, SourceRequest
+from mortal_steps.data.sources.base import DatasetSource, OwnRows, Row, SourceRequest
 from mortal_steps.data.sources.files import FILE_TYPES, is_file, read_dataset, read_file
 from mortal_steps.errors import DataError
 
-__all__ = ["Row", "check_options", "comes_from_gym", "read_rows"]
+__all__ = ["OwnRows", "Row", "check_options", "comes_from_gym", "read_rows"]
 
 
 def read_rows(
-    config: DataConfig, seed: int, *, limit: int | None = None, held_out: str | None = None
+    config: DataConfig,
+    seed: int,
+    *,
+    limit: int | None = None,
+    held_out: str | None = None,
+    own_rows: OwnRows | None = None,
 ) -> Iterator[Row]:
     """Yield the first `limit` rows (default: all) of `data.source`, or of the source of the set
-    `held_out` (`DataConfig.eval_sources`), one after the other. A `.json` file is read whole,
-    everything else in parts.
+    `held_out` (`DataConfig.eval_sources`), one after the other. A `.json` file and `own_rows` are
+    read whole, everything else in parts.
 
     Raises `DataError` that names the key, its value and the remedy; the iterator does, too.
     """
@@ -41,6 +48,8 @@ def read_rows(
         key, source = f"data.eval_sets.{held_out}", config.eval_sets[held_out]
     elif held_out is not None and config.eval_source is not None:
         key, source = "data.eval_source", config.eval_source
+    if source == ENVIRONMENT:
+        return _read_own(config, limit, held_out is not None, key, own_rows)
     return itertools.islice(_read(config, seed, held_out is not None, key, source), limit)
 
 
@@ -65,7 +74,8 @@ def _read(config: DataConfig, seed: int, held_out: bool, key: str, source: str) 
         kinds = ", ".join(f"{kind}:TASK" for kind in DATASET_SOURCES)
         raise DataError(
             f"{key} is not set; name a hub dataset, a local folder, a file "
-            f"({', '.join(FILE_TYPES)}), {kinds} or a module:name of yours"
+            f"({', '.join(FILE_TYPES)}), {kinds}, a module:name of yours, or {ENVIRONMENT!r} if "
+            "the [environment] brings rows"
         )
     origin = f"{key} = {source!r}"
     made = made_rows(source)
@@ -84,6 +94,18 @@ def _read(config: DataConfig, seed: int, held_out: bool, key: str, source: str) 
     split = config.eval_split if own_split else config.split
     origin += f" ({'data.eval_split' if own_split else 'data.split'} = {split!r})"
     return read_dataset(path, source, config.config, str(split), origin)
+
+
+def _read_own(
+    config: DataConfig, limit: int | None, held_out: bool, key: str, own_rows: OwnRows | None
+) -> Iterator[Row]:
+    origin = f"{key} = {ENVIRONMENT!r}"
+    if own_rows is None:
+        raise DataError(
+            f"{origin}: the [environment] of this configuration brings no rows; name a dataset"
+        )
+    _refuse_parts(config, held_out, key, origin)
+    return iter(own_rows(held_out, limit))
 
 
 def _make(made: MadeRows, request: SourceRequest, key: str) -> Iterator[Row]:

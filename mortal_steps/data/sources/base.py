@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +28,11 @@ class SourceRequest:
     """Whether these rows are for `data.eval_source`; they should differ from the training rows."""
     origin: str
     """How an error names the source: by key and value."""
+
+
+OwnRows = Callable[[bool, int | None], Iterable[Row]]
+"""The rows that a run's environment brings: whether they are to be held out, and how many of them
+at most. Raises `DataError` for rows that there are not."""
 
 
 class DatasetSource(Protocol):

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
@@ -18,13 +19,14 @@ from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Session, Sessions
 from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.kinds.base import AskingEnvironment
+from mortal_steps.environments.ledger import Ledger
 from mortal_steps.environments.messages import AgentResult
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
 from mortal_steps.environments.starts import episode_start
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.episodes.base import Episodes
+from mortal_steps.rollout.episodes.base import Episodes, ToolSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.types import (
     ChatSettings,
@@ -33,6 +35,7 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     SamplingParams,
+    WeightsRef,
 )
 
 
@@ -60,7 +63,8 @@ class GatewayEpisodes(Episodes):
         environment: AskingEnvironment,
         rewards: RewardsConfig,
         chat: ChatSettings,
-        passed_on: Sequence[str] = (),
+        settings: ToolSettings,
+        run_dir: Path,
         before_start: Callable[[], None] | None = None,
     ) -> None:
         """See `ToolEpisodes`. Of `rewards`, those are given here that the code itself returns."""
@@ -70,9 +74,11 @@ class GatewayEpisodes(Episodes):
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
         self._own_rewards = [name for name, term in terms.items() if term.type == GET_REWARD]
         self._host = environment_host(
-            environment, terms, passed_on=passed_on, before_start=before_start
+            environment, terms, passed_on=settings.passed_on, before_start=before_start
         )
+        self._accepted = rewards.accept_changed or "begun"
         self._server: Server | None = None
+        self._ledger: Ledger | None = None
         self._took: Mapping[str, float] = {}
 
     def sample(
@@ -104,7 +110,7 @@ class GatewayEpisodes(Episodes):
                 if not asking:
                     break
                 running = [each.conversation.running for each in asking]
-                sample_turns(engine, running, params, number, self._chat)
+                sample_turns(engine, running, params, number, self._chat, self._ledger)
                 for session in asking:
                     session.answer()
         finally:
@@ -122,10 +128,25 @@ class GatewayEpisodes(Episodes):
         check_most_succeeded(made)
         return made
 
+    def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
+        self._close_ledger()
+        self._ledger = Ledger(folder / self._accepted, weights.sha256)
+
+    def forget_progress(self) -> None:
+        if self._ledger is not None:
+            self._ledger.drop_rounds()
+        self._close_ledger()
+
+    def _close_ledger(self) -> None:
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.close()
+
     def took(self) -> Mapping[str, float]:
         return self._took
 
     def close(self) -> None:
+        self._close_ledger()
         self._host.close()
         server, self._server = self._server, None
         if server is not None:

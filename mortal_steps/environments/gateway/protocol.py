@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from mortal_steps.environments.chat import Chat, Message
 from mortal_steps.environments.gateway.conversation import (
+    TOO_LONG,
     Answer,
     Asked,
     RefusedError,
@@ -224,7 +225,9 @@ def _text(content: Any) -> str:
 def refusal(error: RefusedError) -> dict[str, Any]:
     """Return the body of an error."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
+    # Some clients look for these words, and not at the code.
+    what = f"context length exceeded: {error}" if error.code == TOO_LONG else str(error)
+    return {"error": {"message": what, "type": kind, "param": None, "code": error.code}}
 
 
 def _head(answer: Answer, body: Body, kind: str) -> dict[str, Any]:

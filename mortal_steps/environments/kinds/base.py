@@ -1,10 +1,11 @@
-"""What environments are whose code asks for the model's messages itself."""
+"""What environments by others are: those that are called for what the model says, and those whose
+code asks for the model's messages itself."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable
-from typing import ClassVar, Literal, Protocol, Self
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import model_validator
 
@@ -25,16 +26,8 @@ class Agent(Protocol):
         ...
 
 
-class AskingEnvironment(EnvironmentConfig):
-    """`[environment]` of a kind whose code asks for the model's messages itself."""
-
-    asks: ClassVar[bool] = True
-
-    cell: Literal["episode"] = "episode"
-    on_branch: Literal["mask", "last"] = "mask"
-    """What becomes of an episode whose code rewrites what was said before, so that its tokens are
-    no longer one sequence. `mask`: it takes no part in training; `last`: what was sampled since
-    the last rewriting is trained, with the rewritten dialogue as its prompt."""
+class OthersEnvironment(EnvironmentConfig):
+    """`[environment]` of a kind that brings what the model talks to."""
 
     @model_validator(mode="after")
     def _has_no_classes_of_trl(self) -> Self:
@@ -45,11 +38,6 @@ class AskingEnvironment(EnvironmentConfig):
             )
         return self
 
-    @abstractmethod
-    def load_agent(self) -> Agent:
-        """Return what drives the episodes, in the process that they are forked from; raise
-        `ConfigError`."""
-
     @property
     def is_used(self) -> bool:
         return True
@@ -57,3 +45,30 @@ class AskingEnvironment(EnvironmentConfig):
     @property
     def gives_prompts(self) -> bool:
         return True
+
+
+class CalledEnvironment(OthersEnvironment):
+    """`[environment]` of a kind that makes TRL's classes of environments by others: `reset`, tools
+    or `_reply`, `get_reward`."""
+
+    @abstractmethod
+    def load(self) -> Mapping[str, Callable[..., Any]]:
+        """Return what makes them, by name ('': the only one); raise `ConfigError`. An instance is
+        made at once, without anything else, so that what cannot be made is known."""
+
+
+class AskingEnvironment(OthersEnvironment):
+    """`[environment]` of a kind whose code asks for the model's messages itself."""
+
+    asks: ClassVar[bool] = True
+
+    cell: Literal["episode"] = "episode"
+    on_branch: Literal["mask", "last"] = "mask"
+    """What becomes of an episode whose code rewrites what was said before, so that its tokens are
+    no longer one sequence. `mask`: it takes no part in training; `last`: what was sampled since
+    the last rewriting is trained, with the rewritten dialogue as its prompt."""
+
+    @abstractmethod
+    def load_agent(self) -> Agent:
+        """Return what drives the episodes, in the process that they are forked from; raise
+        `ConfigError`."""

@@ -14,6 +14,7 @@ the steps after it are sampled again with the same seeds.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,7 +51,7 @@ def prune_rollouts(
     for step, folder in store.numbered("steps"):
         if step < before:
             for path in [path for path in folder.iterdir() if path.name not in KEPT]:
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def pruned_before(store: RunStore) -> int:

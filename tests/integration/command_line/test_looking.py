@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from mortal.terminal import listing
+from mortal_steps.environments.waiting import WAITING_FILE
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.store import RunStore
@@ -57,6 +59,23 @@ def test_status_says_how_each_run_stands(mortal, tmp_path):
     assert (one["run_id"], one["status"], one["waits_for"]) == ("one", "stopped", lines[2].strip())
     after = mortal("status", "--runs-dir", tmp_path)[1]
     assert "busy  interrupted" in after and "mortal resume busy" in after
+
+
+def test_status_names_the_tool_that_is_waited_for(mortal, tmp_path):
+    store, now = make_busy(tmp_path, "busy"), time.time()
+    waiting = {"round": 3, "num_waiting": 2, "num_episodes": 64, "named": "tool search"}
+    for shard, at in ((0, now), (1, now - 3600)):  # a killed worker has left the second one
+        folder = store.path(f"steps/000003/generations-{shard}-calls")
+        folder.mkdir(parents=True)
+        (folder / WAITING_FILE).write_text(json.dumps({**waiting, "since": at - 41, "at": at}))
+    lease = acquire(store)
+    try:
+        output = mortal("status", "--once", "--runs-dir", tmp_path)[1]
+    finally:
+        lease.release()
+    [line] = [line.strip() for line in output.splitlines() if "episodes" in line]
+    assert line.startswith("generate 3/0: round 3, 2 of 64 episodes in tool search for 4")
+    assert "episodes" not in mortal("status", "--once", "--runs-dir", tmp_path)[1]
 
 
 def test_logs_are_of_the_flow_or_of_a_role(mortal, tmp_path):

@@ -11,6 +11,7 @@ from mortal_steps.environments.gateway.episodes import GatewayEpisodes
 from mortal_steps.environments.host import environment_host
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
+from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.types import PolicyVersion
 from tests.support.environments.cases import Case, asking, build
 from tests.support.environments.engine import ScriptedEngine
@@ -47,6 +48,8 @@ def play(shared, tmp_path):
             environment=config.environment,
             rewards=config.rewards,
             chat=settle_chat(shared.tokenizer, "qwen3"),
+            settings=ToolSettings(),
+            run_dir=tmp_path,
         )
         episodes._host = shared.host  # its start takes seconds
         columns = {"trouble": f"{trouble}:{tmp_path}"} if trouble else {}

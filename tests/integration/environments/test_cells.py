@@ -1,13 +1,14 @@
 """mortal_steps.environments.cells: processes of episodes, asked at once, rebuilt when lost."""
 
 import os
+import resource
 import signal
 import threading
 import time
 
 import pytest
 
-from mortal_steps.environments import cells
+from mortal_steps.environments import waiting
 from mortal_steps.environments.cell import CellClosedError
 from mortal_steps.environments.messages import ToolCall
 from tests.support.chaos.processes import started_by
@@ -51,6 +52,8 @@ def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(ma
     assert noted == answers
     pids = {key: int(shop.say(0, "pid", key=key)) for key in keys}
     shop.score([0], "Shop", key=keys[0])
+    shop.cells.end(keys[0])
+    assert_ends(pids[keys[0]])
     assert [is_alive(pid) for pid in pids.values()] == [False, True, True, True]
     shop.cells.close()
     assert not any(map(is_alive, pids.values()))
@@ -138,16 +141,34 @@ def test_an_environment_that_saves_is_brought_back_without_its_calls(make_shop):
 
 
 def test_what_is_waited_for_is_logged(make_shop, monkeypatch, caplog):
-    monkeypatch.setattr(cells, "TELL_AFTER_S", 0.5)
+    monkeypatch.setattr(waiting, "LOG_AFTER_S", 0.5)
     shop = make_shop()
     shop.open({}, {}, {})
     shop.call(
         {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 1.8})], 2: [("look", {})]},
     )
-    told = [record.message for record in caplog.records if record.name == cells.__name__]
+    told = [record.message for record in caplog.records if record.name == waiting.__name__]
     assert len(told) == 2
     for part in ("2 of 3 episodes", "tool wait of train-7, generation 1"):
         assert part in told[0]
+
+
+def test_what_is_waited_for_is_in_a_file_as_long_as_it_is(make_shop, monkeypatch, tmp_path):
+    monkeypatch.setattr(waiting, "TELL_EVERY_S", 0.1)
+    shop, step = make_shop(), tmp_path / "steps/000012"
+    shop.cells._folder = step / "generations-3-calls"
+    shop.open({}, {}, {})
+    asked = {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 3.0})], 2: [("look", {})]}
+    calling = threading.Thread(target=shop.call, args=(asked,))
+    calling.start()
+    deadline = time.monotonic() + 30
+    while not (found := waiting.waiting_in(step)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    calling.join()
+    (shard, told), *_ = found.items()
+    assert (shard, told.round, told.num_waiting, told.num_episodes) == ("3", 1, 2, 3)
+    assert told.named == "tool wait"
+    assert waiting.waiting_in(step) == {}
 
 
 def test_closing_ends_calls_that_wait(make_shop):
@@ -178,3 +199,15 @@ def test_no_calls_have_no_answers(make_shop, cell):
     shop.open({}, {})
     assert shop.call({}) == {}
     assert shop.cells.open({}) == {}
+
+
+def test_more_cells_than_the_soft_limit_of_open_files_has_room_for(make_shop):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = len(os.listdir("/proc/self/fd")) + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+    try:
+        shop = make_shop(cell="episode", outages=())  # a host that is not there yet
+        opened = shop.open(*[{}] * 16)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [each.failure for each in opened] == [None] * 16

@@ -1,6 +1,10 @@
 import subprocess
 import sys
 
+from mortal_steps.config import EnvironmentConfig
+from mortal_steps.environments.host import described, environment_host
+from mortal_steps.environments.messages import EpisodeStart, Opened, ToolAnswer, ToolCall
+
 DESCRIBED = """
 import sys
 from mortal_steps.environments.loading import schemas
@@ -18,7 +22,41 @@ print(schema["function"]["parameters"]["properties"]["amount"]["type"], "torch" 
 """
 
 
-def test_tools_are_described_without_torch_of_which_each_cell_would_be_a_fork():
+def test_tools_are_described_without_torch():
     command = [sys.executable, "-c", DESCRIBED]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["integer", "False"]
+
+
+TOOL = """
+import sys
+
+def imports(module: str) -> str:
+    '''Say whether a module is there.
+
+    Args:
+        module: Its name.
+    '''
+    return str(module in sys.modules)
+"""
+
+
+def test_what_describes_the_tools_is_not_in_the_process_that_is_forked(tmp_path):
+    (tmp_path / "tool.py").write_text(TOOL)
+    host = environment_host(EnvironmentConfig(tools=(f"{tmp_path}/tool.py:imports",)), {})
+    try:
+        assert described(host).environments[""].tools[0]["function"]["name"] == "imports"
+        fork = host.fork()
+        start = EpisodeStart(environment=None, prompt=[], row={}, reset_seed=1, seed=1)
+        fork.call("open", returns=list[Opened], timeout_s=60.0, starts=[start])
+        calls = [
+            ToolCall(name="imports", arguments={"module": name}, call_id=f"a/0/{name}")
+            for name in ("numpy", "transformers")
+        ]
+        answers = fork.call(
+            "call", returns=list[ToolAnswer], timeout_s=60.0, episode=0, calls=calls
+        )
+        fork.close()
+    finally:
+        host.close()
+    assert [each.content for each in answers] == ["True", "False"]

@@ -1,5 +1,6 @@
 """A rollout worker that is killed in the middle of episodes: same bits, and no effect twice."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.environments.ledger import Answered
+from mortal_steps.environments.ledger import Answered, SampledRound
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
@@ -18,7 +19,6 @@ from mortal_steps.types import GeneratedShard
 ROOT = Path(__file__).parents[3]
 SHARD = "run/steps/000000/generations-0.parquet"
 PATIENCE_S = 120
-FACTORIES = ("-", "Noted", "Talked", "Saved", "agent")
 
 
 def begin(folder, factory):
@@ -27,7 +27,12 @@ def begin(folder, factory):
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.environments.killed_shard", folder, factory],
         cwd=ROOT,
-        env={**os.environ, "EFFECTS": str(effects), "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "EFFECTS": str(effects),
+            "SAMPLED": str(folder / "sampled"),
+            "OMP_NUM_THREADS": "1",
+        },
     )
 
 
@@ -53,6 +58,20 @@ def effects_of(folder):
     return ["/".join([*episode, number]) for *episode, _, number in parts]
 
 
+def sampled_in(folder):
+    """The batches that an engine was asked for, by their sizes."""
+    return (folder / "sampled").read_text().split()
+
+
+def rounds_in(folder):
+    """The sizes of the recorded ones."""
+    begun = (folder / SHARD).with_name("generations-0-calls") / "begun"
+    found = [
+        each for turns in begun.glob("turns-*") for each in LineFiles(turns, SampledRound).new()
+    ]
+    return [str(len(each.lengths)) for _, each in found]
+
+
 def recorded_in(folder):
     """The calls whose answers are recorded."""
     calls = []
@@ -65,15 +84,21 @@ def recorded_in(folder):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    folders = {name: tmp_path_factory.mktemp("whole") for name in FACTORIES}
-    return {name: (whole(folder, name), effects_of(folder)) for name, folder in folders.items()}
+    """Digest, effects and batches of the shard of a factory."""
+
+    @functools.cache
+    def of(factory):
+        folder = tmp_path_factory.mktemp("whole")
+        return whole(folder, factory), effects_of(folder), sampled_in(folder)
+
+    return of
 
 
 @pytest.mark.parametrize("factory", ["-", "Saved"])
 def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answer(
     undisturbed, tmp_path, factory
 ):
-    digest, effects = undisturbed[factory]
+    digest, effects, _ = undisturbed(factory)
     kill_after(tmp_path, factory, 7)
     recorded = recorded_in(tmp_path)
     assert recorded
@@ -84,14 +109,18 @@ def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answ
     assert set(effects_of(tmp_path)) == set(effects)
 
 
-@pytest.mark.parametrize("factory", ["Noted", "Talked"])
+@pytest.mark.parametrize("factory", ["Noted", "Talked", "agent"])
 def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
     undisturbed, tmp_path, factory
 ):
-    digest, effects = undisturbed[factory]
-    kill_after(tmp_path, factory, 7)
+    digest, effects, batches = undisturbed(factory)
+    kill_after(tmp_path, factory, 11)
+    rounds, before = rounds_in(tmp_path), len(sampled_in(tmp_path))
+    assert rounds == batches[: len(rounds)] != []
     assert whole(tmp_path, factory) == digest
     assert set(effects_of(tmp_path)) == set(effects)
+    assert sampled_in(tmp_path)[before:] == batches[len(rounds) :], "recorded ones are not sampled"
+    assert rounds_in(tmp_path) == [], "the shard has them"
 
 
 @pytest.mark.parametrize(
@@ -116,10 +145,3 @@ def test_an_answer_that_changed_is_named_and_the_episode_goes_on(tmp_path, facto
     for made in found.values():
         assert all(part in made.differing_answer for part in parts)
         assert made.episode.failure is None
-
-
-def test_an_agent_is_run_again_and_asks_for_the_same(undisturbed, tmp_path):
-    digest, effects = undisturbed["agent"]
-    kill_after(tmp_path, "agent", 7)
-    assert whole(tmp_path, "agent") == digest
-    assert set(effects_of(tmp_path)) == set(effects)

@@ -2,13 +2,15 @@
 
 A random model never calls a tool. `ScriptedEngine` draws what it says by the seed and the prompt
 from `scripts.json` beside the model, and splits it into tokens at random: most texts have many
-tokenizations, and a model samples any of them.
+tokenizations, and a model samples any of them. The file `SAMPLED`, if that is set, has a line for
+each batch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +41,9 @@ class ScriptedEngine(TransformersEngine):
         seeds: Sequence[int],
         params: SamplingParams,
     ) -> list[SampledTokens]:
+        if "SAMPLED" in os.environ:
+            with open(os.environ["SAMPLED"], "a") as file:
+                file.write(f"{len(seeds)}\n")
         return [
             self._say(ids, seed, params.max_tokens)
             for ids, seed in zip(prompts_ids, seeds, strict=True)

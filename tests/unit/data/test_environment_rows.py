@@ -14,8 +14,8 @@ from tests.support.rows import prompts, write_lines
 CHAT = [{"role": "user", "content": "Reach it."}]
 
 
-def load(num_made=2, **keys):
-    return load_problems(DataConfig(**keys), 0, num_made=num_made)
+def load(num_made=2, own_rows=None, **keys):
+    return load_problems(DataConfig(**keys), 0, num_made=num_made, own_rows=own_rows)
 
 
 def config(**values):
@@ -52,6 +52,27 @@ def test_without_a_source_rows_are_made():
     assert held_out == []
     with pytest.raises(DataError, match=r"data\.source is not set"):
         load(num_made=None)
+
+
+def brought(held_out, limit):
+    return iter([{"prompt": CHAT, "target": n + 100 * held_out} for n in range(limit or 9)])
+
+
+def test_rows_that_the_environment_brings():
+    train, held_out = load(own_rows=brought, source="environment", max_samples=4, eval_samples=1)
+    assert {one.columns["target"] for one in train + held_out} == {0, 1, 2, 3}
+    train, held_out = load(own_rows=brought, source="environment", eval_source="environment")
+    assert [one.columns["target"] for one in held_out] == list(range(100, 109))
+    assert [one.id for one in train] == [f"train-{number}" for number in range(9)]
+
+
+def test_rows_that_it_does_not_bring():
+    with pytest.raises(DataError, match=r"data\.source = 'environment'.*brings no rows"):
+        load(source="environment")
+    with pytest.raises(DataError, match=r"data\.split = 'test'.*single table"):
+        load(own_rows=brought, source="environment", split="test")
+    with pytest.raises(DataError, match=r"data\.source is not set.*'environment'"):
+        load(own_rows=brought)
 
 
 def test_rows_with_the_same_prompt_are_held_out_by_all_that_they_hold():

@@ -346,7 +346,7 @@ def test_tools_and_rewards_of_an_environment_share_an_event_loop():
 )
 def test_what_cannot_be_offered_to_a_model_is_refused_by_its_name(factory, tools, told):
     with pytest.raises(ConfigError, match=told):
-        handler_of(factory, tools=tools)
+        handler_of(factory, tools=tools).describe()
 
 
 def test_a_public_close_is_a_tool_as_in_trl_and_said_to_be_one(caplog):

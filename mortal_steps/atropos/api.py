@@ -1,0 +1,224 @@
+"""Atropos' API server (`run-api` of atroposlib), as a trainer sees it.
+
+It hands each batch out once and keeps no copy. So a request for a batch has a long timeout and is
+never repeated: an answer that was cut off is a batch that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import httpx
+
+from mortal_steps.atropos.groups import read_group
+from mortal_steps.errors import BatchSourceError
+from mortal_steps.system.threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT = httpx.Timeout(30.0, read=600.0)
+"""A batch of a million tokens takes 10 s to come."""
+JITTER = 0.5
+"""Part of the pause between two requests that is random: trainers do not ask in step."""
+REMIND_S = 60.0
+"""Seconds after which a wait is told of again."""
+PATIENCE_S = 600.0
+"""Seconds that the server may be away."""
+MOST_REFUSED = 3
+"""Batches in a row that may be unusable."""
+GROUPS_TO_SPARE = 2
+"""The server holds so many times the sequences of a batch, and still makes none: it never will."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Registration:
+    """What a trainer tells the server; nothing in it may be null."""
+
+    wandb_group: str
+    """Also tells whose registration it is: the server has one for all."""
+    wandb_project: str
+    batch_size: int
+    """Sequences of a batch, for one optimizer step."""
+    max_token_len: int
+    """Most tokens of a sequence."""
+    checkpoint_dir: str
+    save_checkpoint_interval: int
+    starting_step: int
+    num_steps: int
+
+
+class AtroposApi:
+    """The server at `url`, for the run that `wanted` registers. `poll_s` are the seconds between
+    two requests for a batch, `vocabulary` the tokens that the model knows."""
+
+    def __init__(
+        self, url: str, wanted: Registration, *, poll_s: float, vocabulary: int | None
+    ) -> None:
+        self._url, self._wanted, self._poll_s = url.rstrip("/"), wanted, poll_s
+        self._vocabulary = vocabulary
+        self._client = httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT)
+        self._registered = False
+        self._away_since: float | None = None
+        self._reminded = time.monotonic()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def next_batch(self, stopping: asyncio.Event) -> list[Mapping[str, Any]] | None:
+        """Return the groups of the next batch, as the server sends them and checked; None if
+        `stopping` is set first.
+
+        Registers the run if it is not registered. Raises `BatchSourceError` if the server is away
+        for long, works for another run, can make no batch, or sends unusable ones.
+        """
+        refused: list[str] = []
+        self._reminded = time.monotonic()
+        while not stopping.is_set():
+            try:
+                if not self._registered:
+                    await self._register()
+                groups = await self._ask()
+                if groups is not None:
+                    await in_thread(partial(self._check, groups))
+                    return groups
+                await self._look_at_queue()
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                self._wait_for_server(error)
+            except BatchRefused as error:
+                refused.append(str(error))
+                logger.warning("%s; it is lost, and another one is asked for", error)
+                if len(refused) == MOST_REFUSED:
+                    raise BatchSourceError(
+                        f"{self._url} has sent {MOST_REFUSED} batches in a row that cannot be "
+                        f"trained on, the last one because {error}; correct the environments, then "
+                        "resume the run"
+                    ) from error
+            pause = self._poll_s * random.uniform(1 - JITTER, 1 + JITTER)
+            try:
+                await asyncio.wait_for(stopping.wait(), pause)
+            except TimeoutError:
+                continue
+        return None
+
+    async def _ask(self) -> list[Mapping[str, Any]] | None:
+        try:
+            answer = await self._client.get("/batch")
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise
+        except httpx.TransportError as error:
+            raise BatchSourceError(
+                f"{self._url}/batch was asked for a batch and its answer was cut off "
+                f"({type(error).__name__}: {error}). If there was a batch in it, it is lost: the "
+                "server sends each only once. Resume the run to go on with the next one"
+            ) from error
+        self._away_since = None
+        if answer.status_code >= 400:
+            self._registered = False  # it may have been reset
+            raise BatchRefused(f"{self._url}/batch answered {answer.status_code} (such as for NaN)")
+        values = await in_thread(partial(json.loads, answer.content))
+        if values.get("status") == "error":
+            logger.warning("%s has lost its registration: %s", self._url, values.get("message"))
+            self._registered = False
+            return None
+        groups: list[Mapping[str, Any]] | None = values["batch"]
+        return groups
+
+    def _check(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `BatchRefused` for a batch that cannot be trained on."""
+        try:
+            for group in groups:
+                longest, known = self._wanted.max_token_len, self._vocabulary
+                read_group(group, max_length=longest, vocabulary=known)
+        except BatchSourceError as error:
+            raise BatchRefused(f"a batch is refused because of {error}") from error
+        found = sum(len(group["tokens"]) for group in groups)
+        if found != self._wanted.batch_size:
+            raise BatchRefused(
+                f"a batch is refused because it has {found} sequences instead of "
+                f"{self._wanted.batch_size}"
+            )
+
+    async def _register(self) -> None:
+        """Register, and read back what is registered: a second registration changes nothing, and
+        the server answers it as it does the first."""
+        if (await self._json("/info"))["batch_size"] == -1:
+            answer = await self._client.post("/register", json=asdict(self._wanted))
+            if answer.status_code != 200:
+                raise BatchSourceError(
+                    f"{self._url}/register answered {answer.status_code}: {answer.text[:300]}; is "
+                    "it atroposlib's run-api, of version 0.4?"
+                )
+        info, owner = await self._json("/info"), await self._json("/wandb_info")
+        wanted = self._wanted
+        pairs = {
+            "batch_size": (info["batch_size"], wanted.batch_size),
+            "max_token_len": (info["max_token_len"], wanted.max_token_len),
+            "wandb_group": (owner["group"], wanted.wandb_group),
+            "wandb_project": (owner["project"], wanted.wandb_project),
+        }
+        other = [f"{name} = {there!r}, not {own!r}" for name, (there, own) in pairs.items()
+                 if there != own]  # fmt: skip
+        if other:
+            raise BatchSourceError(
+                f"{self._url} is registered for another trainer ({'; '.join(other)}), and has room "
+                "for one; start a run-api of its own for this run, or restart that one if its "
+                "trainer has ended"
+            )
+        self._registered, self._away_since = True, None
+
+    async def _json(self, path: str) -> dict[str, Any]:
+        try:
+            answer = await self._client.get(path)
+            found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+        except (httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, ValueError) as error:
+            raise BatchSourceError(f"{self._url}{path} gives no answer: {error!r}") from error
+        if not found:
+            raise BatchSourceError(
+                f"{self._url}{path} answered {answer.status_code}; is it the address of a run-api "
+                "of atroposlib?"
+            )
+        return found
+
+    async def _look_at_queue(self) -> None:
+        """Tell what there is to wait for; raise `BatchSourceError` if no batch can come of it."""
+        queue = int((await self._json("/status"))["queue_size"])
+        size = len((await self._json("/latest_example")).get("tokens") or ()) if queue else 0
+        wanted = self._wanted.batch_size
+        found = (
+            f"{queue} groups wait at {self._url}, the latest of {size} sequences, and a batch has "
+            f"{wanted}"
+        )
+        if queue * size >= GROUPS_TO_SPARE * wanted and wanted % size:
+            raise BatchSourceError(
+                f"{found}: it is made of whole groups, and {wanted} is no multiple of {size}, so "
+                "there will never be one. Change group_size of the environments, or the sequences "
+                f"of a batch (training.batch_size x training.num_generations, now {wanted})"
+            )
+        if time.monotonic() - self._reminded > REMIND_S:
+            self._reminded = time.monotonic()
+            logger.warning("waiting for a batch: %s", found)
+
+    def _wait_for_server(self, error: Exception) -> None:
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            logger.warning("waiting for %s: %s", self._url, error)
+        if now - self._away_since > PATIENCE_S:
+            raise BatchSourceError(
+                f"{self._url} has been away for {PATIENCE_S / 60:g} minutes ({error}); start "
+                "atroposlib's run-api there, then resume the run"
+            ) from error
+        self._registered = False  # a server that was restarted knows nothing
+
+
+class BatchRefused(Exception):
+    """A batch of the server that is not trained on; the message says why."""

@@ -1,0 +1,142 @@
+"""`type = "openenv"`: servers of OpenEnv, https://github.com/huggingface/OpenEnv."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mortal_steps.config.field_metadata import NO_NUMBERS
+from mortal_steps.config.section import Options
+from mortal_steps.environments.kinds.base import CalledEnvironment
+from mortal_steps.environments.kinds.earned import HowEarned
+from mortal_steps.environments.kinds.openenv_session import OpenEnvSession
+from mortal_steps.errors import ConfigError
+
+WAITS = 0.8
+"""Part of `timeout_s` for which a server that is away is waited for."""
+NOT_TOLD = ("timeout", "transport_error")
+"""Errors of MCP tools that are no answer."""
+
+
+class OpenEnvEnvironment(CalledEnvironment):
+    """`[environment]` at the address of a server. What it observes first is the prompt, behind the
+    row's own, if it has one."""
+
+    needs: ClassVar[Mapping[str, str]] = {"websockets": "websockets"}
+
+    type: Literal["openenv"] = "openenv"
+    url: Annotated[str, NO_NUMBERS] = Field(pattern=r"^(https?|wss?)://")
+    """Address of the server, such as `http://127.0.0.1:8000`. It must allow as many sessions as
+    there are episodes at a time (`max_concurrent_envs`)."""
+    action: str | None = None
+    """Field of its action that is what the model says: each message is a step, and what is observed
+    the user's next message. Default: the model calls the server's MCP tools."""
+    tool: str | None = Field(None, pattern=r"^[A-Za-z]\w*$")
+    """Name of one tool in place of the server's: it takes a step, and its parameters are the fields
+    of the action."""
+    observation: str | None = None
+    """Field of the observation that the model reads. Default: all of it, as JSON."""
+    args: Options = Field(default_factory=dict)
+    """What `reset` is given beside the columns of the row, and its `seed`."""
+    reward: HowEarned = "last"
+    """What of the rewards of its steps is the episode's: their sum, or the last one. Without any,
+    there is none."""
+
+    @model_validator(mode="after")
+    def _steps_in_one_way(self) -> Self:
+        if self.action is not None and self.tool is not None:
+            raise ValueError("environment.action and environment.tool: leave out one of the two")
+        return self
+
+    def load(self) -> Mapping[str, Callable[..., Any]]:
+        import websockets.sync.client  # noqa: F401 - here, and not in each fork
+
+        try:
+            return {
+                "": partial(type("OpenEnv", (OpenEnvSession,), self._methods()), **self._session)
+            }
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"environment.url = {self.url!r}: {error}; see to the server. It has MCP tools, or "
+                "set environment.action or environment.tool"
+            ) from None
+
+    def _methods(self) -> dict[str, Callable[..., Any]]:
+        if self.action is not None:
+            return {"_reply": _replying(self.action)}
+        if self.tool is not None:
+            with urllib.request.urlopen(f"http{self._rest}/schema", timeout=self.timeout_s) as read:
+                schema: dict[str, Any] = json.load(read)["action"]
+            schema.get("properties", {}).pop("metadata", None)
+            return {self.tool: _tool(self.tool, "Take a step.", schema, OpenEnvSession._act)}
+        server = OpenEnvSession(**self._session)
+        try:
+            found = server._begin("step", {"type": "list_tools"})["observation"].get("tools", ())
+        finally:
+            server._close()
+        if not found or {each["name"] for each in found} & {"reset", "get_reward"}:
+            raise ValueError(f"its MCP tools are {[each['name'] for each in found]}")
+        return {
+            name: _tool(name, each["description"], each["input_schema"], partial(_called, name))
+            for each in found
+            for name in [each["name"]]
+        }
+
+    @property
+    def _rest(self) -> str:
+        """The address without `http` or `ws`."""
+        return self.url.rstrip("/").removeprefix("http").removeprefix("ws")
+
+    @property
+    def _session(self) -> dict[str, Any]:
+        return {
+            "url": f"ws{self._rest}/ws",
+            "args": self.args,
+            "shown": self.observation,
+            "how": self.reward,
+            "waits_s": WAITS * self.timeout_s,
+        }
+
+
+def _replying(field: str) -> Callable[..., str | None]:
+    """Return a method for which each message is a step."""
+
+    def _reply(self: OpenEnvSession, text: str) -> str | None:
+        taken = self._step(**{field: text})
+        return None if taken["done"] else self._text(taken["observation"])
+
+    return _reply
+
+
+def _called(name: str, self: OpenEnvSession, /, **arguments: Any) -> str:
+    """Call an MCP tool; raise `ValueError` for the error that the tool gives."""
+    step = {"type": "call_tool", "tool_name": name, "arguments": arguments}
+    observation = self._step(**step)["observation"]
+    if error := observation.get("error"):
+        if error["error_type"] in NOT_TOLD:
+            raise ConnectionError(f"{self._url}: {error['message']}")
+        raise ValueError(error["message"])
+    result = observation.get("result")
+    blocks: Sequence[Any] = result.get("content", ()) if isinstance(result, dict) else ()
+    texts = [block["text"] for block in blocks if block.get("type") == "text"]
+    return "\n".join(texts) if texts else json.dumps(result, ensure_ascii=False)
+
+
+def _tool(
+    name: str, description: str, parameters: Mapping[str, Any], act: Callable[..., str]
+) -> Callable[..., str]:
+    """Return a method that brings its schema along."""
+
+    def method(self: OpenEnvSession, **arguments: Any) -> str:
+        return act(self, **arguments)
+
+    method.__name__ = name
+    whole = {"type": "object", "properties": {}, **parameters}
+    described = {"name": name, "description": description, "parameters": whole}
+    vars(method)["json_schema"] = {"type": "function", "function": described}
+    return method

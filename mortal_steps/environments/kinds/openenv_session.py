@@ -1,0 +1,100 @@
+"""An episode at a server of OpenEnv: a WebSocket, with which the server's state of it ends.
+
+So nothing is connected again behind an episode's back. A session that is lost is an outage: a new
+cell begins the episode anew, once the server is there again, and repeats its steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mortal_steps.environments.kinds.earned import Earned, HowEarned
+
+PAUSE_S = 0.25
+
+
+class RefusedError(ConnectionError):
+    """The server could not do what it was asked; it does not help to connect again at once."""
+
+
+class OpenEnvSession:
+    """An episode."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        args: Mapping[str, Any],
+        shown: str | None,
+        how: HowEarned,
+        waits_s: float,
+    ) -> None:
+        self._url, self._args, self._shown, self._waits_s = url, args, shown, waits_s
+        self._earned = Earned(how)
+        self._connection: Any = None
+
+    def reset(self, *, seed: int, prompt: Any = None, **row: Any) -> str:
+        begun = self._begin("reset", {**row, **self._args, "seed": seed})
+        return self._text(begun["observation"])
+
+    def get_reward(self) -> float | None:
+        return self._earned.total
+
+    def _begin(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Open a session with its first request; wait for a server that is away or full."""
+        from websockets.exceptions import WebSocketException
+        from websockets.sync.client import connect
+
+        until = time.monotonic() + self._waits_s
+        while True:
+            try:
+                self._connection = connect(self._url, max_size=None, proxy=None)
+                return self._asked(kind, data)
+            except (OSError, WebSocketException) as error:
+                self._close()
+                if isinstance(error, RefusedError):
+                    raise
+                if time.monotonic() > until:
+                    raise ConnectionError(f"{self._url}: {error}") from None
+                time.sleep(PAUSE_S)
+
+    def _asked(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        from websockets.exceptions import ConnectionClosed
+
+        text = json.dumps({"type": kind, "data": data}, allow_nan=False)
+        try:
+            with contextlib.suppress(ConnectionClosed):  # it may have said why
+                self._connection.send(text)
+            answer = json.loads(self._connection.recv())
+        except ConnectionClosed as closed:
+            raise ConnectionError(f"{self._url}: the session was lost: {closed}") from None
+        found: dict[str, Any] = answer["data"]
+        if answer["type"] != "error":
+            return found
+        if found.get("code") == "VALIDATION_ERROR":
+            wrong = [f"{e['loc']}: {e['msg']}" for e in found.get("errors", ())]
+            raise ValueError("; ".join(wrong) or found["message"])
+        error = ConnectionError if found.get("code") == "CAPACITY_REACHED" else RefusedError
+        raise error(f"{self._url}: {found.get('code')}: {found.get('message')}")
+
+    def _step(self, **action: Any) -> dict[str, Any]:
+        taken = self._asked("step", action)
+        self._earned.add(taken["reward"])
+        return taken
+
+    def _act(self, **action: Any) -> str:
+        return self._text(self._step(**action)["observation"])
+
+    def _text(self, observation: Mapping[str, Any]) -> str:
+        if self._shown is not None:
+            return str(observation[self._shown])
+        shown = {name: value for name, value in observation.items() if name != "metadata"}
+        return json.dumps(shown, ensure_ascii=False)
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()

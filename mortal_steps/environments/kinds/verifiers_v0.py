@@ -1,0 +1,118 @@
+"""Environments of verifiers v0 (0.3): `load_environment`, rollouts, rubrics."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import openai.resources  # noqa: F401 - what each fork would import at its first request
+import verifiers as vf
+from verifiers.types import ClientConfig
+
+from mortal_steps.environments.messages import AgentResult, EpisodeStart
+from mortal_steps.errors import ConfigError, DataError
+
+FOREVER_S = 1e7
+"""How long a request may take, which waits for the engine."""
+
+
+class EnvironmentAgent:
+    """Plays rollouts of an environment, and has its rubric score them."""
+
+    def __init__(self, environment_id: str, args: Mapping[str, Any], name: str) -> None:
+        """Load it; `name` is its reward's. Raises what verifiers raises, and `ConfigError` for
+        rewards of whole groups."""
+        self._id = environment_id
+        self._env = vf.load_environment(environment_id, **args)
+        in_groups = [
+            function.__name__
+            for rubric in _rubrics(self._env.rubric)
+            for function in rubric._get_group_reward_funcs()
+        ]
+        if in_groups:
+            raise ConfigError(
+                f"environment.id = {environment_id!r}: its rewards {', '.join(in_groups)} compare "
+                "the rollouts of a group, and here each is scored by itself; leave them out of its "
+                "rubric"
+            )
+        self.reward = name if self._env.score_rollouts else None
+
+    def rows(self, *, held_out: bool, limit: int | None) -> Iterator[dict[str, Any]]:
+        """Yield the rows of its dataset, or of its evaluation dataset."""
+        rows = self._env.build_eval_dataset() if held_out else self._env.build_dataset()
+        if rows is None:
+            has, key = "no evaluation dataset", "data.eval_samples, and no data.eval_source"
+            if not held_out:
+                has, key = "an evaluation dataset alone", "data.source"
+            raise DataError(f"environment.id = {self._id!r}: it has {has}; set {key}")
+        yield from itertools.islice(rows, limit)
+
+    async def run(self, *, base_url: str, start: EpisodeStart) -> AgentResult:
+        """Play an episode. Raises what its environment and its rewards raise."""
+        row = {name: value for name, value in start.row.items() if value is not None}
+        if "example_id" not in row:
+            raise ConfigError(
+                "a row has no column `example_id`, as those of verifiers have; set data.source = "
+                "'environment'"
+            )
+        client = ClientConfig(
+            api_base_url=base_url, api_key_var="", timeout=FOREVER_S, max_retries=0
+        )
+        state = await self._env.rollout(row, client, "policy", {})
+        error = state.get("error")
+        if isinstance(error, vf.InfraError | vf.ModelError):
+            return AgentResult(outage=f"{type(error).__name__}: {error}")
+        if error is not None:
+            raise error
+        if state.get("timed_out"):
+            return AgentResult(outage="the time has passed that the environment gives a rollout")
+        if self.reward is not None:
+            with _raising_rewards():
+                await self._env.rubric.score_rollout(state)
+        await self._env.rubric.cleanup(state)
+        return AgentResult(reward=state["reward"], metrics=state["metrics"] or {})
+
+
+def _rubrics(rubric: Any) -> Iterator[Any]:
+    """Yield a rubric, or those that a group of rubrics or environments has."""
+    inner = [
+        *getattr(rubric, "rubrics", ()),
+        *(each.rubric for each in getattr(rubric, "env_map", {}).values()),
+    ]
+    for each in inner:
+        yield from _rubrics(each)
+    if not inner:
+        yield rubric
+
+
+@contextlib.contextmanager
+def _raising_rewards() -> Iterator[None]:
+    """Have what a reward function raises raised; verifiers would log it, and score 0."""
+    scored = vf.Rubric._call_individual_reward_func
+
+    async def call(self: Any, func: Callable[..., Any], state: Any) -> float:
+        raised: list[Exception] = []
+
+        @functools.wraps(func)
+        async def noted(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = func(*args, **kwargs)
+                return await result if inspect.isawaitable(result) else result
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        score: float = await scored(self, noted, state)
+        if raised:
+            raise raised[0]
+        return score
+
+    vf.Rubric._call_individual_reward_func = call
+    try:
+        yield
+    finally:
+        vf.Rubric._call_individual_reward_func = scored

@@ -1,0 +1,59 @@
+"""Rows that environments bring themselves, as those of `data.source = "environment"`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.data.values import as_json
+from mortal_steps.environments.host import START_S, environment_host
+from mortal_steps.environments.streams import RandomStream
+
+HANDLER = "mortal_steps.environments.rows:RowsHandler"
+ROWS_AT_ONCE = 1000
+Row = dict[str, Any]
+
+
+class RowsHandler:
+    """Yields the rows, in the environments' process."""
+
+    def __init__(self, *, environment: EnvironmentConfig, terms: Mapping[str, RewardTerm]) -> None:
+        self._environment = environment
+        self._rows: Iterator[Mapping[str, Any]] = iter(())
+        self._stream = RandomStream(0)
+
+    def begin(self, *, held_out: bool, limit: int | None) -> None:
+        """Begin with the first row. Raises `ConfigError` and `DataError`."""
+        with self._stream.used():
+            self._rows = iter(self._environment.rows(held_out=held_out, limit=limit))
+
+    def more(self) -> list[Row]:
+        """Return the next rows; none at the end. Raises `DataError`."""
+        with self._stream.used():
+            rows = list(itertools.islice(self._rows, ROWS_AT_ONCE))
+        return [as_json(row, "a row of the environment") for row in rows]
+
+
+class RowReader:
+    """A worker that reads the rows, before there is a run."""
+
+    def __init__(self, *, environment: EnvironmentConfig, passed_on: Collection[str]) -> None:
+        self._environment, self._passed_on = environment, passed_on
+
+    def read(self, *, held_out: bool, limit: int | None) -> list[Row]:
+        """Return the first `limit` rows, or those to hold out.
+
+        Raises `ConfigError` for an environment that cannot be loaded, `DataError` for rows that
+        there are not, and `WorkerLostError`.
+        """
+        host = environment_host(self._environment, {}, passed_on=self._passed_on, handler=HANDLER)
+        try:
+            host.call("begin", returns=None, timeout_s=START_S, held_out=held_out, limit=limit)
+            rows: list[Row] = []
+            while more := host.call("more", returns=list[Row], timeout_s=START_S):
+                rows += more
+            return rows
+        finally:
+            host.close()

@@ -1,0 +1,43 @@
+"""`type = "atropos"`: GRPO on the scored groups of Atropos' environments.
+
+Advantages are those of https://arxiv.org/abs/2402.03300, with the ratio clipped as in PPO
+(https://arxiv.org/abs/1707.06347); a completion counts as the mean over its tokens, a micro-batch
+as the mean over its completions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.config.field_metadata import STATE
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
+from mortal_steps.types import Rows
+
+
+class Atropos(TrlAlgorithm, extra="forbid"):
+    """GRPO on groups of any size, which environments sampled and scored."""
+
+    trl_config: ClassVar[str] = "GRPOConfig"
+    trains_on = Rows
+    type: Annotated[str, STATE] = "atropos"
+    clip_eps: float = Field(0.2, gt=0)
+    """Clipping range of the probability ratio."""
+
+    def trainer_class(self) -> TrainerClass:
+        """Return the trainer, which is derived from TRL's GRPOTrainer."""
+        from mortal_steps.policy.algorithms.stepping.scored_groups import ScoredGroupsTrainer
+
+        return ScoredGroupsTrainer
+
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
+        """Raise `ConfigError` for a penalty that this loss does not have."""
+        if training.beta:
+            raise ConfigError(
+                f"training.beta = {training.beta}: the loss of algorithm.type = 'atropos' has no "
+                "KL penalty; leave it out"
+            )

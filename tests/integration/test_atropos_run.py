@@ -1,0 +1,111 @@
+"""A run that trains on batches of an Atropos API server."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mortal_steps.config.loader import load_config
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checks import check_rows
+from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.runs.run import find_run
+from mortal_steps.runs.verify import check_run
+from tests.support.atropos.groups import make_group
+from tests.support.atropos.stub import AtroposStub
+from tests.support.docs_examples import settings, write_modules
+
+STEPS = 5
+CONFIG = """
+seed = 7
+[model.new]
+
+[rollout]
+source = "atropos"
+source_options = {{ url = "{url}", seq_len = 16, poll_s = 0.02 }}
+
+[algorithm]
+type = "atropos"
+
+[training]
+batch_size = 2
+num_generations = 4
+max_steps = {steps}
+learning_rate = 1e-3
+gradient_accumulation_steps = 2
+gradient_checkpointing = false
+
+[checkpoints]
+save_steps = 2
+
+[compute.local.actor]
+threads = 1
+"""
+
+
+@pytest.fixture
+def train(tmp_path):
+    (script,) = write_modules("extending.md", "The loop without Prefect", tmp_path)
+
+    def begin(stub, run_id):
+        (tmp_path / f"{run_id}.toml").write_text(CONFIG.format(url=stub.url, steps=STEPS))
+        command = [sys.executable, script, f"{run_id}.toml", run_id]
+        return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.STDOUT)
+
+    return begin
+
+
+def groups():
+    return [make_group(number) for number in range(2 * STEPS)]
+
+
+def kill_at(process, file):
+    """Kill the run as soon as it has committed a file."""
+    while not file.exists():
+        assert process.poll() is None, "the run has ended before"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_a_run_that_is_killed_loses_no_batch_and_trains_on_none_twice(train, tmp_path):
+    runs = tmp_path / "runs"
+    with AtroposStub(groups()) as stub:
+        assert train(stub, "whole").wait() == 0
+    with AtroposStub(groups()) as stub:
+        for file in ("000001/batch.json", "000003/journal.json"):
+            kill_at(train(stub, "killed"), runs / "killed" / "steps" / file)
+        assert train(stub, "killed").wait() == 0
+        assert len(stub.served) == STEPS
+        assert stub.queue == []
+    whole, killed = (find_run(runs, name) for name in ("whole", "killed"))
+    assert killed.manifest.attempts == 3
+    assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
+    assert [row["loss"] for row in killed.metrics()] == [row["loss"] for row in whole.metrics()]
+    rewards = [row["reward"] for row in killed.metrics()]
+    served = [[score for group in batch for score in group["scores"]] for batch in stub.served]
+    assert rewards == pytest.approx([sum(scores) / len(scores) for scores in served], rel=1e-5)
+    assert [file for file in check_run(runs, "killed").files if file.damage] == []
+    assert {path.name.partition("-")[0] for path in killed.store.path("logs").glob("*-0*.log")} == {
+        "actor"
+    }
+
+
+def test_the_example_of_the_page_is_a_configuration(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(settings("atropos.md", "A configuration"))
+    config = load_config(path)
+    assert config.training.rows == 64
+    assert algorithm_of(config).clip_eps == 0.2
+
+
+def test_settings_of_the_source_are_checked_when_the_configuration_is_read(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG.format(url="localhost:8000", steps=STEPS))
+    with pytest.raises(ConfigError, match=r"rollout\.source_options\.url = 'localhost:8000'"):
+        load_config(path)
+    path.write_text(CONFIG.format(url="http://localhost:8000", steps=-1))
+    with pytest.raises(ConfigError, match=r"max_steps = -1, .*set training\.max_steps"):
+        check_rows(load_config(path), [])

@@ -1,0 +1,1 @@
+"""What tests of the batch source `atropos` share."""
