@@ -211,6 +211,10 @@ class Compute:
         """Return the numbers of the role's workers that take calls now."""
         return sorted(self.pools[role].ready)
 
+    def joined(self, role: Role) -> dict[int, int]:
+        """Return the same, with a number for each that it gets anew when it is restarted."""
+        return dict(self.pools[role].ready)
+
     def spent(self) -> float:
         """Return the dollars that the workers of the run have cost, over all its attempts."""
         return 0.0

@@ -16,6 +16,7 @@ from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.rewards.sources import check_files
+from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.system.gpus import has_gpu
 
 ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
@@ -37,7 +38,7 @@ def worker_specs(
     local = config.compute.local
     shares = config.compute.backend == "local"  # else there is one worker to a machine
     samplers = config.num_rollout_workers
-    sampling = sampler_settings(config, model_path)
+    sampling = sampler_settings(config, model_path, num_steps=num_steps)
     if shares:
         sampling["rollout"] = sharing_gpus(local, sampling["rollout"], samplers)
     measures = shares and measures_memory(local, config.rollout, samplers)
@@ -89,8 +90,10 @@ def _process(role: RoleConfig) -> dict[str, Any]:
     }
 
 
-def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
-    """Return the arguments of a rollout worker, but for the run directory."""
+def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) -> dict[str, Any]:
+    """Return the arguments of a rollout worker, but for the run directory; a trial is a run of one
+    step."""
+    updates = config.training.optimizer_steps_per_batch
     return {
         "model_path": model_path,
         "model": config.sampled_model,
@@ -100,7 +103,12 @@ def sampler_settings(config: RunConfig, model_path: str) -> dict[str, Any]:
         "environment": config.environment,
         "rewards": config.rewards,
         "eval_rewards": config.eval_rewards,
-        "passed_on": config.seen_by_environments,
+        "tools": ToolSettings(
+            passed_on=config.seen_by_environments,
+            app=config.compute.modal.app,
+            updates_per_step=updates,
+            num_updates=num_steps * updates,
+        ),
         "check_code": partial(check_files, config=config, working_dir=Path()),
     }
 

@@ -20,6 +20,10 @@ class AtroposOptions(Section):
     """Project of Weights & Biases that the environments log to; empty: they do not."""
     wandb_group: str = ""
     """Group of the environments there. Default: the run's id."""
+    port: int | None = Field(None, ge=1, le=65535)
+    """Port of this machine at which the run's rollout workers serve the policy to the environments;
+    each worker takes one, from this number on. Default: the run has no rollout workers, and
+    something else serves what it publishes."""
     poll_s: float = Field(1.0, gt=0)
     """Seconds between two requests for a batch, on average."""
 

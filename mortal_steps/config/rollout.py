@@ -143,6 +143,18 @@ class RolloutConfig(Section):
     """Settings for `atropos` or a batch source of your own."""
 
     @property
+    def ports(self) -> range:
+        """Ports at which the run's rollout workers serve the policy to environments outside of the
+        run; none if they do not."""
+        first = self.source_options.get("port") if self.source == ATROPOS else None
+        return range(first, first + (self.num_rollout_workers or 1)) if first else range(0)
+
+    @property
+    def has_samplers(self) -> bool:
+        """Whether rollouts of a source of MORTAL's are sampled with the run's own workers."""
+        return self.source == GENERATE or bool(self.ports)
+
+    @property
     def engine_kind(self) -> EngineKind:
         """What is known of the engine; before it is settled, of the one that is always there."""
         return ENGINES.entry(self.engine or ALWAYS_THERE)
@@ -168,11 +180,22 @@ def check_one_machine(rollout: RolloutConfig, backend: str) -> None:
                 f"{asked} is for workers on one machine, and compute.backend = 'modal' runs the "
                 f"workers in containers; {remedy}"
             )
-        if rollout.source != GENERATE:
+        if not rollout.has_samplers:
             raise ValueError(
                 f"{asked} is for rollouts that the run's own workers sample, and rollout.source is "
                 f"{rollout.source!r}; {remedy}"
             )
+    if rollout.ports and backend == "modal":
+        raise ValueError(
+            f"rollout.source_options.port = {rollout.ports[0]} is a port of this machine, and with "
+            "compute.backend = 'modal' the rollout workers are elsewhere; leave it out"
+        )
+    if rollout.sleep_while_training and rollout.ports:
+        raise ValueError(
+            "rollout.sleep_while_training = true lets rollout workers sleep while the actor "
+            f"trains, and with rollout.source_options.port = {rollout.ports[0]} environments may "
+            "ask them at any time; leave one of the two out"
+        )
     if rollout.sleep_while_training and rollout.staleness:
         raise ValueError(
             "rollout.sleep_while_training = true lets rollout workers sleep while the actor "

@@ -6,6 +6,7 @@ ones again, in their order, and their answers are compared (see `faults`).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,11 +25,20 @@ from mortal_steps.environments.faults import (
     named,
 )
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
-from mortal_steps.errors import EnvironmentFailedError, JudgeError, SandboxError, WorkerError
+from mortal_steps.errors import (
+    EnvironmentFailedError,
+    JudgeError,
+    MortalError,
+    SandboxError,
+    WorkerError,
+)
 from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
+
+RELEASE_S = 10.0
+"""How long a process may take to let go what it holds elsewhere."""
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +150,13 @@ class Cell:
                     return found if found.failures else Scores(failures=dict.fromkeys(limits, how))
             else:
                 return found
+
+    def release(self) -> None:
+        """Have its process let go what would outlive it; what it does not let go in time ends by
+        its own clock."""
+        if self._fork is not None:
+            with contextlib.suppress(MortalError):
+                self._fork.call("release", returns=None, timeout_s=RELEASE_S)
 
     def kill(self) -> None:
         """Have its process killed, by any thread."""

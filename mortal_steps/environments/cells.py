@@ -51,12 +51,15 @@ class Cells:
         *,
         saving: Collection[str] = (),
         keeping_nothing: Collection[str] = (),
+        holds_sandboxes: bool = False,
         folder: Path | None = None,
     ) -> None:
         """Name the environments that can say what they are at, and those in which calls leave no
-        trace, as none does where there are tools alone. What is waited for is told in `folder`."""
+        trace, as none does where there are tools alone. Take note whether cells may hold sandboxes
+        of a service, which they let go in the end. What is waited for is told in `folder`."""
         self._host, self._config = host, config
         self._saving, self._keeping_nothing = frozenset(saving), {None, *keeping_nothing}
+        self._holds_sandboxes = holds_sandboxes
         self._cells: dict[str, dict[int, Cell]] = {}
         self._folder, self._round = folder, 0
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
@@ -108,7 +111,7 @@ class Cells:
         arguments: CallArguments,
         limits: Mapping[str, float],
     ) -> Scores:
-        """Return the rewards of these episodes of a problem, and end its cells.
+        """Return the rewards of these episodes of a problem.
 
         `arguments` has a row for each of the episodes; `limits` names the rewards, with the seconds
         that each may take for all of them. One that keeps failing has no scores, but a failure.
@@ -122,10 +125,15 @@ class Cells:
             own = _rows(arguments, [rows[number] for number in numbers], len(episodes))
             waiting.append(self._threads.submit(cell.score, numbers, own, limits))
         found = _joined([each.result() for each in waiting], list(map(len, by_cell.values())))
-        for cell in cells.values():
-            cell.kill()  # which takes its time: `close` waits for it
         self._count(found.seconds)
         return found
+
+    def end(self, key: str) -> None:
+        """Have the cells of a problem killed; `close` waits for their ends."""
+        for cell in dict.fromkeys(self._cells[key].values()):
+            if self._holds_sandboxes:
+                cell.release()
+            cell.kill()
 
     def close(self) -> None:
         """End all cells."""

@@ -14,7 +14,7 @@ from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.faults import answers_of
-from mortal_steps.environments.host import described, environment_host
+from mortal_steps.environments.host import described, environment_host, sandbox_of
 from mortal_steps.environments.ledger import Answered, Ledger
 from mortal_steps.environments.messages import (
     Description,
@@ -27,8 +27,10 @@ from mortal_steps.environments.rounds import Running, add_all_answers, sample_tu
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.environments.starts import environment_of, episode_start
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.episodes.base import Episodes
+from mortal_steps.rollout.episodes.base import Episodes, ToolSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.types import (
     ChatSettings,
@@ -38,6 +40,9 @@ from mortal_steps.types import (
     SamplingParams,
     WeightsRef,
 )
+
+PREPARE_S = 120.0
+"""How long the environments' process may take to read what judges have been paid for."""
 
 
 class ToolEpisodes(Episodes):
@@ -51,19 +56,28 @@ class ToolEpisodes(Episodes):
         environment: EnvironmentConfig,
         rewards: RewardsConfig,
         chat: ChatSettings,
-        passed_on: Sequence[str] = (),
+        settings: ToolSettings,
+        run_dir: Path,
         before_start: Callable[[], None] | None = None,
     ) -> None:
         """`rewards` are those of the stage: of these, the ones that need the environments are
-        computed here. Environments see the variables in `passed_on`, credentials or not.
-        `before_start` is called before each start of their process."""
+        computed here. Judges keep what they paid for in `run_dir`. `before_start` is called before
+        each start of the environments' process."""
         super().__init__(tokenizer=tokenizer, template_options=template_options)
         self._environment = environment
         self._rewards = rewards
         self._chat = Chat(tokenizer, chat, template_options)
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
+        self._settings = settings
+        self._step = 0
+        self._sandbox = sandbox_of(environment, rewards, settings.app)
         self._host = environment_host(
-            environment, terms, passed_on=passed_on, before_start=before_start
+            environment,
+            terms,
+            sandbox=self._sandbox,
+            judge=JudgedRun(run_dir=str(run_dir.absolute()), call_timeout_s=environment.timeout_s),
+            passed_on=settings.passed_on,
+            before_start=before_start,
         )
         self._known: Description | None = None
         self._took: Mapping[str, float] = {}
@@ -80,12 +94,14 @@ class ToolEpisodes(Episodes):
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
         self._host.start()
+        self._host.call("prepare_forks", returns=None, timeout_s=PREPARE_S)
         offered = self.described.environments
         cells = Cells(
             self._host,
             self._environment,
             saving=[name for name, each in offered.items() if each.saves],
             keeping_nothing=[name for name, each in offered.items() if each.is_stateless],
+            holds_sandboxes=self._sandbox.kind != "local",
             folder=self._folder,
         )
         try:
@@ -101,6 +117,9 @@ class ToolEpisodes(Episodes):
         finally:
             cells.close()
             self._took = cells.seconds
+
+    def begin_step(self, step: int) -> None:
+        self._step = step
 
     def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
         self._close_ledger()
@@ -273,7 +292,8 @@ class ToolEpisodes(Episodes):
             for each in group:
                 if each.failure is not None:
                     raise EnvironmentFailedError(each.failure)
-        return score_episodes(
+        updates = self._settings.updates_per_step
+        made = score_episodes(
             cells,
             problem,
             group,
@@ -282,7 +302,12 @@ class ToolEpisodes(Episodes):
             environment=self._environment,
             chat=self._chat,
             version=version,
+            trainer_state=TrainerState(
+                global_step=self._step * updates, max_steps=self._settings.num_updates
+            ),
         )
+        cells.end(group[0].key)
+        return made
 
 
 def keys_of(problems: Sequence[Problem]) -> list[str]:

@@ -37,9 +37,13 @@ from mortal_steps.environments.messages import (
 )
 from mortal_steps.environments.outages import Outages
 from mortal_steps.environments.streams import RandomStream, numpy_seed
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
 from mortal_steps.rewards.calling.dispatch import begin_call, event_loop
+from mortal_steps.rewards.environments import RewardEnvironment
+from mortal_steps.rewards.judge.ledger import JudgedRun, share_ledger, use_run
+from mortal_steps.sandbox import executors
+from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.schedule import derive_seed
 from mortal_steps.system.texts import printable
 
@@ -59,10 +63,20 @@ class _Live:
 
 class EnvironmentHandler:
     """Holds the environments, tools and rewards of a run, and in a cell the episodes of one
-    problem. `terms` are the stage's rewards, by name."""
+    problem. `terms` are the stage's rewards, by name; `sandbox` and `judge` are for what asks them,
+    see `RewardHandler`."""
 
-    def __init__(self, *, environment: EnvironmentConfig, terms: Mapping[str, RewardTerm]) -> None:
+    def __init__(
+        self,
+        *,
+        environment: EnvironmentConfig,
+        terms: Mapping[str, RewardTerm],
+        sandbox: ExecutorSettings | None = None,
+        judge: JudgedRun | None = None,
+    ) -> None:
         self._config = environment
+        executors.use_settings(sandbox or ExecutorSettings())
+        use_run(judge or JudgedRun())
         with RandomStream(0).used():  # what a module draws is the same in every process
             self._tools: list[Tool] = [
                 load_code(tool, "environment.tools") for tool in environment.tools
@@ -85,6 +99,17 @@ class EnvironmentHandler:
             environments={name: loaded.described() for name, loaded in self._loaded.items()},
             rewards=list(self._rewards),
         )
+
+    def prepare_forks(self) -> None:
+        """Before a shard's cells are forked: do once what each would do that asks a judge or runs
+        a program."""
+        share_ledger()
+        if RewardEnvironment.__subclasses__():
+            executors.prepare_forks()
+
+    def release(self) -> None:
+        """Let go what would outlive this process: sandboxes of a service."""
+        executors.close()
 
     def open(self, *, starts: Sequence[EpisodeStart]) -> list[Opened]:
         """Begin episodes, which are numbered on from those that were begun before."""
@@ -203,6 +228,8 @@ class EnvironmentHandler:
     def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
         if self._outages.has(error):
             return ToolAnswer(name=name, outage=raised(error), seconds=seconds)
+        if isinstance(error, MortalError):  # such as a judge's wrong key: no answer either
+            raise error
         text = str({"error": str(error)})
         return ToolAnswer(name=name, content=text, is_error=True, seconds=seconds)
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
-from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config import EnvironmentConfig, RewardsConfig, RewardTerm
 from mortal_steps.config.environment import TRL
 from mortal_steps.environments.interpreter import check_interpreter
 from mortal_steps.environments.messages import Description
 from mortal_steps.errors import ConfigError, WorkerLostError
 from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.process import HostProcess
+from mortal_steps.rewards.judge.ledger import JudgedRun
+from mortal_steps.rewards.scoring.assignments import SHARE, sandbox_settings
+from mortal_steps.sandbox.executors import ExecutorSettings
+from mortal_steps.system.resources import raise_file_limit
 
 HANDLER = "mortal_steps.environments.handler:EnvironmentHandler"
 AGENT_HANDLER = "mortal_steps.environments.agents:AgentHandler"
@@ -27,30 +32,44 @@ def environment_host(
     environment: EnvironmentConfig,
     terms: Mapping[str, RewardTerm],
     *,
+    sandbox: ExecutorSettings | None = None,
+    judge: JudgedRun | None = None,
     passed_on: Collection[str] = (),
     before_start: Callable[[], None] | None = None,
     handler: str | None = None,
 ) -> HostProcess:
     """Return the process, not started; `terms` are the rewards of the stage by name, `handler` is
-    another one than that of episodes. See `HostProcess` for the others. Its start raises
-    `ConfigError` if its interpreter lacks something."""
+    another one than that of episodes. See `EnvironmentHandler` and `HostProcess` for the others.
+    Its start raises `ConfigError` if its interpreter lacks something."""
 
     def check() -> None:
         check_interpreter(environment)
+        raise_file_limit()  # three descriptors for each cell here, and one there
         if before_start is not None:
             before_start()
 
     if environment.type != TRL:  # its instances are none of the user's, whose rewards see none
         terms = {name: term for name, term in terms.items() if term.type == "get_reward"}
+    handler = handler or (AGENT_HANDLER if environment.asks else HANDLER)
+    asks = {"sandbox": sandbox, "judge": judge} if handler == HANDLER else {}
     return HostProcess(
-        handler or (AGENT_HANDLER if environment.asks else HANDLER),
-        {"environment": environment, "terms": dict(terms)},
+        handler,
+        {"environment": environment, "terms": dict(terms), **asks},
         passed_on=passed_on,
         variables={**SAME_SETS, **(_no_proxy() if environment.asks else {})},
         before_start=check,
         python=environment.python,
         start_timeout_s=START_S,
     )
+
+
+def sandbox_of(
+    environment: EnvironmentConfig, rewards: RewardsConfig, app: str
+) -> ExecutorSettings:
+    """Return where programs of tools run, as `[rewards.sandbox]` says: each cell runs one at a
+    time."""
+    settings = sandbox_settings(rewards, app, os.environ)
+    return replace(settings, lanes=1, patience_s=SHARE * environment.timeout_s)
 
 
 def _no_proxy() -> dict[str, str]:

@@ -62,13 +62,13 @@ def limits_of(
     return limits
 
 
-def arguments_for(group: GeneratedGroup, alive: Sequence[int]) -> CallArguments:
+def arguments_for(
+    group: GeneratedGroup, alive: Sequence[int], trainer_state: TrainerState
+) -> CallArguments:
     """Return the arguments of reward functions for the episodes that did not fail; `environments`
     is added where these are."""
     kept = replace(group, completions=[group.completions[index] for index in alive])
-    arguments = arguments_of([kept], TrainerState(global_step=0, max_steps=0))
-    by_name = {n: value for n, value in arguments.by_name.items() if n != "trainer_state"}
-    return replace(arguments, by_name=by_name)
+    return arguments_of([kept], trainer_state)
 
 
 def score_episodes(
@@ -81,6 +81,7 @@ def score_episodes(
     environment: EnvironmentConfig,
     chat: Chat,
     version: PolicyVersion,
+    trainer_state: TrainerState,
 ) -> GeneratedGroup:
     """Return the completions of a problem with the scores that their environments gave.
 
@@ -93,7 +94,8 @@ def score_episodes(
     limits = limits_of(described, rewards, environment, len(alive))
     if not limits or not alive:
         return group
-    found = cells.score(episodes[0].key, alive, arguments_for(group, alive), limits)
+    arguments = arguments_for(group, alive, trainer_state)
+    found = cells.score(episodes[0].key, alive, arguments, limits)
     if found.failures:
         reason = "; ".join(f"{name}: {why}" for name, why in found.failures.items())
         if environment.on_error == "raise":

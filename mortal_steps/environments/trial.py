@@ -15,7 +15,7 @@ from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.arguments import made_up_arguments
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import described, environment_host
+from mortal_steps.environments.host import described, environment_host, sandbox_of
 from mortal_steps.environments.messages import (
     REPLY,
     Description,
@@ -34,7 +34,9 @@ from mortal_steps.environments.tried import (
     TriedRow,
 )
 from mortal_steps.hosts.process import HostProcess
+from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallArguments
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.schedule import completion_seed
 from mortal_steps.scores import reward_names
 from mortal_steps.types import Completion, GeneratedGroup, PolicyVersion, Problem
@@ -55,8 +57,10 @@ class EnvironmentTrial:
         rewards: RewardsConfig,
         seed: int,
         passed_on: Sequence[str],
+        app: str,
     ) -> None:
-        """`seed` is the run's: the streams are those of its first step."""
+        """`seed` is the run's: the streams are those of its first step. `app` is its name on
+        Modal."""
         self._config = environment.model_copy(
             update={"on_error": "mask", "retries": 0, "cell": "problem"}
         )
@@ -64,7 +68,7 @@ class EnvironmentTrial:
         self._seed = seed
         named = zip(reward_names(rewards), rewards.all_terms, strict=True)
         self._terms = dict(named) if rewards.are_named else {}
-        self._passed_on = passed_on
+        self._passed_on, self._app = passed_on, app
 
     def reset(self, *, problems: Sequence[Problem]) -> list[Opened]:
         """Begin an episode of each problem. Raises `ConfigError`, and `DataError` for a row that
@@ -99,7 +103,11 @@ class EnvironmentTrial:
         return TriedEnvironments(environments=offered.environments, rows=rows)
 
     def _host(self) -> HostProcess:
-        return environment_host(self._config, self._terms, passed_on=self._passed_on)
+        sandbox = sandbox_of(self._config, self._rewards, self._app)
+        judge = JudgedRun(call_timeout_s=self._config.timeout_s)
+        return environment_host(
+            self._config, self._terms, sandbox=sandbox, judge=judge, passed_on=self._passed_on
+        )
 
     def _start(self, problem: Problem) -> EpisodeStart:
         seed = completion_seed(self._seed, 0, problem.id, 0)
@@ -258,7 +266,8 @@ def _arguments(problem: Problem, episodes: Sequence[TriedEpisode]) -> CallArgume
         for each in episodes
     ]
     group = GeneratedGroup(problem=problem, prompt_ids=[0], completions=completions)
-    return arguments_for(group, range(len(episodes)))
+    state = TrainerState(global_step=0, max_steps=1)
+    return arguments_for(group, range(len(episodes)), state)
 
 
 def _messages(episode: TriedEpisode) -> Iterator[Mapping[str, Any]]:

@@ -7,9 +7,10 @@ then on it is the step's, for a run that is killed and resumed as well.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.atropos.api import AtroposApi, Registration
@@ -18,9 +19,12 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.shape import find_shape
 from mortal_steps.orchestration.batch_source import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session, step_file
-from mortal_steps.types import BatchRef, FileRef, Problem, Rows, StageTiming
+from mortal_steps.types import BatchRef, FileRef, Problem, Rows, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+"""Seconds between two looks at whether a rollout worker was restarted."""
 
 
 class AtroposBatches(BatchSource):
@@ -46,6 +50,8 @@ class AtroposBatches(BatchSource):
         shape = find_shape(config.model)
         vocabulary = None if shape is None else shape.vocabulary
         self._api = AtroposApi(options.url, wanted, poll_s=options.poll_s, vocabulary=vocabulary)
+        self._workers, self._serves = workers, bool(config.rollout.ports)
+        self._newest: WeightsRef | None = None
         self._stopping = asyncio.Event()
         self._asking: asyncio.Task[StepBatch | None] | None = None
 
@@ -61,6 +67,14 @@ class AtroposBatches(BatchSource):
             raise asyncio.CancelledError
         return found
 
+    def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
+        """Serve the newest version that was published."""
+        self._newest = max(published, key=lambda weights: weights.version)
+
+    def publish(self, weights: WeightsRef) -> None:
+        """Serve a new version from the next batch on."""
+        self._newest = weights
+
     async def close(self) -> None:
         """Wait for the answer that is under way, which holds a batch that is sent only once."""
         self._stopping.set()
@@ -69,14 +83,37 @@ class AtroposBatches(BatchSource):
         await self._api.close()
 
     async def _ask(self, step: int) -> StepBatch | None:
+        await self._serve()
         started = time.perf_counter()
-        groups = await self._api.next_batch(self._stopping)
+        serving = asyncio.create_task(self._keep_serving())
+        serving.add_done_callback(self._stop_unless_cancelled)
+        try:
+            groups = await self._api.next_batch(self._stopping)
+        finally:
+            serving.cancel()
         if groups is None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
             return None
         file = self._session.store.write_record(
             step_file("get_batch", step), _rows(step, groups), list[Problem]
         )
         return _reference(step, file, len(groups), time.perf_counter() - started)
+
+    async def _serve(self) -> None:
+        if self._serves and self._newest is not None:
+            await self._workers.serve_with(self._newest)
+
+    async def _keep_serving(self) -> None:
+        """Have workers that were restarted load the version, while a batch is waited for."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self._serve()
+
+    def _stop_unless_cancelled(self, serving: asyncio.Task[None]) -> None:
+        """Ask for no batch any more once the policy cannot be served."""
+        if not serving.cancelled():
+            self._stopping.set()
 
     def _recorded(self, step: int) -> StepBatch | None:
         try:

@@ -79,6 +79,8 @@ class RolloutWorkers:
         self._recorder = recorder
         self._lock = asyncio.Lock()
         self._loaded: PolicyVersion | None = None
+        self._served: dict[int, tuple[PolicyVersion, int]] = {}
+        """The version that a worker was asked to serve last, and since when it is ready."""
         self._loads_with_shards = session.run.config.compute.loads_with_shards
 
     @contextlib.asynccontextmanager
@@ -102,6 +104,15 @@ class RolloutWorkers:
             self._loaded = weights.version
             if self._session.run.config.rollout.sleep_while_training:
                 await self._sleep()
+
+    async def serve_with(self, weights: WeightsRef) -> None:
+        """Have every ready worker that does not serve this version load it."""
+        ready = self._session.compute.joined("rollout")
+        wanted = {worker: (weights.version, joined) for worker, joined in ready.items()}
+        late = [worker for worker in wanted if self._served.get(worker) != wanted[worker]]
+        self._served = wanted
+        loading = (self._session.sync_weights(weights, worker) for worker in late)
+        self._recorder.timing(*await asyncio.gather(*loading))
 
     async def _sleep(self) -> None:
         """Ask all workers to give their memory back, because the actor trains next."""
@@ -147,6 +158,8 @@ def needed_roles(rollout: RolloutConfig, *, evaluates: bool) -> frozenset[Role]:
     """Return the roles whose workers a run starts: the actor, those of its batch source, and where
     there are evaluations, those that sample and score."""
     needed: set[Role] = {"actor", *declared(rollout.source, "roles")}
+    if rollout.ports:
+        needed.add("rollout")
     if evaluates:
         needed |= {"rollout", "reward"}
     return frozenset(needed)

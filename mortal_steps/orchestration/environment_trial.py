@@ -79,4 +79,10 @@ def _call(line: str, place: str) -> GivenCall:
 
 
 def _worker(config: RunConfig) -> WorkerSpec:
-    return environment_worker(config, TRIAL, rewards=config.rewards, seed=config.seed)
+    return environment_worker(
+        config,
+        TRIAL,
+        rewards=config.rewards,
+        seed=config.seed,
+        app=config.compute.modal.app,
+    )

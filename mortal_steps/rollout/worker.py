@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -13,14 +14,17 @@ from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, R
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
+from mortal_steps.rollout.endpoint import Endpoint
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
 from mortal_steps.rollout.episodes.base import (
     TOOL_EPISODES,
     Episodes,
+    ToolSettings,
     check_groups,
     episodes_of,
     tool_episodes,
 )
+from mortal_steps.rollout.prompts import render
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.schedule import completion_seed, derive_seed
@@ -57,13 +61,12 @@ class RolloutWorker:
         environment: EnvironmentConfig,
         rewards: RewardsConfig,
         eval_rewards: RewardsConfig,
-        passed_on: Sequence[str],
+        tools: ToolSettings,
         check_code: Callable[[RunStore], None],
     ) -> None:
         """`model` is as engines load it, `seed` the run's, and `template_options` are for the
-        model's chat template. Tools and environments see the variables in `passed_on`, credentials
-        or not; the rewards that need them are computed beside them. `check_code` raises an error if
-        the code of any is not what the run began with."""
+        model's chat template. The rewards that need environments are computed beside them.
+        `check_code` raises an error if the code of any is not what the run began with."""
         self._store = RunStore(Path(run_dir))
         self._model_path = model_path
         self._model = model
@@ -74,10 +77,12 @@ class RolloutWorker:
         self._tokenizer: Any = None
         self._environment = environment
         self._rewards, self._eval_rewards = rewards, eval_rewards
-        self._passed_on = passed_on
+        self._tools = tools
         self._check_code = check_code
         self._episodes: list[tuple[RewardsConfig, Episodes]] = []
         """Those that were made, each with the rewards that it computes."""
+        self._endpoint: Endpoint | None = None
+        """What environments outside of the run sample from."""
         self._loaded: WeightsRef | None = None
         """Weights in the engine; None while they are unproven."""
         self._not_compared: list[str] | None = None
@@ -91,7 +96,14 @@ class RolloutWorker:
         Raises `ModelError` or `EngineError`, and `ConfigError` for an engine, episodes or a way of
         syncing weights that cannot be imported.
         """
-        self._started_engine()
+        engine = self._started_engine()
+        if self._rollout.ports and self._endpoint is None:
+            self._endpoint = Endpoint(
+                engine,
+                self._read_tokenizer(),
+                lambda prompt: render([prompt], self._read_tokenizer(), self._template_options)[0],
+                self._rollout.ports,
+            )
         if not self._environment.is_used:  # else they need what the actor commits meanwhile
             self._started_episodes("generate")
         weight_sync(self._rollout)
@@ -137,7 +149,8 @@ class RolloutWorker:
         logger.info("sampling %s with v%d", request.output, request.weights.version)
         engine = self._engine_with(request.weights)
         episodes = self._started_episodes(request.stage)
-        shard = self._sample_shard(engine, episodes, request)
+        with self._endpoint.paused() if self._endpoint else contextlib.nullcontext():
+            shard = self._sample_shard(engine, episodes, request)
         file = self._store.write_record(request.output, shard, GeneratedShard)
         episodes.forget_progress()
         took, busy_s = episodes.took(), time.perf_counter() - began
@@ -178,15 +191,21 @@ class RolloutWorker:
         """Return the engine, holding exactly `weights`."""
         engine = self._started_engine()
         if self._loaded != weights:
-            # Unproven until the canary has passed, whatever goes wrong in between.
-            self._loaded = None
-            sync, tolerance = weight_sync(self._rollout), self._rollout.canary_tolerance
-            store = self._store.holding(weights.path)
-            others = load_weights(store, engine, sync, weights, tolerance)
-            self._log_compared(others)
-            self._num_bytes = store.folder_bytes(weights.path)
-            self._loaded = weights
+            with self._endpoint.loading() if self._endpoint else contextlib.nullcontext():
+                self._load(engine, weights)
+                if self._endpoint:
+                    self._endpoint.holding(weights.version)
         return engine
+
+    def _load(self, engine: Engine, weights: WeightsRef) -> None:
+        # Unproven until the canary has passed, whatever goes wrong in between.
+        self._loaded = None
+        sync, tolerance = weight_sync(self._rollout), self._rollout.canary_tolerance
+        store = self._store.holding(weights.path)
+        others = load_weights(store, engine, sync, weights, tolerance)
+        self._log_compared(others)
+        self._num_bytes = store.folder_bytes(weights.path)
+        self._loaded = weights
 
     def _log_compared(self, others: list[str]) -> None:
         """Log how much of a version is compared, which is the same for all versions."""
@@ -214,6 +233,7 @@ class RolloutWorker:
                 f"{request.start} to {request.stop}"
             )
         seeds_PG = completion_seeds(request, batch, self._seed)
+        episodes.begin_step(request.step)
         folder = self._store.path(f"{request.output.removesuffix('.parquet')}-calls")
         episodes.keep_progress_in(folder, request.weights)
         groups = episodes.sample(
@@ -243,7 +263,7 @@ class RolloutWorker:
                 tokenizer,
                 options,
                 store=self._store,
-                passed_on=self._passed_on,
+                settings=self._tools,
                 before_start=lambda: self._check_code(self._store),
             )
         else:

@@ -5,6 +5,7 @@ To add one, write one class and one line in `EXECUTORS`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import platform
 import threading
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
+from mortal_steps.errors import NoIsolationError
 from mortal_steps.extensions import Registry, simple
 from mortal_steps.sandbox.box import Way
 from mortal_steps.sandbox.lane import Lane
@@ -74,6 +76,10 @@ class Executor:
     def prepare(self, needs: Needs) -> None:
         """Do now what takes long the first time, such as building an image."""
 
+    def prepare_forks(self) -> None:
+        """Do now what each fork of this process would do. Called for what runs here alone: a client
+        of a service does not survive a fork."""
+
     def pool(self, needs: Needs) -> Pool[Any]:
         """Return lanes that meet the needs; equal needs get the same lanes.
 
@@ -95,6 +101,10 @@ class LocalExecutor(Executor):
         self._way_to_run = cache(way_to_run)
         self._pool_of = cache(self._new_pool)
         self._warn_of_image = cache(_warn_of_image)
+
+    def prepare_forks(self) -> None:
+        with contextlib.suppress(NoIsolationError):  # for the first program to say
+            self._way_to_run(allow_unisolated=self._settings.allow_unisolated)
 
     def pool(self, needs: Needs) -> Pool[Lane]:
         allowed = needs.allow_unisolated or self._settings.allow_unisolated
@@ -143,6 +153,12 @@ def executor() -> Executor:
             make: Callable[[ExecutorSettings], Executor] = EXECUTORS.load(_settings.kind)
             _executor = make(_settings)
         return _executor
+
+
+def prepare_forks() -> None:
+    """Before this process is forked: do what each fork would do, see `Executor.prepare_forks`."""
+    if _settings.kind == "local":
+        executor().prepare_forks()
 
 
 def close() -> None:

@@ -52,29 +52,39 @@ class LineFiles(Generic[T]):
                 if record is not None:
                     yield path.name, record
 
+    def begin(self) -> None:
+        """Begin the file of this process, unless it has one; its forks then write into it, too.
+        Raises `StoreError` if it cannot be made."""
+        with self._writing, writing(self._folder):
+            self._begun()
+
     def add(self, *records: T) -> None:
         """Append records; raises `StoreError` if they cannot be written."""
         lines = b"".join(map(self._line, records))
         with self._writing, writing(self._folder):
-            if self._descriptor is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                now = time.time()
-                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
-                part = f"{int(now % 1 * 1e6):06d}"
-                path = self._folder / f"{when}{part}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
-                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-                if self._sync:
-                    sync_to_disk(self._folder)
-            if os.write(self._descriptor, lines) < len(lines):
+            descriptor = self._begun()
+            if os.write(descriptor, lines) < len(lines):
                 self._close()  # behind the part, the next line would be unreadable
                 raise OSError(f"only a part of {len(lines)} bytes was written")
             if self._sync:
-                os.fsync(self._descriptor)
+                os.fsync(descriptor)
 
     def close(self) -> None:
         """Close the file of this process."""
         with self._writing:
             self._close()
+
+    def _begun(self) -> int:
+        if self._descriptor is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            now = time.time()
+            when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+            part = f"{int(now % 1 * 1e6):06d}"
+            path = self._folder / f"{when}{part}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            if self._sync:
+                sync_to_disk(self._folder)
+        return self._descriptor
 
     def _close(self) -> None:
         if self._descriptor is not None:

@@ -1,8 +1,11 @@
-"""How many processes can compute at a time, and how much memory one may still take."""
+"""How many processes can compute at a time, how much memory one may still take, how many files it
+may open."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -39,6 +42,14 @@ def _quota(folder: Path) -> float | None:
         return None
     quota, period = (folder / "cpu.max").read_text().split()
     return None if quota == "max" else int(quota) / int(period)
+
+
+def raise_file_limit() -> None:
+    """Let this process, and what it starts, open as many files as the system allows it to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def available_bytes() -> int | None:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
@@ -24,7 +25,7 @@ from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, 
 from mortal_steps.environments.starts import episode_start
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.episodes.base import Episodes
+from mortal_steps.rollout.episodes.base import Episodes, ToolSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.types import (
     ChatSettings,
@@ -60,7 +61,8 @@ class GatewayEpisodes(Episodes):
         environment: AskingEnvironment,
         rewards: RewardsConfig,
         chat: ChatSettings,
-        passed_on: Sequence[str] = (),
+        settings: ToolSettings,
+        run_dir: Path,
         before_start: Callable[[], None] | None = None,
     ) -> None:
         """See `ToolEpisodes`. Of `rewards`, those are given here that the code itself returns."""
@@ -70,7 +72,7 @@ class GatewayEpisodes(Episodes):
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
         self._own_rewards = [name for name, term in terms.items() if term.type == GET_REWARD]
         self._host = environment_host(
-            environment, terms, passed_on=passed_on, before_start=before_start
+            environment, terms, passed_on=settings.passed_on, before_start=before_start
         )
         self._server: Server | None = None
         self._took: Mapping[str, float] = {}

@@ -108,6 +108,11 @@ class Ledger:
             for _, payment in self._files.new():
                 self._learn(payment)
 
+    def begin(self) -> None:
+        """Begin the file that this process, and forks of it, write into."""
+        if self._files is not None:
+            self._files.begin()
+
     def find(self, question: str) -> Grade | None:
         """Return the known grade of a question."""
         return self._grades.get(question)
@@ -162,3 +167,11 @@ def shared_ledger() -> Ledger:
             begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()
             _ledger = Ledger(run_dir if begun else None)
         return _ledger
+
+
+def share_ledger() -> None:
+    """Before this process is forked: if it has judges, read what was paid for until now, and begin
+    the file that they write into; else each fork would do so."""
+    if _ledger is not None:
+        _ledger.refresh()
+        _ledger.begin()

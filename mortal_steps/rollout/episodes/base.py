@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,20 @@ TOOL_EPISODES = "mortal_steps.environments.episodes:ToolEpisodes"
 """What makes completions where there are tools or environments."""
 GATEWAY_EPISODES = "mortal_steps.environments.gateway.episodes:GatewayEpisodes"
 """What makes them where an environment's code asks the model itself."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolSettings:
+    """What a run says of its tools and environments, besides `[environment]` and `[rewards]`."""
+
+    passed_on: Sequence[str] = ()
+    """Variables that users' code sees although they may hold credentials."""
+    app: str = "mortal"
+    """Name of the app on Modal, in whose sandboxes tools may run programs."""
+    updates_per_step: int = 1
+    """Optimizer updates of each step."""
+    num_updates: int = 1
+    """Optimizer updates of the whole run."""
 
 
 class Episodes(ABC):
@@ -63,6 +78,10 @@ class Episodes(ABC):
         What the model did not sample counts as an environment's: `Completion.turns` leaves it out,
         and its log-probabilities are 0.0. Raises `DataError` for a problem that cannot be used.
         """
+
+    def begin_step(self, step: int) -> None:
+        """Before each shard: the step that it is of. By default, it makes no difference."""
+        return None
 
     def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
         """Before each shard, which is sampled with `weights`: what must not be done again when a
@@ -112,14 +131,13 @@ def tool_episodes(
     template_options: Mapping[str, Any],
     *,
     store: RunStore,
-    passed_on: Sequence[str],
+    settings: ToolSettings,
     before_start: Callable[[], None],
 ) -> Episodes:
     """Return the `Episodes` of a run with tools or environments.
 
-    `rewards` are those of the stage, and `passed_on` names variables that users' code sees although
-    they hold credentials; `before_start` is called before a process loads users' code. Raises
-    `StoreError` for a run of which nobody has settled how its chats are rendered.
+    `rewards` are those of the stage; `before_start` is called before a process loads users' code.
+    Raises `StoreError` for a run of which nobody has settled how its chats are rendered.
     """
     chat = read_chat_settings(store)
     kind = GATEWAY_EPISODES if environment.asks else TOOL_EPISODES
@@ -129,7 +147,8 @@ def tool_episodes(
         environment=environment,
         rewards=rewards,
         chat=chat,
-        passed_on=passed_on,
+        settings=settings,
+        run_dir=store.root,
         before_start=before_start,
     )
     return made

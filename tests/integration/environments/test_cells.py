@@ -1,6 +1,7 @@
 """mortal_steps.environments.cells: processes of episodes, asked at once, rebuilt when lost."""
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -51,6 +52,7 @@ def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(ma
     assert noted == answers
     pids = {key: int(shop.say(0, "pid", key=key)) for key in keys}
     shop.score([0], "Shop", key=keys[0])
+    shop.cells.end(keys[0])
     assert_ends(pids[keys[0]])
     assert [is_alive(pid) for pid in pids.values()] == [False, True, True, True]
     shop.cells.close()
@@ -197,3 +199,15 @@ def test_no_calls_have_no_answers(make_shop, cell):
     shop.open({}, {})
     assert shop.call({}) == {}
     assert shop.cells.open({}) == {}
+
+
+def test_more_cells_than_the_soft_limit_of_open_files_has_room_for(make_shop):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = len(os.listdir("/proc/self/fd")) + 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+    try:
+        shop = make_shop(cell="episode", outages=())  # a host that is not there yet
+        opened = shop.open(*[{}] * 16)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [each.failure for each in opened] == [None] * 16

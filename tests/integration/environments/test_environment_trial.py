@@ -34,7 +34,7 @@ def trial_of(*kinds, functions=(), **options):
     factory = {kind.__name__: f"{CODE}:{kind.__name__}" for kind in kinds}
     environment = EnvironmentConfig(factory=factory, **options)
     rewards = RewardsConfig(functions=functions)
-    return EnvironmentTrial(environment=environment, rewards=rewards, seed=3, passed_on=())
+    return EnvironmentTrial(environment=environment, rewards=rewards, seed=3, passed_on=(), app="")
 
 
 def problem_of(kind):

@@ -118,9 +118,10 @@ class Blocks:
         return self.total
 
 
-def near(environments, **kwargs):
-    """How near each environment's total is to 10; takes part in what TRL passes on."""
-    return [-abs(each.total - 10) / 10 for each in environments]
+def near(environments, trainer_state, **kwargs):
+    """How near each environment's total is to 10, which counts more from step to step."""
+    weight = 1 + trainer_state.global_step / trainer_state.max_steps
+    return [-weight * abs(each.total - 10) / 10 for each in environments]
 
 
 def told(environments, **kwargs):

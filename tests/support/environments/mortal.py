@@ -54,7 +54,7 @@ class Workers:
             num_steps=run.num_steps,
         )
         self.sampler = RolloutWorker(
-            run_dir=str(folder), **sampler_settings(config, run.model_path)
+            run_dir=str(folder), **sampler_settings(config, run.model_path, num_steps=run.num_steps)
         )
         self.scorer = RewardWorker(**common, num_steps=run.num_steps)
         (self.weights,) = self.actor.prepare(step=0).weights

@@ -1,0 +1,119 @@
+"""The policy over HTTP, as environments outside of the run sample from it."""
+
+import asyncio
+import socket
+
+import httpx
+import openai
+import pytest
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.rollout.endpoint import HOST, Endpoint
+from mortal_steps.rollout.prompts import render
+
+PROMPT = "12abc=>"
+
+
+def free_port():
+    with socket.create_server((HOST, 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.fixture
+def endpoint(engine, tokenizer):
+    made = Endpoint(
+        engine, tokenizer, lambda prompt: render([prompt], tokenizer, {})[0], [free_port()]
+    )
+    made.holding(3)
+    return made
+
+
+@pytest.fixture
+def client(endpoint):
+    with httpx.Client(base_url=f"http://{HOST}:{endpoint.port}") as client:
+        yield client
+
+
+def test_what_was_sampled_comes_with_the_logprobs_that_the_model_gives(client, engine, tokenizer):
+    ids = tokenizer(PROMPT)["input_ids"]
+    body = {"prompt": {"prompt_token_ids": ids}, "n": 3, "max_tokens": 5, "logprobs": 0}
+    found = client.post("/generate", json=body).json()
+    assert found["prompt_token_ids"] == ids
+    assert found["weight_version"] == 3
+    assert len(found["token_ids"]) == len(found["finish_reasons"]) == 3
+    assert len({tuple(each) for each in found["token_ids"]}) > 1
+    for tokens, text, logprobs in zip(
+        found["token_ids"], found["text"], found["logprobs"], strict=True
+    ):
+        pairs = [(int(token), lp) for ((token, lp),) in (each[0].items() for each in logprobs)]
+        assert [token for token, _ in pairs] == tokens
+        scored = engine.score([*ids, *tokens])[len(ids) - 1 :]
+        assert [lp for _, lp in pairs] == pytest.approx(scored, abs=1e-4)
+        assert tokenizer.decode(tokens, skip_special_tokens=True) == text
+
+
+def test_a_seed_gives_the_same_and_a_text_is_tokenized(client, tokenizer):
+    ids = tokenizer(PROMPT)["input_ids"]
+    body = {"n": 2, "max_tokens": 5, "seed": 11, "temperature": 0.7}
+    texts = [
+        client.post("/generate", json={**body, "prompt": prompt}).json()["text"]
+        for prompt in ({"prompt_token_ids": ids}, PROMPT, PROMPT)
+    ]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_an_openai_client_is_answered(endpoint, tokenizer):
+    asked = openai.OpenAI(base_url=f"http://{HOST}:{endpoint.port}/v1", api_key="none")
+    said = asked.completions.create(model="policy", prompt=PROMPT, n=2, max_tokens=4)
+    assert len(said.choices) == 2
+    assert said.usage.prompt_tokens == len(tokenizer(PROMPT)["input_ids"])
+    messages = [{"role": "user", "content": "abc"}]
+    chat = asked.chat.completions.create(model="policy", messages=messages, max_tokens=4, n=3)
+    assert [choice.message.role for choice in chat.choices] == ["assistant"] * 3
+    assert {choice.finish_reason for choice in chat.choices} <= {"stop", "length"}
+
+
+def test_many_requests_at_once_are_all_answered(endpoint):
+    async def ask_all():
+        base = f"http://{HOST}:{endpoint.port}"
+        async with httpx.AsyncClient(base_url=base, timeout=60) as client:
+            bodies = [
+                {"prompt": PROMPT, "n": 2, "max_tokens": 3, "temperature": 1.0 + number % 2}
+                for number in range(30)
+            ]
+            return await asyncio.gather(*[client.post("/generate", json=body) for body in bodies])
+
+    answers = asyncio.run(ask_all())
+    assert [len(answer.json()["token_ids"]) for answer in answers] == [2] * 30
+
+
+def test_nothing_is_sampled_while_weights_are_not_proven(client, endpoint):
+    assert client.get("/health").status_code == 200
+    with endpoint.loading():
+        assert client.get("/health").status_code == 503
+    refused = client.post("/generate", json={"prompt": PROMPT, "max_tokens": 2})
+    assert refused.status_code == 503
+    assert "being loaded" in refused.json()["error"]["message"]
+    endpoint.holding(4)
+    found = client.post("/generate", json={"prompt": PROMPT, "max_tokens": 2}).json()
+    assert found["weight_version"] == client.get("/bridge/info").json()["weight_version"] == 4
+
+
+@pytest.mark.parametrize(
+    "path, body, said",
+    [
+        ("/generate", {"prompt": [], "max_tokens": 2}, "neither a text nor a list of tokens"),
+        ("/generate", {"prompt": [5] * 4096}, "fills the model's context"),
+        ("/generate", {"prompt": [5], "prompt_logprobs": 1}, "not computed here"),
+        ("/v1/chat/completions", {"messages": "hello"}, "no list of messages"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(client, path, body, said):
+    refused = client.post(path, json=body)
+    assert refused.status_code == 400
+    assert said in refused.json()["error"]["message"]
+
+
+def test_a_port_that_is_taken_is_told_of(endpoint, engine, tokenizer):
+    with pytest.raises(ConfigError, match=rf"port = {endpoint.port}: .*choose another one"):
+        Endpoint(engine, tokenizer, lambda prompt: [5], [endpoint.port])
