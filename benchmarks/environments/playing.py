@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +21,10 @@ from tests.support.environments.cases import CaseRun
 from tests.support.environments.engine import SCRIPTS, ScriptedEngine, Voice, called
 from tests.support.environments.models import build_model
 from tests.support.environments.mortal import Workers
+from tests.support.environments.served import served
 
 FAMILY = "qwen3"
 STEPS, PROBLEMS, GENERATIONS, ROUNDS, MAX_TOKENS, CONTEXT = 2, 2, 4, 4, 6000, 8192
-SERVER_S = 60.0
 
 
 class RecordingEngine(ScriptedEngine):
@@ -78,8 +75,11 @@ def play(tried: Tried, python: str, folder: Path) -> Run:
     voice = Voice(FAMILY)
     texts = [*map(voice.text, tried.says), *(voice.calls(called(n, **a)) for n, a in tried.calls)]
     (folder / "model" / SCRIPTS).write_text(json.dumps(texts))
-    with served(tried, python) as settings:
-        case = _case(tried, {**settings, "python": python}, str(model))
+    with contextlib.ExitStack() as stack:
+        settings = {**tried.settings, "python": python}
+        if tried.server:
+            settings["url"] = stack.enter_context(served(tried.server, python))
+        case = _case(tried, settings, str(model))
         RecordingEngine.said.clear()
         workers = Workers(case, folder / "run")
         try:
@@ -194,25 +194,3 @@ class _Rows(CaseRun):
             )
             for number, row in enumerate(self.rows[:PROBLEMS])
         ]
-
-
-@contextlib.contextmanager
-def served(tried: Tried, python: str) -> Iterator[dict[str, Any]]:
-    """Serve the environment meanwhile, if it is a server; yield its settings."""
-    if not tried.server:
-        yield tried.settings
-        return
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = subprocess.Popen([python, "-c", tried.server, str(port)], stdout=sys.stderr)
-    try:
-        deadline = time.monotonic() + SERVER_S
-        while server.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        settings = tried.settings
-        yield {**settings, "url": settings["url"].format(port=port)}
-    finally:
-        server.kill()
-        server.wait()

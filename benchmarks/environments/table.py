@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.environments.served import ECHO
+
 NUMBERS = ("[3]", "[5]", "[11]", "I say [7].")
 BOXED = ("\\boxed{3}", "\\boxed{5}", "It is \\boxed{7}.")
 MOVES = ("[right]", "[down]", "[up]", "Then [left].")
@@ -31,7 +33,7 @@ class Tried:
     rows: Sequence[Mapping[str, Any]] = ()
     """The dataset. Without one, `reset` gives the prompts."""
     server: str = ""
-    """Python that serves it at the port that its first argument is, in the same interpreter."""
+    """Python that serves it, as for `served`."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -68,20 +70,7 @@ def _skyrl(name: str) -> Tried:
     return Tried(name=name, package="skyrl-gym", config='type = "skyrl"', says=says, rows=rows)
 
 
-ECHO = """
-import pathlib, subprocess, sys, tempfile, uvicorn
-with tempfile.TemporaryDirectory() as folder:
-    command = [str(pathlib.Path(sys.executable).with_name("openenv")), "init", "echo_env"]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    sys.path.insert(0, folder)
-    from openenv.core.env_server.http_server import create_app
-    from echo_env.models import EchoAction, EchoObservation
-    from echo_env.server.echo_env_environment import EchoEnvironment
-app = create_app(EchoEnvironment, EchoAction, EchoObservation, max_concurrent_envs=64)
-uvicorn.run(app, port=int(sys.argv[1]), log_level="warning")
-"""
-"""The environment that `openenv init` writes."""
-OPENENV = 'type = "openenv"\nurl = "http://127.0.0.1:{port}"\n'
+OPENENV = 'type = "openenv"\nurl = "http://127.0.0.1:8000"\n'
 
 TABLE: Sequence[Tried] = (
     _textarena("2048-v0-ultra-easy", *MOVES),

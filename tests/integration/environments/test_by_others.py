@@ -4,8 +4,6 @@ import tomllib
 
 import pytest
 
-from benchmarks.environments.playing import served
-from benchmarks.environments.table import TABLE
 from mortal_steps.config import RewardsConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.data.values import NO_PROMPT
@@ -13,6 +11,7 @@ from mortal_steps.environments.trial import EnvironmentTrial
 from mortal_steps.environments.tried import GivenCall
 from mortal_steps.types import Problem
 from tests.support.docs_examples import settings, write_modules
+from tests.support.environments.served import ECHO, served
 from tests.support.paths import ENVIRONMENTS_PYTHON
 
 PAGE = "environments-by-others.md"
@@ -73,9 +72,8 @@ def test_a_class_of_the_users_for_skyrl(tmp_path, monkeypatch):
 
 @needs_them
 def test_a_server_of_openenv():
-    (echo,) = (each for each in TABLE if "messages" in each.name)
-    with served(echo, str(ENVIRONMENTS_PYTHON)) as given:
-        environment = config_of("OpenEnv", url=given["url"])
+    with served(ECHO, str(ENVIRONMENTS_PYTHON)) as url:
+        environment = config_of("OpenEnv", url=url)
         prompt, answers, reward = tried(environment, "Hello", "you")
     assert prompt == "Echo Env environment ready!" and answers == ["Hello", "you"]
     assert reward == pytest.approx(0.3)
