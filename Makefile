@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 VLLM_VENV := .venv-vllm
 ENVIRONMENTS_VENV := .venv-environments
+VERIFIERS := .venv-verifiers
 BIN := $(VENV)/bin
 RESOLVE = $(BIN)/uv pip compile --quiet --no-config --output-file /dev/null --python-platform x86_64-manylinux_
 
@@ -12,7 +13,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env environments-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -176,6 +177,13 @@ modal-smoke: venv  ## Two steps on Modal itself, for some cents; skipped without
 venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
 
 vllm-env: $(VLLM_VENV)/.installed  ## The environment of vLLM rollout workers (CPU build)
+
+verifiers-env: $(VERIFIERS)/v0/.installed $(VERIFIERS)/v1/.installed  ## Two environments of verifiers, v0 and v1
+
+$(VERIFIERS)/%/.installed: requirements/verifiers-%.txt
+	$(PYTHON) -m venv $(VERIFIERS)/$*
+	$(VERIFIERS)/$*/bin/pip install --quiet --requirement $<
+	touch $@
 
 $(VENV)/.installed: pyproject.toml requirements/constraints.txt requirements/dev.constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "MORTAL needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'

@@ -12,3 +12,7 @@ ENVIRONMENTS_PYTHON = Path(
     os.environ.get("MORTAL_ENVIRONMENTS_PYTHON", ROOT / ".venv-environments/bin/python")
 )
 """The interpreter that has environments by others; `make environments-env` builds one."""
+
+VERIFIERS = Path(os.environ.get("MORTAL_VERIFIERS", ROOT / ".venv-verifiers"))
+VERIFIERS_PYTHONS = {each: VERIFIERS / each / "bin/python" for each in ("v0", "v1")}
+"""The interpreters that have verifiers; `make verifiers-env` builds them."""
