@@ -13,7 +13,7 @@ import typer
 from mortal.cli.arguments import Overrides, port_number
 from mortal.terminal.output import checking, say
 
-ENDPOINT, LORA, LOGS = "The policy's endpoint", "LoRA", "Logs"
+TRAINING, ENDPOINT, LORA, LOGS = "Training", "The policy's endpoint", "LoRA", "Logs"
 
 
 class Bridge(StrEnum):
@@ -34,30 +34,51 @@ def atropos(
     weight_bridge_mode: Annotated[
         Bridge,
         typer.Option(
+            metavar="MODE",
             help="How the endpoint gets new weights. none: a new engine starts with them; "
             "shared_vllm: the engine reads them from shared memory; lora_only: only an adapter is "
             "trained, and loaded beside the base model under a name of its own.",
         ),
     ] = Bridge.NONE,
-    lr: Annotated[float, typer.Option(help="Learning rate, constant.")] = 1e-5,
-    training_steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 10,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of a micro-batch.")] = 2,
+    lr: Annotated[
+        float,
+        typer.Option(metavar="RATE", help="Learning rate, constant.", rich_help_panel=TRAINING),
+    ] = 1e-5,
+    training_steps: Annotated[
+        int, typer.Option(metavar="N", help="Optimizer steps.", rich_help_panel=TRAINING)
+    ] = 10,
+    batch_size: Annotated[
+        int, typer.Option(metavar="N", help="Sequences of a micro-batch.", rich_help_panel=TRAINING)
+    ] = 2,
     gradient_accumulation_steps: Annotated[
         int,
         typer.Option(
-            min=1, help="Micro-batches of an optimizer step, which is made on one batch of the API."
+            metavar="N",
+            help="Micro-batches of an optimizer step, which is made on one batch of the API.",
+            rich_help_panel=TRAINING,
         ),
     ] = 32,
-    seq_len: Annotated[int, typer.Option(min=2, help="Most tokens of a sequence.")] = 2048,
-    clip_eps: Annotated[float, typer.Option(help="Clipping range of the ratio.")] = 0.2,
+    seq_len: Annotated[
+        int, typer.Option(metavar="N", help="Most tokens of a sequence.", rich_help_panel=TRAINING)
+    ] = 2048,
+    clip_eps: Annotated[
+        float,
+        typer.Option(
+            metavar="RANGE", help="Clipping range of the ratio.", rich_help_panel=TRAINING
+        ),
+    ] = 0.2,
     device: Annotated[
         str | None,
-        typer.Option(help="cuda:N, the GPU of the actor. Default: the first, or the CPU."),
+        typer.Option(
+            metavar="DEVICE", help="cuda:N, the GPU of the actor. Default: the first, or the CPU."
+        ),
     ] = None,
     save_path: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder that holds the run.")
     ] = Path("trained_model_checkpoints"),
-    checkpoint_interval: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 3,
+    checkpoint_interval: Annotated[
+        int, typer.Option(metavar="N", help="Steps between checkpoints.", rich_help_panel=TRAINING)
+    ] = 3,
     vllm_port: Annotated[
         str,
         typer.Option(
@@ -69,17 +90,19 @@ def atropos(
     ] = "9001",
     vllm_restart_interval: Annotated[
         int,
-        typer.Option(min=1, help="Steps between new weights.", rich_help_panel=ENDPOINT),
+        typer.Option(metavar="N", help="Steps between new weights.", rich_help_panel=ENDPOINT),
     ] = 3,
     vllm_gpu_memory_utilization: Annotated[
         float,
         typer.Option(
-            min=0.01, max=1, help="Share of the GPU's memory for vLLM.", rich_help_panel=ENDPOINT
+            metavar="SHARE", help="Share of the GPU's memory for vLLM.", rich_help_panel=ENDPOINT
         ),
     ] = 0.45,
     vllm_config_path: Annotated[
         Path | None,
-        typer.Option(help="Not needed: the run starts the engine.", rich_help_panel=ENDPOINT),
+        typer.Option(
+            metavar="FILE", help="Not needed: the run starts the engine.", rich_help_panel=ENDPOINT
+        ),
     ] = None,
     single_copy: Annotated[
         bool,
@@ -92,7 +115,9 @@ def atropos(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="vllm or transformers. Default: vllm if it is installed.", rich_help_panel=ENDPOINT
+            metavar="ENGINE",
+            help="vllm or transformers. Default: vllm if it is installed.",
+            rich_help_panel=ENDPOINT,
         ),
     ] = None,
     vllm_python: Annotated[
@@ -103,9 +128,13 @@ def atropos(
             rich_help_panel=ENDPOINT,
         ),
     ] = None,
-    lora_r: Annotated[int, typer.Option(min=1, help="Rank.", rich_help_panel=LORA)] = 16,
-    lora_alpha: Annotated[int, typer.Option(min=1, help="Scaling.", rich_help_panel=LORA)] = 32,
-    lora_dropout: Annotated[float, typer.Option(help="Dropout.", rich_help_panel=LORA)] = 0.05,
+    lora_r: Annotated[int, typer.Option(metavar="N", help="Rank.", rich_help_panel=LORA)] = 16,
+    lora_alpha: Annotated[
+        int, typer.Option(metavar="N", help="Scaling.", rich_help_panel=LORA)
+    ] = 32,
+    lora_dropout: Annotated[
+        float, typer.Option(metavar="P", help="Dropout.", rich_help_panel=LORA)
+    ] = 0.05,
     lora_target_modules: Annotated[
         str,
         typer.Option(metavar="NAMES", help="Layers, separated by spaces.", rich_help_panel=LORA),
@@ -114,10 +143,10 @@ def atropos(
         bool, typer.Option("--use-wandb", help="Log to Weights & Biases.", rich_help_panel=LOGS)
     ] = False,
     wandb_project: Annotated[
-        str | None, typer.Option(help="Its project.", rich_help_panel=LOGS)
+        str | None, typer.Option(metavar="NAME", help="Its project.", rich_help_panel=LOGS)
     ] = None,
     wandb_group: Annotated[
-        str | None, typer.Option(help="Its group.", rich_help_panel=LOGS)
+        str | None, typer.Option(metavar="NAME", help="Its group.", rich_help_panel=LOGS)
     ] = None,
     benchmark: Annotated[
         bool,
@@ -247,9 +276,10 @@ def _rows(batch_size: int, accumulation: int) -> dict[str, int]:
     """Return the keys of `[training]` for a batch of this size. Groups may have any size, so that
     the least number of completions per prompt stands for theirs."""
     rows = batch_size * accumulation
-    if rows == 1:
+    if rows < 2:
         raise typer.BadParameter(
-            "--batch-size x --gradient-accumulation-steps = 1; a step takes 2 sequences or more"
+            f"--batch-size x --gradient-accumulation-steps = {rows}; a step takes 2 sequences or "
+            "more"
         )
     least = next(number for number in range(2, rows + 1) if rows % number == 0)
     return {

@@ -137,15 +137,18 @@ class Running:
                 {"role": "tool", "name": answer.name, "content": answer.content}
                 for answer in answers
             ]
-        self.add_messages(messages, chat, most, longest)
+        self.add_messages(messages, chat.suffix_ids(messages, self.token_ids[-1]), most, longest)
 
     def add_messages(
-        self, messages: Sequence[Mapping[str, Any]], chat: Chat, most: int, longest: int
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        suffix: Sequence[int],
+        most: int,
+        longest: int,
     ) -> None:
-        """Append what others say after the model's turn, unless the completion would exceed `most`
-        tokens, or reach the `longest` that the model takes with its prompt: then the episode ends
-        with the turn."""
-        suffix = chat.suffix_ids(messages, self.token_ids[-1])
+        """Append what others say after the model's turn, and its tokens, unless the completion
+        would exceed `most` tokens, or reach the `longest` that the model takes with its prompt:
+        then the episode ends with the turn."""
         length = len(self.token_ids) + len(suffix)
         if length > most or len(self.prompt_ids) + length >= longest:
             self.stop, self.calls = "length", []

@@ -70,16 +70,16 @@ class EnvironmentTrial:
         self._terms = dict(named) if rewards.are_named else {}
         self._passed_on, self._app = passed_on, app
 
-    def reset(self, *, problems: Sequence[Problem]) -> list[Opened]:
-        """Begin an episode of each problem. Raises `ConfigError`, and `DataError` for a row that
-        cannot be used."""
+    def reset(self, *, problems: Sequence[Problem]) -> tuple[Description, list[Opened]]:
+        """Begin an episode of each problem; return what is offered, too. Raises `ConfigError`, and
+        `DataError` for a row that cannot be used."""
         host = self._host()
         try:
-            described(host)
+            offered = described(host)
             cells = Cells(host, self._config)
             try:
                 starts = {each.id: [self._start(each)] for each in problems}
-                return [opened[0] for opened in cells.open(starts).values()]
+                return offered, [opened[0] for opened in cells.open(starts).values()]
             finally:
                 cells.close()
         finally:

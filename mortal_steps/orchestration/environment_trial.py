@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.config import RunConfig
-from mortal_steps.environments.messages import Opened
+from mortal_steps.environments.messages import Description, Opened
 from mortal_steps.environments.tried import GivenCall, TriedEnvironments
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from mortal_steps.orchestration.own_rewards import environment_worker
@@ -40,15 +41,21 @@ def try_environments(
     return found
 
 
-def check_resets(config: RunConfig, problems: Sequence[Problem]) -> None:
-    """Begin an episode of each problem; raise `EnvironmentFailedError` for one that fails."""
-    opened: list[Opened] = call_once(_worker(config), "reset", problems=list(problems))
+def check_resets(
+    config: RunConfig, problems: Sequence[Problem]
+) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Begin an episode of each problem, and return the tools of each environment, by its name.
+    Raises `EnvironmentFailedError` for an episode that fails."""
+    offered: Description
+    opened: list[Opened]
+    offered, opened = call_once(_worker(config), "reset", problems=list(problems))
     for problem, begun in zip(problems, opened, strict=True):
         if begun.failure is not None:
             raise EnvironmentFailedError(
                 f"problem {problem.id}: {begun.failure}. `mortal test-environment` tries "
                 "environments out (rewards.dry_run = false skips this check)"
             )
+    return {name: each.tools for name, each in offered.environments.items()}
 
 
 def read_calls(path: Path) -> list[GivenCall]:

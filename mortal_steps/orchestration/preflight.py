@@ -37,7 +37,7 @@ from mortal_steps.orchestration.environment_trial import check_resets
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
 from mortal_steps.orchestration.own_rewards import own_rows
-from mortal_steps.policy.starting_model.prompt_lengths import keep_fitting
+from mortal_steps.policy.starting_model.prompt_lengths import Tools, keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.system.scratch import Scratch
@@ -119,13 +119,14 @@ def check(
             else "importing the reward functions"
         )
         check_rewards(config, train)
-    resets = config.environment.is_used and not config.environment.asks
-    if "rollout" in roles and resets and config.rewards.dry_run:
-        say(f"beginning episodes of {DRY_RUN_PROBLEMS} rows")
-        check_resets(config, train[:DRY_RUN_PROBLEMS])
+    tools: Mapping[str, Tools] = {}
+    if "rollout" in roles and config.environment.is_used and not config.environment.asks:
+        tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
+        say(f"beginning episodes of {len(tried)} rows")
+        tools = check_resets(config, tried)
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
-    found, longest = check_training(config, train, held_out, warned, sampled)
+    found, longest = check_training(config, train, held_out, warned, sampled, tools)
     warned += report_forecast(forecast(config, longest, samples="rollout" in roles), show)
     return found
 
@@ -230,10 +231,11 @@ def check_training(
     held_out: Sequence[Problem],
     warned: list[str],
     sampled: int,
+    tools: Mapping[str, Tools],
 ) -> tuple[Problems, int]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
-    whose prompts fit the model (`data.on_long`) beside `sampled` tokens, and the tokens of the
-    longest. Its warnings are added to `warned`."""
+    whose prompts, with the `tools` of their environments, fit the model (`data.on_long`) beside
+    `sampled` tokens, and the tokens of the longest. Its warnings are added to `warned`."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
@@ -244,6 +246,7 @@ def check_training(
         held_out=held_out,
         supplied=declared(config.rollout.source, "supplies"),
         sampled=sampled,
+        offered=tools,
     )
     warned += by_trl
     for warning in (*without_effect, *by_trl):

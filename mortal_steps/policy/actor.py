@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.data.problem_files import open_problems, prompts_of
+from mortal_steps.environments.starts import environment_of
 from mortal_steps.errors import ActorStateError, ConfigError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
-from mortal_steps.policy.chat_settings import check_chat, keep_chat
+from mortal_steps.policy.chat_settings import chat_of, keep_chat
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -36,6 +37,7 @@ from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.base_model import base_of
+from mortal_steps.policy.starting_model.prompt_lengths import Tools
 from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
@@ -120,20 +122,24 @@ class Actor:
         held_out: Sequence[Problem],
         supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
         sampled: int,
+        offered: Mapping[str, Tools] | None = None,
     ) -> tuple[tuple[str, ...], tuple[str, ...], prompt_lengths.PromptLengths]:
         """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
-        leave room for `sampled` tokens. This needs no weights and no GPU.
+        leave room for `sampled` tokens; `offered` are the tools of each environment, by its name.
+        This needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, what there is to warn of, and the
         lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
-        `ModelError` of `check_starting_weights`; and, with tools, that of `check_chat`.
+        `ModelError` of `check_starting_weights`; and, with tools, that of `chat_of`.
         """
         if not is_hub_model(self._config.model):
             self._check_model(self._config.model.name_or_path)
         prompts = chain(prompts_of(train), prompts_of(held_out))
+        options = self._config.training.template_options
         with self._warned.collecting():
             if self._config.environment.is_used:
-                check_chat(self._config.model, self._config.training.template_options)
+                chat = chat_of(self._config.model, options)
+                options = {**options, "chat_template": chat.chat_template}
             algorithm = algorithm_of(self._config)
             if algorithm.trains_on is not supplied:
                 raise ConfigError(
@@ -142,13 +148,21 @@ class Actor:
                     f"{supplied.__name__}; choose an algorithm and a source that fit together"
                 )
             idle = algorithm.check(self._config)
-            lengths = prompt_lengths.measure(
-                self._config.model, self._config.training.template_options, prompts, sampled
-            )
+            tools = self._tools_of(chain(train, held_out), offered or {})
+            lengths = prompt_lengths.measure(self._config.model, options, prompts, sampled, tools)
         warnings = self._warned.take()
         if lengths.dated and not self._config.environment.is_used:  # with tools, the day is kept
             warnings = (*warnings, DATED)
         return idle, warnings, lengths
+
+    def _tools_of(
+        self, problems: Iterable[Problem], offered: Mapping[str, Tools]
+    ) -> Iterable[Tools | None]:
+        """Yield the tools that the prompt of each problem offers."""
+        environment = self._config.environment
+        if not offered or not environment.has_names:
+            return repeat(offered.get(""))
+        return (offered[environment_of(environment, problem) or ""] for problem in problems)
 
     def _check_model(self, path: str) -> None:
         # Imported where used: imports torch.

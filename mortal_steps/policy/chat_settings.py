@@ -22,16 +22,15 @@ logger = logging.getLogger(__name__)
 ANSWER = {"role": "tool", "name": "dummy", "content": "dummy"}
 
 
-def check_chat(model: ModelConfig, template_options: Mapping[str, Any]) -> None:
-    """Raise `ModelError` if tools cannot be called with the model's chat template and these options
-    of it; this needs no weights."""
+def chat_of(model: ModelConfig, template_options: Mapping[str, Any]) -> ChatSettings:
+    """Return how chats with tools are rendered and read; this needs no weights. Raises `ModelError`
+    if tools cannot be called with the model's chat template and these options of it."""
     # Imported where used: imports torch.
     from mortal_steps.policy.starting_model.new_model import build_tokenizer
 
     if model.new is not None:
-        _settled(build_tokenizer(model.new), "[model.new]", template_options)
-    else:
-        _settled_of(tokenizer_folder(model), model, template_options)
+        return _settled(build_tokenizer(model.new), "[model.new]", template_options)
+    return _settled_of(tokenizer_folder(model), model, template_options)
 
 
 def keep_chat(
@@ -39,7 +38,7 @@ def keep_chat(
 ) -> None:
     """Commit how chats with tools are rendered and read in the run.
 
-    Raises `ModelError` as `check_chat` does, and `StoreError` if the run has begun with other
+    Raises `ModelError` as `chat_of` does, and `StoreError` if the run has begun with other
     settings: what is sampled next would be rendered differently from what was sampled before.
     """
     settings = _settled_of(model_folder(model_path, model), model, template_options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -11,6 +12,9 @@ from pydantic import Field
 from mortal_steps.config.section import Options
 from mortal_steps.environments.kinds.base import Agent, AskingEnvironment
 from mortal_steps.errors import ConfigError
+
+CHATTERS = ("verifiers", "httpx", "aiohttp.access")
+"""Loggers with a line for each request or more."""
 
 
 class VerifiersAgent(Agent, Protocol):
@@ -39,6 +43,8 @@ class VerifiersEnvironment(AskingEnvironment):
 
     def load_agent(self) -> VerifiersAgent:
         """Return it as the installed version of verifiers loads it."""
+        for name in CHATTERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
         version = importlib.metadata.version("verifiers")
         name = self.id.rpartition("/")[2].partition("@")[0]
         numbers = tuple(int(part) for part in version.split(".")[:2])

@@ -33,6 +33,10 @@ MEASURED_AT_ONCE = 1000
 
 THREADS = "TOKENIZERS_PARALLELISM"
 
+Tools = Sequence[Mapping[str, Any]]
+"""JSON schemas of functions."""
+NO_TOOLS: Iterable[Tools | None] = itertools.repeat(None)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptLengths:
@@ -57,10 +61,15 @@ class PromptLengths:
 
 
 def measure(
-    model: ModelConfig, options: Mapping[str, Any], prompts: Iterable[Prompt], sampled: int
+    model: ModelConfig,
+    options: Mapping[str, Any],
+    prompts: Iterable[Prompt],
+    sampled: int,
+    tools: Iterable[Tools | None] = NO_TOOLS,
 ) -> PromptLengths:
-    """Measure all prompts with the model's own tokenizer, rendered with the template's `options` as
-    the rollout workers render them; those fit that leave room for `sampled` tokens.
+    """Measure all prompts with the model's own tokenizer, rendered with the template's `options`,
+    and the `tools` that each offers, as the rollout workers render them; those fit that leave room
+    for `sampled` tokens.
 
     Raises `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
     """
@@ -72,7 +81,9 @@ def measure(
     else:
         context, tokenizer = _read(tokenizer_folder(model), model)
     with _many_threads():
-        return measure_prompts(prompts, tokenizer, options, context=context, fits=context - sampled)
+        return measure_prompts(
+            *(prompts, tokenizer, options), tools=tools, context=context, fits=context - sampled
+        )
 
 
 @contextlib.contextmanager
@@ -110,29 +121,30 @@ def measure_prompts(
     tokenizer: Any,
     template_options: Mapping[str, Any],
     *,
+    tools: Iterable[Tools | None] = NO_TOOLS,
     context: int,
     fits: int = 0,
 ) -> PromptLengths:
-    """Return the lengths of all prompts as `tokenize_prompts` would render them, many at once.
+    """Return the lengths of all prompts as the rollout workers render them, many at once.
 
     Raises `DataError` for chat messages if the tokenizer has no chat template.
     """
     tokens = array("L")
     unusable: dict[int, str] = {}
     dated = False
-    remaining = iter(prompts)
+    remaining = zip(prompts, tools, strict=False)  # of which there may be no end
     while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
-        check_template(chunk, tokenizer)
+        check_template([prompt for prompt, _ in chunk], tokenizer)
         start = len(tokens)
-        dated = dated or _is_dated(chunk[0], tokenizer, template_options)
+        dated = dated or _is_dated(chunk[0][0], tokenizer, template_options)
         try:
-            tokens.extend(map(len, render(chunk, tokenizer, template_options)))
+            tokens.extend(_lengths(chunk, tokenizer, template_options))
             continue
         except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
             pass
         for position, prompt in enumerate(chunk, start):
             try:
-                tokens.extend(map(len, render([prompt], tokenizer, template_options)))
+                tokens.extend(_lengths([prompt], tokenizer, template_options))
             except Exception as error:  # noqa: BLE001 - the boundary to the model's own template
                 tokens.append(0)
                 unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
@@ -140,6 +152,20 @@ def measure_prompts(
         if not length:
             unusable.setdefault(position, "it has no tokens")
     return PromptLengths(tokens=tokens, unusable=unusable, context=context, fits=fits, dated=dated)
+
+
+def _lengths(
+    chunk: Sequence[tuple[Prompt, Tools | None]], tokenizer: Any, options: Mapping[str, Any]
+) -> list[int]:
+    """Return the tokens of each prompt; those that offer the same tools are rendered at once."""
+    found = [0] * len(chunk)
+    for tools in {id(tools): tools for _, tools in chunk}.values():
+        rows = [row for row, (_, its) in enumerate(chunk) if its is tools]
+        own = options if tools is None else {**options, "tools": list(tools) or None}
+        rendered = render([chunk[row][0] for row in rows], tokenizer, own)
+        for row, ids in zip(rows, rendered, strict=True):
+            found[row] = len(ids)
+    return found
 
 
 def _is_dated(prompt: Prompt, tokenizer: Any, template_options: Mapping[str, Any]) -> bool:
