@@ -57,7 +57,7 @@ class TextArena:
         """Return what the game has said since the last move. Its wrappers would say everything
         again that was said before."""
         told = self._game.state.get_current_player_observation()
-        return "\n".join(text for _, text, kind in told if kind != self._own_moves)
+        return "\n".join(str(text) for _, text, kind in told if kind != self._own_moves)
 
     def get_reward(self) -> float:
         return self._reward

@@ -28,11 +28,8 @@ class EnvironmentAgent:
         rewards of whole groups."""
         self._id = environment_id
         self._env = vf.load_environment(environment_id, **args)
-        in_groups = [
-            function.__name__
-            for rubric in _rubrics(self._env.rubric)
-            for function in rubric._get_group_reward_funcs()
-        ]
+        rubrics = _rubrics(self._env.rubric)
+        in_groups = [func.__name__ for each in rubrics for func in each._get_group_reward_funcs()]
         if in_groups:
             raise ConfigError(
                 f"environment.id = {environment_id!r}: its rewards {', '.join(in_groups)} compare "
@@ -45,9 +42,10 @@ class EnvironmentAgent:
         """Yield the rows of its dataset, or of its evaluation dataset."""
         rows = self._env.build_eval_dataset() if held_out else self._env.build_dataset()
         if rows is None:
+            which = "evaluation" if held_out else "training"
             raise DataError(
-                f"environment.id = {self._id!r}: it has no {'evaluation' if held_out else 'training'} "
-                "dataset; set data.eval_samples, or name another source"
+                f"environment.id = {self._id!r}: it has no {which} dataset; set data.eval_samples, "
+                "or name another source"
             )
         yield from itertools.islice(rows, limit)
 
@@ -59,9 +57,8 @@ class EnvironmentAgent:
                 "a row has no column `example_id`, as those of verifiers have; set data.source = "
                 "'environment'"
             )
-        client = ClientConfig(
-            api_base_url=base_url, api_key_var="", timeout=FOREVER_S, max_retries=0
-        )
+        at = {"api_base_url": base_url, "api_key_var": ""}
+        client = ClientConfig(**at, timeout=FOREVER_S, max_retries=0)
         state = await self._env.rollout(row, client, "policy", {})
         error = state.get("error")
         if isinstance(error, vf.InfraError | vf.ModelError):
@@ -70,9 +67,8 @@ class EnvironmentAgent:
             raise error
         if state.get("timed_out"):
             return AgentResult(outage="the time has passed that the environment gives a rollout")
-        missing: set[str] = set()
-        if self.reward is not None:
-            with _raising_rewards() as missing:
+        with _raising_rewards() as missing:
+            if self.reward is not None:
                 await self._env.rubric.score_rollout(state)
         await self._env.rubric.cleanup(state)
         found = (state["metrics"] or {}).items()

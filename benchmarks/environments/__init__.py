@@ -1,0 +1,1 @@
+"""Environments by others, each with a few lines of configuration."""
