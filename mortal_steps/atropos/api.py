@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from mortal_steps.atropos.groups import read_group
+from mortal_steps.atropos.groups import read_group, sequences_of
 from mortal_steps.errors import BatchSourceError
 from mortal_steps.system.threads import in_thread
 
@@ -26,14 +26,21 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT = httpx.Timeout(30.0, read=600.0)
 """A batch of a million tokens takes 10 s to come."""
+LIMITS = httpx.Limits(max_keepalive_connections=0)
+"""A connection that the server closes as a request is sent would look as if an answer were cut
+off."""
 JITTER = 0.5
 """Part of the pause between two requests that is random: trainers do not ask in step."""
 REMIND_S = 60.0
-"""Seconds after which a wait is told of again."""
+"""Seconds after which a wait is looked into and told of again."""
 PATIENCE_S = 600.0
 """Seconds that the server may be away."""
 MOST_REFUSED = 3
 """Batches in a row that may be unusable."""
+NOT_THERE = range(502, 505)
+"""Statuses of a proxy whose server is away."""
+LEAST_ADVANTAGE = 1e-6
+"""What rounding leaves of 0 is smaller."""
 GROUPS_TO_SPARE = 2
 """The server holds so many times the sequences of a batch, and still makes none: it never will."""
 
@@ -64,7 +71,7 @@ class AtroposApi:
     ) -> None:
         self._url, self._wanted, self._poll_s = url.rstrip("/"), wanted, poll_s
         self._vocabulary = vocabulary
-        self._client = httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT)
+        self._client = httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT, limits=LIMITS)
         self._registered = False
         self._away_since: float | None = None
         self._reminded = time.monotonic()
@@ -91,7 +98,7 @@ class AtroposApi:
                     await in_thread(partial(self._check, groups))
                     return groups
                 await self._look_at_queue()
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            except (httpx.TransportError, ServerAway) as error:
                 self._wait_for_server(error)
             except BatchRefused as error:
                 refused.append(str(error))
@@ -111,7 +118,7 @@ class AtroposApi:
 
     async def _ask(self) -> list[Mapping[str, Any]] | None:
         try:
-            answer = await self._client.get("/batch")
+            answer = await self._get("/batch")
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise
         except httpx.TransportError as error:
@@ -134,24 +141,31 @@ class AtroposApi:
 
     def _check(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Raise `BatchRefused` for a batch that cannot be trained on."""
+        longest, known = self._wanted.max_token_len, self._vocabulary
         try:
-            for group in groups:
-                longest, known = self._wanted.max_token_len, self._vocabulary
-                read_group(group, max_length=longest, vocabulary=known)
+            read = [read_group(group, max_length=longest, vocabulary=known) for group in groups]
         except BatchSourceError as error:
             raise BatchRefused(f"a batch is refused because of {error}") from error
-        found = sum(len(group["tokens"]) for group in groups)
-        if found != self._wanted.batch_size:
+        sequences = [each for group in read for each in sequences_of(group)]
+        if len(sequences) != self._wanted.batch_size:
             raise BatchRefused(
-                f"a batch is refused because it has {found} sequences instead of "
+                f"a batch is refused because it has {len(sequences)} sequences instead of "
                 f"{self._wanted.batch_size}"
+            )
+        largest = [each.largest_advantage for each in sequences if any(each.trained)]
+        if not largest:
+            raise BatchRefused("a batch is refused because its masks leave no token to train on")
+        if max(largest) < LEAST_ADVANTAGE:
+            logger.warning(
+                "all advantages of a batch are 0, so that nothing can be learned from it; do the "
+                "environments give all sequences of a group the same score?"
             )
 
     async def _register(self) -> None:
         """Register, and read back what is registered: a second registration changes nothing, and
         the server answers it as it does the first."""
         if (await self._json("/info"))["batch_size"] == -1:
-            answer = await self._client.post("/register", json=asdict(self._wanted))
+            answer = _there(await self._client.post("/register", json=asdict(self._wanted)))
             if answer.status_code != 200:
                 raise BatchSourceError(
                     f"{self._url}/register answered {answer.status_code}: {answer.text[:300]}; is "
@@ -173,14 +187,14 @@ class AtroposApi:
                 "for one; start a run-api of its own for this run, or restart that one if its "
                 "trainer has ended"
             )
-        self._registered, self._away_since = True, None
+        self._registered = True
 
     async def _json(self, path: str) -> dict[str, Any]:
+        answer = await self._get(path)
         try:
-            answer = await self._client.get(path)
             found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
-        except (httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError, ValueError) as error:
-            raise BatchSourceError(f"{self._url}{path} gives no answer: {error!r}") from error
+        except ValueError as error:
+            raise BatchSourceError(f"{self._url}{path} answers no JSON: {error!r}") from error
         if not found:
             raise BatchSourceError(
                 f"{self._url}{path} answered {answer.status_code}; is it the address of a run-api "
@@ -189,23 +203,35 @@ class AtroposApi:
         return found
 
     async def _look_at_queue(self) -> None:
-        """Tell what there is to wait for; raise `BatchSourceError` if no batch can come of it."""
+        """Tell what there is to wait for, now and then; raise `BatchSourceError` if no batch can
+        come of it."""
+        if time.monotonic() - self._reminded < REMIND_S:
+            return
+        self._reminded = time.monotonic()
         queue = int((await self._json("/status"))["queue_size"])
-        size = len((await self._json("/latest_example")).get("tokens") or ()) if queue else 0
+        size = await self._latest_size() if queue else 0
         wanted = self._wanted.batch_size
         found = (
-            f"{queue} groups wait at {self._url}, the latest of {size} sequences, and a batch has "
-            f"{wanted}"
+            f"{queue} groups wait at {self._url}, the latest of {size or 'unknown'} sequences, and "
+            f"a batch has {wanted}"
         )
-        if queue * size >= GROUPS_TO_SPARE * wanted and wanted % size:
+        if size and queue * size >= GROUPS_TO_SPARE * wanted and wanted % size:
             raise BatchSourceError(
                 f"{found}: it is made of whole groups, and {wanted} is no multiple of {size}, so "
                 "there will never be one. Change group_size of the environments, or the sequences "
                 f"of a batch (training.batch_size x training.num_generations, now {wanted})"
             )
-        if time.monotonic() - self._reminded > REMIND_S:
-            self._reminded = time.monotonic()
-            logger.warning("waiting for a batch: %s", found)
+        logger.warning("waiting for a batch: %s", found)
+
+    async def _latest_size(self) -> int:
+        """Return the sequences of the latest group; 0 if the server cannot tell, as for a NaN."""
+        answer = await self._get("/latest_example")
+        if answer.status_code != 200:
+            return 0
+        return len((await in_thread(partial(json.loads, answer.content))).get("tokens") or ())
+
+    async def _get(self, path: str) -> httpx.Response:
+        return _there(await self._client.get(path))
 
     def _wait_for_server(self, error: Exception) -> None:
         now = time.monotonic()
@@ -218,6 +244,16 @@ class AtroposApi:
                 "atroposlib's run-api there, then resume the run"
             ) from error
         self._registered = False  # a server that was restarted knows nothing
+
+
+def _there(answer: httpx.Response) -> httpx.Response:
+    if answer.status_code in NOT_THERE:
+        raise ServerAway(f"{answer.request.url} answered {answer.status_code}")
+    return answer
+
+
+class ServerAway(Exception):
+    """A proxy answered for the server; the message says how."""
 
 
 class BatchRefused(Exception):

@@ -24,6 +24,10 @@ MASKED = -100
 LEAST_STD = 1e-8
 ROUNDING = 1e-3
 """Nats by which a log-probability may lie above 0."""
+LEAST_LOGPROB = -50.0
+"""What is less likely is a placeholder: nobody samples such a token."""
+MOST = 1e6
+"""Magnitude of scores and advantages with which a loss and its gradients stay finite."""
 
 
 class Group(BaseModel):
@@ -57,6 +61,12 @@ class ScoredSequence:
     """In nats, of the tokens that are trained on; 0.0 elsewhere."""
     temperature: float
     score: float
+
+    @property
+    def largest_advantage(self) -> float:
+        """Magnitude of the largest advantage of a token that is trained on; 0 without any."""
+        pairs = zip(self.trained, self.advantages, strict=True)
+        return max((abs(advantage) for there, advantage in pairs if there), default=0.0)
 
 
 def read_group(
@@ -99,27 +109,45 @@ def _why_unusable(group: Group, max_length: int) -> str | None:
         given = getattr(group, name)
         if given is not None and len(given) != size:
             return f"{name} has {len(given)} entries for {size} sequences"
-    for number, tokens in enumerate(group.tokens):
-        where = f"sequence {number}"
-        if not 2 <= len(tokens) <= max_length:
-            return f"{where} has {len(tokens)} tokens; the trainer takes 2 to {max_length}"
-        if min(tokens) < 0:
-            return f"{where} has the token {min(tokens)}"
-        for name in ("masks", "advantages", "inference_logprobs"):
-            rows = getattr(group, name)
-            if rows is not None and len(rows[number]) != len(tokens):
-                return f"{where}: {name} has {len(rows[number])} values for {len(tokens)} tokens"
-        for token, mask in zip(tokens, group.masks[number], strict=True):
-            if mask not in (MASKED, token):
-                return f"{where}: a mask is {mask}, which is neither {MASKED} nor the token {token}"
-        temperature = _temperature(group, number)
-        if not (isinstance(temperature, int | float) and 0 < temperature < math.inf):
-            return f"{where}: temperature = {temperature!r} is not a number above 0"
-        if group.inference_logprobs is not None:
-            pairs = zip(group.masks[number], group.inference_logprobs[number], strict=True)
-            highest = max((lp for mask, lp in pairs if mask != MASKED), default=0.0)
-            if highest > ROUNDING:
-                return f"{where}: a sampled token has the log-probability {highest}, above 0"
+    if abs(score := max(group.scores, key=abs)) > MOST:
+        return f"it has the score {score:g}, of a magnitude above {MOST:g}"
+    for number in range(size):
+        if reason := _why_sequence_unusable(group, number, max_length):
+            return f"sequence {number}: {reason}"
+    return None
+
+
+def _why_sequence_unusable(group: Group, number: int, max_length: int) -> str | None:
+    tokens = group.tokens[number]
+    if not 2 <= len(tokens) <= max_length:
+        return f"it has {len(tokens)} tokens; the trainer takes 2 to {max_length}"
+    if min(tokens) < 0:
+        return f"it has the token {min(tokens)}"
+    for name in ("masks", "advantages", "inference_logprobs"):
+        rows = getattr(group, name)
+        if rows is not None and len(rows[number]) != len(tokens):
+            return f"{name} has {len(rows[number])} values for {len(tokens)} tokens"
+    for token, mask in zip(tokens, group.masks[number], strict=True):
+        if mask not in (MASKED, token):
+            return f"a mask is {mask}, which is neither {MASKED} nor the token {token}"
+    temperature = _temperature(group, number)
+    if not (isinstance(temperature, int | float) and 0 < temperature < math.inf):
+        return f"temperature = {temperature!r} is not a number above 0"
+    largest = max(group.advantages[number], key=abs) if group.advantages is not None else 0.0
+    if abs(largest) > MOST:
+        return f"an advantage is {largest:g}, of a magnitude above {MOST:g}"
+    if group.inference_logprobs is None:
+        return None
+    pairs = zip(group.masks[number], group.inference_logprobs[number], strict=True)
+    logprobs = [logprob for mask, logprob in pairs if mask != MASKED]
+    highest, lowest = max(logprobs, default=0.0), min(logprobs, default=0.0)
+    if highest > ROUNDING:
+        return f"a sampled token has the log-probability {highest}, above 0"
+    if lowest < LEAST_LOGPROB:
+        return (
+            f"a sampled token has the log-probability {lowest}, below {LEAST_LOGPROB}; where "
+            "none is known, leave inference_logprobs out"
+        )
     return None
 
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from mortal_steps.atropos.groups import Group, sequences_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.algorithms.stepping.scored_groups import clipped_loss, padded
 from mortal_steps.types import Problem, RowBatch
 from tests.support.atropos.groups import make_group
 from tests.support.policy.rollouts import make_config
@@ -94,6 +96,18 @@ def test_losses_and_weights_are_those_computed_by_hand(model_path, tmp_path, mic
     trained = AutoModelForCausalLM.from_pretrained(tmp_path / "final", dtype=torch.float32)
     for (name, mine), theirs in zip(model.named_parameters(), trained.parameters(), strict=True):
         assert torch.allclose(mine, theirs, atol=2e-6), name
+
+
+def test_a_token_that_the_sampler_held_for_impossible_leaves_the_loss_finite():
+    groups = [make_group(0, size=2, inference_logprobs=None, scores=[1.0, 0.0])]
+    groups[0]["inference_logprobs"] = [[-9999.0] * len(row) for row in groups[0]["tokens"]]
+    inputs = padded([each for one in groups for each in sequences_of(Group(**one))], "cpu")
+    logprobs = torch.full_like(inputs["logprobs"], -2.0, requires_grad=True)
+    loss, measured = clipped_loss(logprobs, inputs, CLIP)
+    loss.backward()
+    assert math.isfinite(loss.item())
+    assert torch.isfinite(logprobs.grad).all()
+    assert measured["sampling/sampling_logp_difference/max"] == pytest.approx(9997.0)
 
 
 def test_a_penalty_that_the_loss_does_not_have_is_refused():

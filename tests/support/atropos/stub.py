@@ -19,6 +19,8 @@ class AtroposStub:
         """The batches that were handed out."""
         self.errors = []
         """Statuses that the next requests for a batch get, in turn."""
+        self.failing = {}
+        """Statuses that requests for other paths get, once each; 0: no answer at all."""
         self.hang_s = 0.0
         """Seconds before the answer to a request for a batch."""
         self.sends = 1.0
@@ -74,11 +76,22 @@ class AtroposStub:
 
     def _handler(stub):
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            answered = False
+
             def reply(self):
+                if self.answered:  # as if the connection had expired as the request was sent
+                    self.close_connection = True
+                    return
+                self.answered = True
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length) or b"null")
                 with stub.lock:
-                    status, values = stub.answer(self.path, body)
+                    failed = stub.failing.pop(self.path, None)
+                    status, values = (failed, {}) if failed else stub.answer(self.path, body)
+                if failed == 0:
+                    self.close_connection = True
+                    return
                 content = json.dumps(values).encode()
                 cut = 1.0
                 if values.get("batch"):
@@ -88,7 +101,7 @@ class AtroposStub:
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content[: int(len(content) * cut)])
-                self.close_connection = cut < 1
+                self.close_connection = self.close_connection or cut < 1
 
             do_GET = do_POST = reply
 

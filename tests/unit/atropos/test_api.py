@@ -83,6 +83,12 @@ def test_a_server_that_was_started_anew_is_registered_at_again():
         assert asyncio.run(go()) == [make_group(2), make_group(3)]
 
 
+@pytest.fixture
+def looks_often(monkeypatch):
+    monkeypatch.setattr(api, "REMIND_S", 0.0)
+
+
+@pytest.mark.usefixtures("looks_often")
 def test_groups_that_never_make_a_batch_are_told_of():
     stub = AtroposStub([make_group(number, size=3) for number in range(6)])
     said = r"8 is no multiple of 3, .*group_size"
@@ -92,7 +98,20 @@ def test_groups_that_never_make_a_batch_are_told_of():
 
 def test_groups_that_do_not_make_a_batch_yet_are_waited_for():
     with AtroposStub([make_group(0)]) as stub:
+        stub.failing = {"/status": 404, "/latest_example": 404}  # not even looked at
         assert ask(stub, stop_after_s=0.3) == [None]
+        assert stub.asked > 3
+
+
+@pytest.mark.usefixtures("looks_often")
+@pytest.mark.parametrize(
+    "path, status", [("/latest_example", 500), ("/status", 0), ("/info", 0), ("/status", 502)]
+)
+def test_an_answer_without_a_batch_may_fail(path, status):
+    with AtroposStub([make_group(0)]) as stub:
+        stub.failing = {path: status}
+        assert ask(stub, stop_after_s=0.3) == [None]
+        assert stub.failing == {}
         assert stub.asked > 3
 
 
@@ -129,6 +148,28 @@ def test_a_batch_that_the_server_fails_at_is_left_out(caplog):
         stub.errors = [500]
         assert len(ask(stub)[0]) == 2
     assert "answered 500" in caplog.text
+
+
+def test_a_proxy_whose_server_is_away_is_waited_for(monkeypatch, caplog):
+    with AtroposStub([make_group(0), make_group(1)]) as stub:
+        stub.errors = [502, 503, 504]
+        assert len(ask(stub)[0]) == 2
+        assert "answered 502" in caplog.text
+        stub.errors = [502] * 100
+        monkeypatch.setattr(api, "PATIENCE_S", 0.2)
+        with pytest.raises(BatchSourceError, match=r"has been away .*answered 502"):
+            ask(stub)
+
+
+def test_batches_without_anything_to_learn_from_are_told_of(caplog):
+    masked = [make_group(number) for number in range(2)]
+    for group in masked:
+        group["masks"] = [[-100] * len(row) for row in group["tokens"]]
+    equal = [make_group(number, scores=[0.7] * 4) for number in range(2)]
+    with AtroposStub([*masked, *equal]) as stub:
+        assert ask(stub) == [equal]
+    assert "leave no token to train on" in caplog.text
+    assert "all advantages of a batch are 0" in caplog.text
 
 
 def test_a_server_is_waited_for_but_not_for_ever(monkeypatch, caplog):

@@ -72,6 +72,15 @@ BROKEN = {
         {"inference_logprobs": [[1.0] * len(row) for row in BASE["tokens"]]},
         r"log-probability 1\.0, above 0",
     ),
+    "a placeholder": (
+        {"inference_logprobs": [[-9999.0] * len(row) for row in BASE["tokens"]]},
+        r"sequence 0: .*log-probability -9999\.0, below -50",
+    ),
+    "huge score": ({"scores": [1e200, 0.0, 0.0, 0.0]}, r"score 1e\+200"),
+    "huge advantage": (
+        {"advantages": [[-1e9] * len(row) for row in BASE["tokens"]]},
+        r"sequence 0: an advantage is -1e\+09",
+    ),
     "long advantages": ({"advantages": [[0.0] * 99] * 4}, r"advantages has 99 values"),
     "temperature 0": ({"group_overrides": {"temperature": 0}}, r"temperature = 0 "),
     "one token": (

@@ -22,6 +22,8 @@ from mortal_steps.errors import BatchSourceError
 
 MULTIPLE = 64
 """Lengths that GPUs compute fast with."""
+MOST_DIFFERENCE = 20.0
+"""Nats between two log-probabilities of a token of which the ratio is still taken."""
 
 
 class ScoredGroupsTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -69,7 +71,7 @@ def clipped_loss(
     trained, advantages = inputs["trained"], inputs["advantages"]
     old = torch.where(inputs["has_logprobs"], inputs["logprobs"], logprobs.detach())
     difference = (logprobs - old).masked_fill(trained == 0, 0.0)
-    ratio = difference.exp()
+    ratio = difference.clamp(-MOST_DIFFERENCE, MOST_DIFFERENCE).exp()
     clipped = ratio.clamp(1 - clip_eps, 1 + clip_eps)
     gained = torch.minimum(ratio * advantages, clipped * advantages)
     lengths = trained.sum(1)
