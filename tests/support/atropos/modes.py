@@ -1,4 +1,4 @@
-"""`mortal atropos` in each of its modes, so that a tiny model learns what the environment rewards."""
+"""`mortal atropos` in each of its modes, so that a tiny model learns."""
 
 STEPS = 24
 FLAGS = (
