@@ -25,6 +25,7 @@ from mortal_steps.environments.messages import (
 )
 from mortal_steps.environments.waiting import Watch
 from mortal_steps.hosts.process import HostProcess
+from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallArguments
 
 MOST_AT_ONCE = 256
@@ -245,7 +246,10 @@ def _rows(arguments: CallArguments, rows: Sequence[int], count: int) -> CallArgu
         return arguments
     return replace(
         arguments,
-        by_name={name: [column[row] for row in rows] for name, column in arguments.by_name.items()},
+        by_name={
+            name: value if isinstance(value, TrainerState) else [value[row] for row in rows]
+            for name, value in arguments.by_name.items()
+        },
         problem_ids=[arguments.problem_ids[row] for row in rows],
     )
 

@@ -13,6 +13,7 @@ from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.messages import REPLY, EpisodeStart, ToolCall
 from mortal_steps.hosts import base
 from mortal_steps.hosts.process import HostProcess
+from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.rewards.kinds.get_reward import GetReward
 from mortal_steps.rewards.kinds.users_code import FunctionTerm
@@ -65,7 +66,11 @@ class Shop:
         os.kill(int((Path(self.folder) / "pid").read_text()), signal.SIGKILL)
 
     def score(self, episodes, *names, key="train-7", limit_s=30.0):
-        arguments = CallArguments(by_name={}, problem_ids=[key] * len(episodes))
+        columns = {"completions": [str(each) for each in episodes]}
+        state = TrainerState(global_step=0, max_steps=1)
+        arguments = CallArguments(
+            by_name={**columns, "trainer_state": state}, problem_ids=[key] * len(episodes)
+        )
         return self.cells.score(key, episodes, arguments, dict.fromkeys(names, limit_s))
 
     def count(self, what) -> int:
