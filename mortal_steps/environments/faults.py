@@ -44,6 +44,12 @@ class Fault(Exception):
         self.episode, self.remedy, self.stack = episode, remedy, stack
         self.reason = f"{name}: {how}"
 
+    def of(self, episode: int) -> Fault:
+        """Return it as that of an episode, if it was that of none."""
+        if self.episode is None:
+            self.episode = episode
+        return self
+
 
 def named(calls: Sequence[ToolCall] | None) -> str:
     """Return in words what is asked of an episode: without calls, its `reset`."""

@@ -78,9 +78,11 @@ class Running:
         """Whether there are calls to answer."""
         return bool(self.calls) and self.failure is None
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, *, is_difference: bool = False) -> None:
         """End it without a score."""
         self.failure, self.stop, self.calls = reason, "failed", []
+        if is_difference:
+            self.difference = reason
 
     def add_turn(self, sampled: SampledTokens, round_number: int, room: int, chat: Chat) -> None:
         """Append what was sampled, of which so many tokens have room, and read its calls."""
@@ -225,7 +227,6 @@ def add_all_answers(
     for each in running:
         answered = answers[each.episode]
         if isinstance(answered, Failed):
-            each.fail(answered.reason)
-            each.difference = answered.reason if answered.is_difference else each.difference
+            each.fail(answered.reason, is_difference=answered.is_difference)
         else:
             each.add_answers(answered, chat, most, longest)

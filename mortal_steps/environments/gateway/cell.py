@@ -30,7 +30,7 @@ class AgentCell(Cell):
         try:
             while episode not in self._failed:
                 try:
-                    return self._played(self._running(), episode, session, server)
+                    return self._played(self._running().fork, episode, session, server)
                 except Fault as fault:
                     if fault.remedy in FOR_GOOD:
                         is_difference = fault.remedy == REMEDIES["differs"]
