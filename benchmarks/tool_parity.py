@@ -42,6 +42,11 @@ class Compared:
     different: list[str] = field(default_factory=list)
     failed: str | None = None
 
+    @property
+    def outcome(self) -> str:
+        """`equal`, `different` or `failed`."""
+        return "failed" if self.failed else "different" if self.different else "equal"
+
 
 def main() -> None:
     args = _parse()
@@ -50,11 +55,11 @@ def main() -> None:
     cases |= {f"drawn-{n}": draw(args.seed, n) for n in range(args.count)}
     began, compared = time.monotonic(), []
     for name, case in cases.items():
-        compared.append(_compare(name, case))
-        console.print(_line(compared[-1]))
+        compared.append(compare(name, case))
+        console.print(line(compared[-1]))
     _show(compared, time.monotonic() - began)
     write_results(args.output, {"seed": args.seed, "compared": compared})
-    sys.exit(any(each.different or each.failed for each in compared))
+    sys.exit(any(each.outcome != "equal" for each in compared))
 
 
 def _parse() -> argparse.Namespace:
@@ -66,7 +71,8 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _compare(name: str, case: Case) -> Compared:
+def compare(name: str, case: Case) -> Compared:
+    """Make a case run by both, and say what differs."""
     found = Compared(name=name, case=case)
     try:
         with (
@@ -89,11 +95,11 @@ def _count(found: Compared, stock: Outcome) -> None:
     found.updates = len(stock.weights)
 
 
-def _line(each: Compared) -> str:
-    outcome = each.failed or (f"{len(each.different)} DIFFERENT" if each.different else "equal")
+def line(each: Compared) -> str:
+    """Return what to print of it."""
     return (
         f"{each.name:32} {each.case.family:22} {each.episodes:3} episodes {each.turns:3} turns "
-        f"{each.calls:3} calls {each.updates:3} updates  {outcome}"
+        f"{each.calls:3} calls {each.updates:3} updates  {each.failed or each.outcome}"
     )
 
 
@@ -101,11 +107,8 @@ def _show(compared: list[Compared], seconds: float) -> None:
     counts = ("episodes", "turns", "calls", "updates")
     title = f"{len(compared)} cases in {seconds / 60:.0f} min"
     table = results_table(title, "outcome", "cases", *counts, left=("outcome",))
-    for outcome, of_it in {
-        "equal": [each for each in compared if not each.different and not each.failed],
-        "different": [each for each in compared if each.different],
-        "failed": [each for each in compared if each.failed],
-    }.items():
+    for outcome in ("equal", "different", "failed"):
+        of_it = [each for each in compared if each.outcome == outcome]
         sums = (f"{sum(getattr(each, count) for each in of_it):,}" for count in counts)
         table.add_row(outcome, str(len(of_it)), *sums)
     console.print(table)

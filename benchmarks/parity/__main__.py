@@ -8,7 +8,8 @@
 Stock `GRPOTrainer.train()` or `RLOOTrainer.train()`, the actor on the same recorded batches, and
 the actor again in processes that are killed with SIGKILL. Compared without tolerance: the weights
 after each optimizer update, every metric, the final model; between the two actors the state ids and
-the state, too.
+the state, too. With GRPO, dialogues with tools are drawn besides, as in `benchmarks.tool_parity`:
+stock TRL's own tool loop, and MORTAL's workers.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import torch
+
 from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.tool_parity import Compared, compare, line
+from tests.support.environments.drawn import draw as draw_with_tools
 from tests.support.parity.cases import Case, draw
 from tests.support.parity.trial import Trial, attempt, context
 
 
 def main() -> int:
     args = _parse()
+    torch.set_num_threads(1)
     numbers = args.only or range(args.count)
     cases = [draw(args.seed, number, algorithm=args.algorithm) for number in numbers]
     began = time.perf_counter()
@@ -36,10 +42,22 @@ def main() -> int:
         for trial in _attempts(cases, args.keep or Path(name), args.jobs):
             trials.append(trial)
             console.print(_line(trial))
-    _report(f"{args.algorithm}, seed {args.seed}", trials, time.perf_counter() - began)
-    drawn = {"seed": args.seed, "algorithm": args.algorithm}
-    write_results(args.output, {**drawn, "trials": trials})
-    return any(trial.outcome in ("different", "failed") for trial in trials)
+    dialogues = []
+    for number in range(0 if args.only or args.algorithm != "grpo" else args.tools):
+        dialogues.append(compare(f"tools-{number}", draw_with_tools(args.seed, number)))
+        console.print(line(dialogues[-1]))
+    drawn = f"{args.algorithm}, seed {args.seed}"
+    _report(drawn, trials, dialogues, time.perf_counter() - began)
+    write_results(
+        args.output,
+        {
+            "seed": args.seed,
+            "algorithm": args.algorithm,
+            "trials": trials,
+            "with_tools": dialogues,
+        },
+    )
+    return any(each.outcome in ("different", "failed") for each in (*trials, *dialogues))
 
 
 def _parse() -> argparse.Namespace:
@@ -50,6 +68,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--algorithm", choices=["grpo", "rloo"], default="grpo")
     parser.add_argument("--count", type=int, default=200, help="configurations to draw")
+    parser.add_argument("--tools", type=int, default=40, help="dialogues with tools to draw (GRPO)")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone")
     parser.add_argument("--jobs", type=int, default=1, help="configurations at a time")
     parser.add_argument("--keep", type=Path, help="folder for the files of those that differ")
@@ -84,13 +103,17 @@ def _method(case: Case) -> str:
     return str(case.training.get("loss_type", case.algorithm["type"]))
 
 
-def _report(drawn: str, trials: list[Trial], took_s: float) -> None:
-    title = f"{len(trials)} configurations of {drawn} in {took_s / 60:.0f} min"
+def _report(drawn: str, trials: list[Trial], dialogues: list[Compared], took_s: float) -> None:
+    count = len(trials) + len(dialogues)
+    title = f"{count} configurations of {drawn} in {took_s / 60:.0f} min"
     table = results_table(title, "outcome", "number", "updates", "kills", left=["outcome"])
     for outcome, number in collections.Counter(trial.outcome for trial in trials).most_common():
         of_it = [trial for trial in trials if trial.outcome == outcome]
         updates = sum(trial.num_updates for trial in of_it)
         table.add_row(outcome, str(number), str(updates), str(sum(t.num_kills for t in of_it)))
+    for outcome, number in collections.Counter(each.outcome for each in dialogues).most_common():
+        updates = sum(each.updates for each in dialogues if each.outcome == outcome)
+        table.add_row(f"{outcome}, with tools", str(number), str(updates), "")
     console.print(table)
     for field in ("architecture", "optimizer", "schedule"):
         kinds = {getattr(trial.case, field) for trial in trials if trial.outcome == "equal"}

@@ -6,39 +6,25 @@ ones again, in their order, and their answers are compared (see `faults`).
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.faults import (
-    REMEDIES,
     Answer,
     Fault,
     answers_of,
     check_scores,
     difference_of,
-    fault_of,
-    named,
 )
-from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
-from mortal_steps.errors import (
-    EnvironmentFailedError,
-    JudgeError,
-    MortalError,
-    SandboxError,
-    WorkerError,
-)
-from mortal_steps.hosts.base import HostLostError
-from mortal_steps.hosts.forked import ForkedHost
+from mortal_steps.environments.messages import EpisodeStart, Scores, ToolCall
+from mortal_steps.environments.process import EpisodesProcess, rows_of
+from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
-
-RELEASE_S = 10.0
-"""How long a process may take to let go what it holds elsewhere."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +47,6 @@ class _Request:
     episode: int
     calls: Sequence[ToolCall] | None
     """None: `reset`."""
-
-    @property
-    def name(self) -> str:
-        return named(self.calls)
 
 
 class CellClosedError(Exception):
@@ -91,9 +73,7 @@ class Cell:
         """Take note whether its environments can say what they are at, and be brought there, and
         whether calls leave no trace in them."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
-        self._fork: ForkedHost | None = None
-        self._places: dict[int, int] = {}
-        """Where in the process each episode is."""
+        self._process: EpisodesProcess | None = None
         self._done: list[tuple[_Request, Answer]] = []
         self._failed: dict[int, Failed] = {}
         self._saves, self._keeps_nothing = saves, keeps_nothing
@@ -106,12 +86,12 @@ class Cell:
         request, attempts = _Request(episode=episode, calls=calls), Counter[int | None]()
         while episode not in self._failed:
             try:
-                fork = self._running()
+                process = self._running()
                 if episode in self._failed:  # it could not be done again
                     break
-                answer = self._answer(fork, request)
+                answer = self._answer(process, request)
                 if self._saves and calls is not None:
-                    self._states[episode] = self._once(fork, episode, "save", Any)
+                    self._states[episode] = process.save(episode)
             except Fault as fault:
                 self._begin_again(fault, attempts)
             else:
@@ -130,155 +110,103 @@ class Cell:
         self.close()
 
     def score(
-        self, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
+        self,
+        episodes: Sequence[int],
+        arguments: CallArguments,
+        limits: Mapping[str, float],
+        own: Collection[str] = (),
     ) -> Scores:
-        """Return the rewards of these episodes, each of which has so many seconds."""
+        """Return the rewards of these episodes, each of which has so many seconds; None for those
+        that have failed. `own` names the rewards that an episode has without its siblings: where
+        one keeps failing, the episodes that are to blame have failed, and the others are scored."""
         attempts: Counter[int | None] = Counter()
         while True:
             found = Scores()
             try:
-                fork = self._running()
-                lost = [self._failed[each].reason for each in episodes if each in self._failed]
-                if lost:
-                    return Scores(failures=dict.fromkeys(limits, lost[0]))
-                found = self._scores(fork, episodes, arguments, limits)
+                process = self._running()
+                rows = [row for row, each in enumerate(episodes) if each not in self._failed]
+                if not rows:
+                    return found
+                alive = [episodes[row] for row in rows]
+                found = process.score(alive, rows_of(arguments, rows), limits)
                 check_scores(found)
             except Fault as fault:
                 self._begin_again(fault, attempts)
-                if attempts[None] > self._config.retries:
-                    how = fault.reason
-                    return found if found.failures else Scores(failures=dict.fromkeys(limits, how))
-            else:
-                return found
+                if attempts[None] <= self._config.retries:
+                    continue
+                if self._blame(episodes, arguments, {n: limits[n] for n in limits if n in own}):
+                    attempts.clear()
+                    continue
+                how = fault.reason
+                return found if found.failures else Scores(failures=dict.fromkeys(limits, how))
+            return _spread(found, rows, len(episodes))
+
+    def _blame(
+        self, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
+    ) -> bool:
+        """Fail the episodes whose own rewards fail when nothing else is asked; return whether there
+        are any."""
+        count = len(self._failed)
+        each_s = {name: limit_s / len(episodes) for name, limit_s in limits.items()}
+        for row, episode in enumerate(episodes):
+            if episode in self._failed or not limits:
+                continue
+            try:
+                process = self._running()
+                if episode not in self._failed:
+                    check_scores(process.score([episode], rows_of(arguments, [row]), each_s))
+            except Fault as fault:
+                tried: Counter[int | None] = Counter({episode: self._config.retries})
+                self._begin_again(fault.of(episode), tried)
+        self.close()  # what was scored here must not be again
+        return len(self._failed) > count
+
+    def failure_of(self, episode: int) -> Failed | None:
+        """Return why an episode has failed, if it has."""
+        return self._failed.get(episode)
 
     def release(self) -> None:
-        """Have its process let go what would outlive it; what it does not let go in time ends by
-        its own clock."""
-        if self._fork is not None:
-            with contextlib.suppress(MortalError):
-                self._fork.call("release", returns=None, timeout_s=RELEASE_S)
+        """Have its process let go what would outlive it."""
+        if self._process is not None:
+            self._process.release()
 
     def kill(self) -> None:
         """Have its process killed, by any thread."""
         self._is_stopped = True
-        if self._fork is not None:
-            self._fork.kill()
+        if self._process is not None:
+            self._process.kill()
 
     def close(self) -> None:
         """End its process and what it started."""
-        fork, self._fork = self._fork, None
-        if fork is not None:
-            fork.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
 
-    def _running(self) -> ForkedHost:
+    def _running(self) -> EpisodesProcess:
         """Return the process; in a new one, everything is done again that was done before."""
-        if self._fork is not None:
-            return self._fork
-        fork = self._host.fork()
-        self._fork, self._places = fork, {}
+        if self._process is not None:
+            return self._process
+        process = EpisodesProcess(self._host.fork(), self._config.timeout_s)
+        self._process = process
         if self._is_stopped:
-            fork.kill()
+            process.kill()
         for request, before in self._done:
             is_known = self._keeps_nothing or request.episode in self._states
             if request.episode in self._failed or (is_known and request.calls is not None):
                 continue
-            after = answers_of(self._answer(fork, request))
+            after = answers_of(self._answer(process, request))
             difference = difference_of(request.episode, request.calls, answers_of(before), after)
             if difference is not None:
                 self._fail(difference, 1, is_difference=True)
         for episode, state in self._states.items():
             if episode not in self._failed:
-                self._once(fork, episode, "load", None, state=state)
-        return fork
+                process.load(episode, state)
+        return process
 
-    def _once(self, fork: ForkedHost, episode: int, method: str, returns: Any, **given: Any) -> Any:
-        """Have an environment save or load."""
-        name, limit_s = f"`_{method}`", self._config.timeout_s
-        place = self._places[episode]
-        try:
-            return fork.call(method, returns=returns, timeout_s=limit_s, episode=place, **given)
-        except HostLostError as lost:
-            raise fault_of(episode, name, lost, limit_s) from None
-        except WorkerError as error:
-            raise Fault(episode, name, f"{error}", REMEDIES["raised"]) from None
-
-    def _answer(self, fork: ForkedHost, request: _Request) -> Answer:
-        calls, limit_s = request.calls, self._config.timeout_s
-        if calls is None:
-            start = self._starts[request.episode]
-            found: list[Opened] = self._call(
-                fork, request, "open", list[Opened], limit_s, starts=[start]
-            )
-            self._places[request.episode] = len(self._places)
-            if found[0].failure is not None:
-                raise self._fault(request, found[0].failure, "raised")
-            return found[0]
-        answers: list[ToolAnswer] = self._call(
-            fork,
-            request,
-            "call",
-            list[ToolAnswer],
-            limit_s * len(calls),
-            episode=self._places[request.episode],
-            calls=calls,
-        )
-        for answer in answers:
-            if answer.outage is not None:
-                name = request.name if calls[0].is_reply else f"tool {answer.name}"
-                raise Fault(request.episode, name, answer.outage, REMEDIES["outage"])
-        if calls[0].is_reply and answers[0].is_error:  # a model is told errors of tools alone
-            raise self._fault(request, str(answers[0].content), "raised")
-        return answers
-
-    def _call(
-        self,
-        fork: ForkedHost,
-        request: _Request,
-        method: str,
-        returns: Any,
-        timeout_s: float,
-        **payload: Any,
-    ) -> Any:
-        try:
-            answers = fork.call(method, returns=returns, timeout_s=timeout_s, **payload)
-            wanted = 1 if request.calls is None else len(request.calls)
-            if len(answers) != wanted:
-                raise fork.spoilt(f"{len(answers)} answers instead of {wanted}")
-        except HostLostError as lost:
-            raise fault_of(request.episode, request.name, lost, timeout_s) from None
-        except (WorkerError, JudgeError, SandboxError) as error:
-            raise self._fault(request, f"{type(error).__name__}: {error}", "raised") from None
-        return answers
-
-    def _scores(
-        self,
-        fork: ForkedHost,
-        episodes: Sequence[int],
-        arguments: CallArguments,
-        limits: Mapping[str, float],
-    ) -> Scores:
-        name, limit_s = f"reward {', '.join(limits)}", sum(limits.values())
-        try:
-            found: Scores = fork.call(
-                "score",
-                returns=Scores,
-                timeout_s=limit_s,
-                episodes=[self._places[each] for each in episodes],
-                arguments=arguments,
-                limits=limits,
-            )
-            for column in (*found.by_name.values(), *found.extra.values()):
-                if len(column) != len(episodes):
-                    raise fork.spoilt(f"{len(column)} values of {len(episodes)} episodes")
-        except HostLostError as lost:
-            raise fault_of(None, name, lost, limit_s) from None
-        except (WorkerError, JudgeError, SandboxError) as error:
-            how = f"{type(error).__name__}: {error}"
-            raise Fault(None, name, how, REMEDIES["raised"]) from None
-        return found
-
-    def _fault(self, request: _Request, how: str, why: str) -> Fault:
-        return Fault(request.episode, request.name, how, REMEDIES[why])
+    def _answer(self, process: EpisodesProcess, request: _Request) -> Answer:
+        if request.calls is None:
+            return process.open(request.episode, self._starts[request.episode])
+        return process.call(request.episode, request.calls)
 
     def _begin_again(self, fault: Fault, attempts: Counter[int | None]) -> None:
         """After a fault: end the process, and have the episode failed that has had its retries."""
@@ -315,3 +243,15 @@ class Cell:
 
     def _named(self, episode: int | None) -> str:
         return f"problem {self._key}" + ("" if episode is None else f", generation {episode}")
+
+
+def _spread(found: Scores, rows: Sequence[int], count: int) -> Scores:
+    """Return the scores of these rows as those of `count`: None for the others."""
+    if len(rows) == count:
+        return found
+
+    def columns(short: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        of_row = {n: dict(zip(rows, values, strict=True)) for n, values in short.items()}
+        return {name: [of_row[name].get(row) for row in range(count)] for name in short}
+
+    return replace(found, by_name=columns(found.by_name), extra=columns(found.extra))

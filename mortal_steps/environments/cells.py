@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from mortal_steps.environments.messages import (
     ToolAnswer,
     ToolCall,
 )
+from mortal_steps.environments.process import rows_of
 from mortal_steps.environments.waiting import Watch
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling.calls import CallArguments
@@ -110,11 +110,14 @@ class Cells:
         episodes: Sequence[int],
         arguments: CallArguments,
         limits: Mapping[str, float],
+        own: Collection[str] = (),
     ) -> Scores:
         """Return the rewards of these episodes of a problem.
 
         `arguments` has a row for each of the episodes; `limits` names the rewards, with the seconds
-        that each may take for all of them. One that keeps failing has no scores, but a failure.
+        that each may take for all of them, and `own` those that each episode has without the
+        others. One that keeps failing has no scores, but a failure; if it is an episode's own, that
+        episode has failed instead (`failure_of`).
         """
         cells = self._cells[key]
         by_cell = _grouped((cells[number], number) for number in episodes)
@@ -122,11 +125,15 @@ class Cells:
         limits = {name: limit_s / len(by_cell) for name, limit_s in limits.items()}
         waiting = []
         for cell, numbers in by_cell.items():
-            own = _rows(arguments, [rows[number] for number in numbers], len(episodes))
-            waiting.append(self._threads.submit(cell.score, numbers, own, limits))
+            given = rows_of(arguments, [rows[number] for number in numbers])
+            waiting.append(self._threads.submit(cell.score, numbers, given, limits, own))
         found = _joined([each.result() for each in waiting], list(map(len, by_cell.values())))
         self._count(found.seconds)
         return found
+
+    def failure_of(self, episode: EpisodeKey) -> Failed | None:
+        """Return why an episode has failed, if it has."""
+        return self._cell(episode).failure_of(episode[1])
 
     def end(self, key: str) -> None:
         """Have the cells of a problem killed; `close` waits for their ends."""
@@ -237,17 +244,6 @@ def _opened(answer: Answer | Failed) -> Opened:
         return Opened(failure=answer.reason)
     assert isinstance(answer, Opened)
     return answer
-
-
-def _rows(arguments: CallArguments, rows: Sequence[int], count: int) -> CallArguments:
-    """Return the arguments for these of the `count` episodes."""
-    if len(rows) == count:
-        return arguments
-    return replace(
-        arguments,
-        by_name={name: [column[row] for row in rows] for name, column in arguments.by_name.items()},
-        problem_ids=[arguments.problem_ids[row] for row in rows],
-    )
 
 
 def _joined(parts: Sequence[Scores], counts: Sequence[int]) -> Scores:

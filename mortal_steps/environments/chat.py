@@ -42,6 +42,11 @@ class Chat:
         # The names are those of tools, and what a model makes up.
         self._made_up = functools.lru_cache(maxsize=1024)(self._rendered)
 
+    @property
+    def num_ids(self) -> int:
+        """How many token ids there are."""
+        return len(self.tokenizer)
+
     def prompt_ids(self, messages: Sequence[Message], tools: Tools) -> list[int]:
         """Return the ids of a prompt that offers the tools; raise `DataError` if the template
         cannot render it."""
@@ -103,6 +108,11 @@ class Chat:
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Return the tokens as text, without special tokens."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+    def text_ids(self, text: str, *, begins: bool) -> list[int]:
+        """Return the ids of a text that is no chat; one that `begins` gets what the tokenizer puts
+        before a text."""
+        return list(self.tokenizer(text, add_special_tokens=begins)["input_ids"])
 
     def token_text(self, token_id: int) -> str:
         """Return a token as text, special or not."""

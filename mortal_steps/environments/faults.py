@@ -27,6 +27,7 @@ REMEDIES = {
     "outage": "See to what it asks, or raise environment.retries; environment.outages names the "
     "exceptions that are no answer.",
     "raised": "Correct it; a failure is never scored 0.",
+    "unusable": "Let it ask for what the model can be given.",
     "differs": "Let it depend on nothing but its row, its random streams and its calls: no clock, "
     "no order of threads, no state that other episodes change.",
 }
@@ -42,6 +43,12 @@ class Fault(Exception):
         super().__init__(episode, name, how)
         self.episode, self.remedy, self.stack = episode, remedy, stack
         self.reason = f"{name}: {how}"
+
+    def of(self, episode: int) -> Fault:
+        """Return it as that of an episode, if it was that of none."""
+        if self.episode is None:
+            self.episode = episode
+        return self
 
 
 def named(calls: Sequence[ToolCall] | None) -> str:

@@ -78,9 +78,11 @@ class Running:
         """Whether there are calls to answer."""
         return bool(self.calls) and self.failure is None
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, *, is_difference: bool = False) -> None:
         """End it without a score."""
         self.failure, self.stop, self.calls = reason, "failed", []
+        if is_difference:
+            self.difference = reason
 
     def add_turn(self, sampled: SampledTokens, round_number: int, room: int, chat: Chat) -> None:
         """Append what was sampled, of which so many tokens have room, and read its calls."""
@@ -137,15 +139,18 @@ class Running:
                 {"role": "tool", "name": answer.name, "content": answer.content}
                 for answer in answers
             ]
-        self.add_messages(messages, chat, most, longest)
+        self.add_messages(messages, chat.suffix_ids(messages, self.token_ids[-1]), most, longest)
 
     def add_messages(
-        self, messages: Sequence[Mapping[str, Any]], chat: Chat, most: int, longest: int
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        suffix: Sequence[int],
+        most: int,
+        longest: int,
     ) -> None:
-        """Append what others say after the model's turn, unless the completion would exceed `most`
-        tokens, or reach the `longest` that the model takes with its prompt: then the episode ends
-        with the turn."""
-        suffix = chat.suffix_ids(messages, self.token_ids[-1])
+        """Append what others say after the model's turn, and its tokens, unless the completion
+        would exceed `most` tokens, or reach the `longest` that the model takes with its prompt:
+        then the episode ends with the turn."""
         length = len(self.token_ids) + len(suffix)
         if length > most or len(self.prompt_ids) + length >= longest:
             self.stop, self.calls = "length", []
@@ -222,7 +227,6 @@ def add_all_answers(
     for each in running:
         answered = answers[each.episode]
         if isinstance(answered, Failed):
-            each.fail(answered.reason)
-            each.difference = answered.reason if answered.is_difference else each.difference
+            each.fail(answered.reason, is_difference=answered.is_difference)
         else:
             each.add_answers(answered, chat, most, longest)

@@ -85,8 +85,8 @@ def score_episodes(
 ) -> GeneratedGroup:
     """Return the completions of a problem with the scores that their environments gave.
 
-    Where a reward keeps failing, all of the problem's episodes have failed. Raises
-    `EnvironmentFailedError` in that case, unless failures are masked.
+    An episode has failed whose own reward keeps failing; where one that takes several environments
+    does, all of them. Raises `EnvironmentFailedError` in these cases, unless failures are masked.
     """
     nothing = Episode(stop="done")
     group = group_of(problem, episodes, chat, version, [nothing] * len(episodes))
@@ -95,7 +95,8 @@ def score_episodes(
     if not limits or not alive:
         return group
     arguments = arguments_for(group, alive, trainer_state)
-    found = cells.score(episodes[0].key, alive, arguments, limits)
+    own = limits.keys() - set(described.rewards)
+    found = cells.score(episodes[0].key, alive, arguments, limits, own)
     if found.failures:
         reason = "; ".join(f"{name}: {why}" for name, why in found.failures.items())
         if environment.on_error == "raise":
@@ -105,7 +106,11 @@ def score_episodes(
         alive = []
     scores = [nothing] * len(episodes)
     for row, index in enumerate(alive):
-        scores[index] = _scored(found, row)
+        failed = cells.failure_of(episodes[index].episode)
+        if failed is None:
+            scores[index] = _scored(found, row)
+        else:
+            episodes[index].fail(failed.reason, is_difference=failed.is_difference)
     return group_of(problem, episodes, chat, version, scores)
 
 

@@ -14,6 +14,8 @@ from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 
 AGENT = "agent"
+FOR_GOOD = (REMEDIES["differs"], REMEDIES["unusable"])
+"""Of faults that another attempt would have, too."""
 NO_LIMIT_S = 1e7
 """For an episode as a whole, which waits for the engine; the code's own time has a limit."""
 
@@ -25,16 +27,19 @@ class AgentCell(Cell):
         """Return what came of the episode, at the end of the code, or of the last attempt."""
         (episode,) = self._starts
         attempts: Counter[int | None] = Counter()
-        while episode not in self._failed:
-            try:
-                return self._played(self._running(), episode, session, server)
-            except Fault as fault:
-                if fault is session.fault:
-                    self.close()
-                    self._fail(fault, attempts[episode] + 1)
-                else:
-                    self._begin_again(fault, attempts)
-        return self._failed[episode]
+        try:
+            while episode not in self._failed:
+                try:
+                    return self._played(self._running().fork, episode, session, server)
+                except Fault as fault:
+                    if fault.remedy in FOR_GOOD:
+                        is_difference = fault.remedy == REMEDIES["differs"]
+                        self._fail(fault, attempts[episode] + 1, is_difference=is_difference)
+                    else:
+                        self._begin_again(fault, attempts)
+            return self._failed[episode]
+        finally:
+            self.close()
 
     def _played(
         self, fork: ForkedHost, episode: int, session: Session, server: Server

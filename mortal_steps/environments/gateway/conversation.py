@@ -42,17 +42,22 @@ class RefusedError(Exception):
 class Asked:
     """What a request asks the model to go on from."""
 
-    messages: Sequence[Message]
+    messages: Sequence[Message] = ()
     """As chat templates take them."""
-    tools: Tools
-    known_as: Sequence[str]
+    tools: Tools = ()
+    known_as: Sequence[str] = ()
     """Each message without what clients are known to change."""
+    text: str | None = None
+    """All that was said, in place of messages, as the client has it."""
+    ids: Sequence[int] | None = None
+    """The same as tokens."""
 
     @property
     def digest(self) -> str:
         """The same for requests that ask for the same."""
-        parts = json.dumps([*self.known_as, json.dumps(list(self.tools), sort_keys=True)])
-        return hashlib.sha256(parts.encode()).hexdigest()
+        ids = None if self.ids is None else list(self.ids)
+        parts = [list(self.known_as), list(self.tools), self.text, ids]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +70,8 @@ class Answer:
     """All tokens before it."""
     token_ids: Sequence[int]
     logprobs: Sequence[float]
+    text: str
+    """The tokens as text, without special ones."""
     finish_reason: FinishReason
 
 
@@ -99,6 +106,9 @@ class Conversation:
     num_branches: int = 0
     """How often what was said before was rewritten."""
     _said: list[str] = field(default_factory=list)
+    """The messages so far, as they are known."""
+    _text: str | None = None
+    """What was said so far as a client has it that asks with texts."""
 
     def __post_init__(self) -> None:
         self.running = self._branch([], ())
@@ -116,42 +126,63 @@ class Conversation:
                 code=TOO_LONG,
                 stop="max_iterations",
             )
-        new = self._new_messages(asked)
-        if new is None:
-            self._begin(asked)
+        new = self._new(asked) if self.running.turns else None
+        if new is not None and new[1]:
+            self._extend(*new)
         else:
-            self._extend(new)
-        self._said = list(asked.known_as)
+            self._begin(asked)
+        self._said, self._text = list(asked.known_as), asked.text
 
     def answer(self) -> Answer:
         """Return the turn that was sampled last."""
         running, turn = self.running, self.running.turns[-1]
-        message = running.messages[-1]
+        message, ids = running.messages[-1], running.token_ids[turn.start : turn.stop]
+        text = self.chat.text_of(ids)
         self.num_turns += 1
         self._said.append(known_as(message))
+        self._text = None if self._text is None else self._text + text
         return Answer(
             message=message,
             calls=running.calls,
             prompt_ids=[*running.prompt_ids, *running.token_ids[: turn.start]],
-            token_ids=running.token_ids[turn.start : turn.stop],
+            token_ids=ids,
             logprobs=running.logprobs[turn.start : turn.stop],
+            text=text,
             finish_reason=turn.finish_reason,
         )
 
-    def _new_messages(self, asked: Asked) -> Sequence[Message] | None:
-        """Return what follows the model's last turn; None if that is not how it goes on."""
+    def _new(self, asked: Asked) -> tuple[Sequence[Message], Sequence[int]] | None:
+        """Return what follows the model's last turn, and its tokens; None if that is not how it
+        goes on."""
+        running = self.running
+        if asked.ids is not None:
+            kept = [*running.prompt_ids, *running.token_ids]
+            ids = asked.ids[len(kept) :]
+            return (self._said_by_user(ids), ids) if [*kept, *ids] == list(asked.ids) else None
+        if asked.text is not None:
+            if self._text is None or not asked.text.startswith(self._text):
+                return None
+            ids = self.chat.text_ids(asked.text[len(self._text) :], begins=False)
+            return self._said_by_user(ids), ids
         count = len(self._said)
-        if not self.running.turns or list(asked.known_as[:count]) != self._said:
-            return None
         new = asked.messages[count:]
-        same_tools = list(asked.tools) == list(self.running.tools)
-        if not new or not same_tools or any(each["role"] == "assistant" for each in new):
+        if (
+            list(asked.known_as[:count]) != self._said
+            or list(asked.tools) != list(running.tools)
+            or any(each["role"] == "assistant" for each in new)
+        ):
             return None
-        return new
+        return (new, self.chat.suffix_ids(new, running.token_ids[-1])) if new else None
 
     def _begin(self, asked: Asked) -> None:
-        """Render the whole dialogue as a prompt."""
-        ids = self.chat.prompt_ids(asked.messages, asked.tools)
+        """Take the whole dialogue as a prompt."""
+        prompt, ids = asked.messages, asked.ids
+        if asked.text is not None:
+            ids = self.chat.text_ids(asked.text, begins=True)
+        if ids is None:
+            ids = self.chat.prompt_ids(prompt, asked.tools)
+        else:
+            prompt = self._said_by_user(ids)
         if len(ids) + self.most_tokens > self.longest:
             wrong = (
                 f"{len(ids)} tokens of a prompt and {self.most_tokens} of a completion "
@@ -161,12 +192,12 @@ class Conversation:
                 raise DataError(f"{wrong}; shorten it, or set a lower rollout.max_tokens")
             raise RefusedError(wrong, code=TOO_LONG, stop="length")
         self.num_branches += self.num_turns > 0
-        self.running = self._branch(asked.messages, asked.tools)
-        self.running.prompt_ids = ids
+        self.running = self._branch(prompt, asked.tools)
+        self.running.prompt_ids = list(ids)
 
-    def _extend(self, new: Sequence[Message]) -> None:
+    def _extend(self, new: Sequence[Message], ids: Sequence[int]) -> None:
         running = self.running
-        running.add_messages(new, self.chat, self.most_tokens - 1, self.longest)
+        running.add_messages(new, ids, self.most_tokens - 1, self.longest)
         if running.stop == "length":
             raise RefusedError(
                 f"{len(running.token_ids)} tokens were said, and with what follows there is no "
@@ -175,6 +206,9 @@ class Conversation:
                 stop=running.stop,
             )
         running.num_calls += sum(each["role"] == "tool" for each in new)
+
+    def _said_by_user(self, ids: Sequence[int]) -> Sequence[Message]:
+        return [{"role": "user", "content": self.chat.text_of(ids)}]
 
     def _branch(self, prompt: Sequence[Message], tools: Tools) -> Branch:
         return Branch(

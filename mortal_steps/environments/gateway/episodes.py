@@ -19,6 +19,7 @@ from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Session, Sessions
 from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.kinds.base import AskingEnvironment
+from mortal_steps.environments.ledger import Ledger
 from mortal_steps.environments.messages import AgentResult
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
@@ -34,6 +35,7 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     SamplingParams,
+    WeightsRef,
 )
 
 
@@ -74,7 +76,9 @@ class GatewayEpisodes(Episodes):
         self._host = environment_host(
             environment, terms, passed_on=settings.passed_on, before_start=before_start
         )
+        self._accepted = rewards.accept_changed or "begun"
         self._server: Server | None = None
+        self._ledger: Ledger | None = None
         self._took: Mapping[str, float] = {}
 
     def sample(
@@ -106,7 +110,7 @@ class GatewayEpisodes(Episodes):
                 if not asking:
                     break
                 running = [each.conversation.running for each in asking]
-                sample_turns(engine, running, params, number, self._chat)
+                sample_turns(engine, running, params, number, self._chat, self._ledger)
                 for session in asking:
                     session.answer()
         finally:
@@ -124,10 +128,25 @@ class GatewayEpisodes(Episodes):
         check_most_succeeded(made)
         return made
 
+    def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
+        self._close_ledger()
+        self._ledger = Ledger(folder / self._accepted, weights.sha256)
+
+    def forget_progress(self) -> None:
+        if self._ledger is not None:
+            self._ledger.drop_rounds()
+        self._close_ledger()
+
+    def _close_ledger(self) -> None:
+        ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            ledger.close()
+
     def took(self) -> Mapping[str, float]:
         return self._took
 
     def close(self) -> None:
+        self._close_ledger()
         self._host.close()
         server, self._server = self._server, None
         if server is not None:
@@ -171,6 +190,7 @@ class GatewayEpisodes(Episodes):
         running, branches = played.running, played.session.conversation.num_branches
         if isinstance(played.result, Failed):
             running.fail(played.result.reason)
+            running.difference = played.result.reason if played.result.is_difference else None
         elif not running.turns:
             running.fail("agent: it ended without having asked the model anything")
             if self._environment.on_error == "raise":

@@ -1,10 +1,13 @@
-"""Requests and answers as OpenAI's clients know them, with what vLLM adds to them."""
+"""Requests and answers as OpenAI's clients know them, with what vLLM adds to them.
+
+Each way to ask is a class: what a request asks for, the answer to it, and the answer in parts.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mortal_steps.environments.chat import Chat, Message
 from mortal_steps.environments.gateway.conversation import (
@@ -19,23 +22,162 @@ KEPT = ("reasoning_content", "reasoning", "thinking")
 """What an assistant's message may hold beside its content and its calls."""
 
 
-def asked_in(body: Mapping[str, Any]) -> Asked:
-    """Return what a request for a chat completion asks for; raise `RefusedError`."""
-    given = body.get("messages")
-    if not isinstance(given, list) or not given:
-        raise RefusedError("`messages` is no list of messages")
-    if body.get("n") not in (None, 1):
-        raise RefusedError(
-            f"n = {body['n']}: a dialogue goes on with one answer; training.num_generations says "
-            "how many episodes a problem has"
+Body = Mapping[str, Any]
+
+
+class Way(Protocol):
+    """A way to ask for what the model says."""
+
+    path: str
+    """Of its endpoint, below an episode's address."""
+
+    def asked_in(self, body: Body) -> Asked:
+        """Return what a request asks for; raise `RefusedError`."""
+        ...
+
+    def answered(self, answer: Answer, body: Body, chat: Chat) -> dict[str, Any]:
+        """Return the body of the answer."""
+        ...
+
+    def chunks(self, whole: Body, body: Body) -> Iterator[Body]:
+        """Yield the answer in the parts that a stream has."""
+        ...
+
+
+class ChatCompletions:
+    """Messages in, a message out."""
+
+    path = "/v1/chat/completions"
+
+    def asked_in(self, body: Body) -> Asked:
+        given = body.get("messages")
+        if not isinstance(given, list) or not given:
+            raise RefusedError("`messages` is no list of messages")
+        _check_one(body)
+        names: dict[Any, str] = {}
+        messages = [_message(each, names) for each in given]
+        return Asked(
+            messages=messages,
+            tools=body.get("tools") or (),
+            known_as=[known_as(each) for each in messages],
         )
-    names: dict[Any, str] = {}
-    messages = [_message(each, names) for each in given]
-    return Asked(
-        messages=messages,
-        tools=body.get("tools") or (),
-        known_as=[known_as(each) for each in messages],
-    )
+
+    def answered(self, answer: Answer, body: Body, chat: Chat) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": 0,
+            "message": _said(answer),
+            "logprobs": _logprobs(answer, body, chat) if body.get("logprobs") else None,
+            "finish_reason": _finish_reason(answer),
+        }
+        found = {**_head(answer, body, "chat.completion"), "choices": [choice]}
+        if body.get("return_token_ids"):
+            choice["token_ids"] = list(answer.token_ids)
+            found["prompt_token_ids"] = list(answer.prompt_ids)
+        return found
+
+    def chunks(self, whole: Body, body: Body) -> Iterator[Body]:
+        (choice,) = whole["choices"]
+        message = dict(choice["message"])
+        if "tool_calls" in message:
+            calls = enumerate(message["tool_calls"])
+            message["tool_calls"] = [{"index": number, **call} for number, call in calls]
+        said = {name: value for name, value in choice.items() if name != "message"}
+        head = {name: value for name, value in whole.items() if name not in ("choices", "usage")}
+        head["object"] = "chat.completion.chunk"
+        yield {**head, "choices": [{**said, "delta": message, "finish_reason": None}]}
+        ending = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+        yield {**head, "choices": [ending]}
+        if (body.get("stream_options") or {}).get("include_usage"):
+            yield {**head, "choices": [], "usage": whole["usage"]}
+
+
+class Completions:
+    """A text in, or its tokens, and a text out."""
+
+    path = "/v1/completions"
+
+    def asked_in(self, body: Body) -> Asked:
+        _check_one(body)
+        prompt = body.get("prompt")
+        if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
+            (prompt,) = prompt
+        if isinstance(prompt, str) and prompt:
+            return Asked(text=prompt)
+        return Asked(ids=_ids("prompt", prompt))
+
+    def answered(self, answer: Answer, body: Body, chat: Chat) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": 0,
+            "text": answer.text,
+            "logprobs": None,
+            "finish_reason": answer.finish_reason,
+        }
+        if body.get("logprobs") is not None:
+            given = _logprobs(answer, body, chat)["content"]
+            choice["logprobs"] = {
+                "tokens": [each["token"] for each in given],
+                "token_logprobs": list(answer.logprobs),
+                "top_logprobs": None,
+                "text_offset": [],
+            }
+        if body.get("return_token_ids"):
+            choice["token_ids"] = list(answer.token_ids)
+            choice["prompt_token_ids"] = list(answer.prompt_ids)
+        return {**_head(answer, body, "text_completion"), "choices": [choice]}
+
+    def chunks(self, whole: Body, body: Body) -> Iterator[Body]:
+        yield whole
+
+
+class Generate:
+    """Tokens in, tokens out, as vLLM has it."""
+
+    path = "/inference/v1/generate"
+
+    def asked_in(self, body: Body) -> Asked:
+        sampling = body.get("sampling_params") or {}
+        _check_one(sampling)
+        return Asked(ids=_ids("token_ids", body.get("token_ids")))
+
+    def answered(self, answer: Answer, body: Body, chat: Chat) -> dict[str, Any]:
+        by_id = {"return_tokens_as_token_ids": True}
+        choice = {
+            "index": 0,
+            "logprobs": _logprobs(answer, by_id, chat),
+            "finish_reason": answer.finish_reason,
+            "token_ids": list(answer.token_ids),
+        }
+        head = _head(answer, body, "generate")
+        return {
+            "request_id": body.get("request_id") or head["id"],
+            "model": head["model"],
+            "created": head["created"],
+            "choices": [choice],
+            "usage": head["usage"],
+            "prompt_logprobs": None,
+            "prompt_token_ids": list(answer.prompt_ids) if body.get("return_token_ids") else None,
+        }
+
+    def chunks(self, whole: Body, body: Body) -> Iterator[Body]:
+        yield whole
+
+
+WAYS: Sequence[Way] = (ChatCompletions(), Completions(), Generate())
+
+
+def _check_one(body: Body) -> None:
+    for name in ("n", "best_of"):
+        if body.get(name) not in (None, 1):
+            raise RefusedError(
+                f"{name} = {body[name]}: a dialogue goes on with one answer; "
+                "training.num_generations says how many episodes a problem has"
+            )
+
+
+def _ids(name: str, given: Any) -> Sequence[int]:
+    if isinstance(given, list) and given and all(isinstance(each, int) for each in given):
+        return given
+    raise RefusedError(f"`{name}` is neither text nor a list of token ids")
 
 
 def _message(given: Any, names: dict[Any, str]) -> Message:
@@ -80,42 +222,6 @@ def _text(content: Any) -> str:
     return "".join(block["text"] for block in content)
 
 
-def chat_completion(answer: Answer, body: Mapping[str, Any], chat: Chat) -> dict[str, Any]:
-    """Return the answer to a request for a chat completion."""
-    choice: dict[str, Any] = {
-        "index": 0,
-        "message": _said(answer),
-        "logprobs": _logprobs(answer, body, chat) if body.get("logprobs") else None,
-        "finish_reason": _finish_reason(answer),
-    }
-    found = {**_head(answer, body, "chat.completion"), "choices": [choice]}
-    found["usage"] = _usage(answer)
-    if body.get("return_token_ids"):
-        choice["token_ids"] = list(answer.token_ids)
-        found["prompt_token_ids"] = list(answer.prompt_ids)
-    return found
-
-
-def chat_chunks(whole: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a chat completion in the parts that a stream has."""
-    (choice,) = whole["choices"]
-    head = {name: whole[name] for name in ("id", "created", "model")}
-    head["object"] = "chat.completion.chunk"
-    message = dict(choice["message"])
-    calls = message.pop("tool_calls", None)
-    if calls:
-        message["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
-    first = {"index": 0, "delta": message, "logprobs": choice["logprobs"], "finish_reason": None}
-    if "token_ids" in choice:
-        first["token_ids"] = choice["token_ids"]
-        head["prompt_token_ids"] = whole["prompt_token_ids"]
-    yield {**head, "choices": [first]}
-    reason = choice["finish_reason"]
-    yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
-    if (body.get("stream_options") or {}).get("include_usage"):
-        yield {**head, "choices": [], "usage": whole["usage"]}
-
-
 def refusal(error: RefusedError) -> dict[str, Any]:
     """Return the body of an error."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
@@ -124,11 +230,17 @@ def refusal(error: RefusedError) -> dict[str, Any]:
     return {"error": {"message": what, "type": kind, "param": None, "code": error.code}}
 
 
-def _head(answer: Answer, body: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _head(answer: Answer, body: Body, kind: str) -> dict[str, Any]:
     # Nothing here depends on the clock, as code may draw on it.
     name = f"{len(answer.prompt_ids)}-{len(answer.token_ids)}"
     model = body.get("model") or "policy"
-    return {"id": f"{kind}-{name}", "object": kind, "created": 0, "model": model}
+    return {
+        "id": f"{kind}-{name}",
+        "object": kind,
+        "created": 0,
+        "model": model,
+        "usage": _usage(answer),
+    }
 
 
 def _said(answer: Answer) -> dict[str, Any]:
@@ -161,7 +273,7 @@ def _usage(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said}
 
 
-def _logprobs(answer: Answer, body: Mapping[str, Any], chat: Chat) -> dict[str, Any]:
+def _logprobs(answer: Answer, body: Body, chat: Chat) -> dict[str, Any]:
     tokens: Sequence[str] = [
         f"token_id:{each}" if body.get("return_tokens_as_token_ids") else chat.token_text(each)
         for each in answer.token_ids

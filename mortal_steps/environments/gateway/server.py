@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
+import logging
 import secrets
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 import uvicorn
@@ -18,16 +20,17 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from mortal_steps.environments.chat import Chat
-from mortal_steps.environments.gateway.conversation import RefusedError
-from mortal_steps.environments.gateway.protocol import (
-    asked_in,
-    chat_chunks,
-    chat_completion,
-    refusal,
-)
+from mortal_steps.environments.gateway.conversation import Asked, RefusedError
+from mortal_steps.environments.gateway.protocol import WAYS, Way, refusal
 from mortal_steps.environments.gateway.session import Session
 
+logger = logging.getLogger(__name__)
+
 HOST = "127.0.0.1"
+EPISODE = "/e/{episode}"
+UNHEEDED = ("tool_choice", "response_format", "stop", "guided_json", "structured_outputs")
+"""What a request may wish of the answer, beside what is the run's as a matter of course."""
+OF_NO_MATTER: tuple[Any, ...] = ("auto", "none", {"type": "text"}, [], "")
 BACKLOG = 2048
 """Connections that may wait to be taken: the episodes of a shard ask all at once."""
 
@@ -38,14 +41,10 @@ class Server:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._sessions: dict[str, Session] = {}
+        self._told: set[str] = set()
         self._socket = socket.create_server((HOST, 0), backlog=BACKLOG)
         config = uvicorn.Config(
-            Starlette(
-                routes=[
-                    Route("/e/{episode}/v1/models", self._models),
-                    Route("/e/{episode}/v1/chat/completions", self._chat_completion, methods=POST),
-                ]
-            ),
+            Starlette(routes=[Route(f"{EPISODE}/v1/models", self._models), *self._ways()]),
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -84,19 +83,40 @@ class Server:
         model = {"id": "policy", "object": "model", "created": 0, "owned_by": "mortal"}
         return JSONResponse({"object": "list", "data": [model]})
 
-    async def _chat_completion(self, request: Request) -> Response:
+    def _ways(self) -> Iterator[Route]:
+        for way in WAYS:
+            answer = functools.partial(self._answer, way)
+            yield Route(f"{EPISODE}{way.path}", answer, methods=["POST"])
+
+    async def _answer(self, way: Way, request: Request) -> Response:
         try:
             session, body = self._session(request), await _body(request)
-            answer = await asyncio.wrap_future(session.ask(asked_in(body)))
+            self._tell_unheeded(body)
+            answer = await asyncio.wrap_future(session.ask(self._known(way.asked_in(body))))
         except RefusedError as error:
             return JSONResponse(refusal(error), status_code=error.status)
-        found = chat_completion(answer, body, self._chat)
+        found = way.answered(answer, body, self._chat)
         if not body.get("stream"):
             return JSONResponse(found)
-        return StreamingResponse(_events(found, body), media_type="text/event-stream")
+        events = _events(way.chunks(found, body))
+        return StreamingResponse(events, media_type="text/event-stream")
 
+    def _known(self, asked: Asked) -> Asked:
+        unknown = [each for each in asked.ids or () if not 0 <= each < self._chat.num_ids]
+        if unknown:
+            raise RefusedError(f"the model has no token {unknown[0]}")
+        return asked
 
-POST = ("POST",)
+    def _tell_unheeded(self, body: Mapping[str, Any]) -> None:
+        """Say once of each wish that answers are not bound to."""
+        for name in UNHEEDED:
+            if body.get(name) not in (None, *OF_NO_MATTER) and name not in self._told:
+                self._told.add(name)
+                logger.warning(
+                    "requests say %s = %.200r: how is sampled is the run's, and no answer is bound "
+                    "to that",
+                    *(name, body[name]),
+                )
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
@@ -109,7 +129,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
     return body
 
 
-async def _events(found: Mapping[str, Any], body: Mapping[str, Any]) -> AsyncIterator[str]:
-    for chunk in chat_chunks(found, body):
+async def _events(chunks: Iterable[Mapping[str, Any]]) -> AsyncIterator[str]:
+    for chunk in chunks:
         yield f"data: {json.dumps(chunk)}\n\n"
     yield "data: [DONE]\n\n"

@@ -69,7 +69,7 @@ class Session:
             self._queue.clear()
             self._asked_again.clear()
             self.is_late = False
-            self.began_at = time.monotonic()
+            self._start_clock()
 
     def ask(self, asked: Asked) -> Waiting:
         """Return where the answer will be."""
@@ -78,6 +78,8 @@ class Session:
             self._asked_again.add(digest)
             if digest in self._answers:
                 waiting.set_result(self._answers[digest])
+                if self.pending is None:
+                    self._start_clock()
                 return waiting
             for each in (*filter(None, [self.pending]), *self._queue):
                 if each.digest == digest:
@@ -94,7 +96,7 @@ class Session:
             assert self.pending is not None
             pending, self.pending = self.pending, None
             answer = self._answers[pending.digest] = self.conversation.answer()
-            self.began_at = time.monotonic()
+            self._start_clock()
             for each in pending.waiting:
                 each.set_result(answer)
             self._take_next()
@@ -137,6 +139,7 @@ class Session:
             except RefusedError as refused:
                 for each in pending.waiting:
                     each.set_exception(refused)
+                self._start_clock()
             else:
                 self._stop_clock()
                 self.pending = pending
@@ -148,7 +151,7 @@ class Session:
         except Fault as fault:
             self._give_up(fault)
         except DataError as error:
-            remedy = "Let it ask for what the model can be given."
+            remedy = REMEDIES["unusable"]
             self._give_up(Fault(self.conversation.index, "agent", str(error), remedy))
         except RefusedError as refused:
             if refused.stop:
@@ -160,6 +163,11 @@ class Session:
         self.fault = fault
         self.stop_playing()
         raise RefusedError(fault.reason)
+
+    def _start_clock(self) -> None:
+        self._stop_clock()
+        self.began_at = time.monotonic()
+        self.changed.notify_all()
 
     def _stop_clock(self) -> None:
         self.own_seconds += max(0.0, time.monotonic() - self.began_at)

@@ -13,6 +13,7 @@ from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.messages import REPLY, EpisodeStart, ToolCall
 from mortal_steps.hosts import base
 from mortal_steps.hosts.process import HostProcess
+from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.rewards.kinds.get_reward import GetReward
 from mortal_steps.rewards.kinds.users_code import FunctionTerm
@@ -64,9 +65,13 @@ class Shop:
         """Kill the process that was the last to begin an episode."""
         os.kill(int((Path(self.folder) / "pid").read_text()), signal.SIGKILL)
 
-    def score(self, episodes, *names, key="train-7", limit_s=30.0):
-        arguments = CallArguments(by_name={}, problem_ids=[key] * len(episodes))
-        return self.cells.score(key, episodes, arguments, dict.fromkeys(names, limit_s))
+    def score(self, episodes, *names, key="train-7", limit_s=30.0, own=()):
+        given = {
+            "number": list(episodes),
+            "trainer_state": TrainerState(global_step=1, max_steps=2),
+        }
+        arguments = CallArguments(by_name=given, problem_ids=[key] * len(episodes))
+        return self.cells.score(key, episodes, arguments, dict.fromkeys(names, limit_s), own)
 
     def count(self, what) -> int:
         """Return how many times it was done."""

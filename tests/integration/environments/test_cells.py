@@ -206,7 +206,9 @@ def test_more_cells_than_the_soft_limit_of_open_files_has_room_for(make_shop):
     few = len(os.listdir("/proc/self/fd")) + 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
     try:
-        shop = make_shop(cell="episode", outages=())  # a host that is not there yet
+        shop = make_shop(
+            cell="episode", outages=("builtins:OSError",)
+        )  # a host that is not there yet
         opened = shop.open(*[{}] * 16)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

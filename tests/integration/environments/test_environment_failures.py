@@ -113,6 +113,30 @@ def test_a_reward_that_fails_once_is_asked_again(make_shop, fault):
 
 
 @pytest.mark.parametrize("fault", OF_REWARD)
+@pytest.mark.parametrize("cell", ["problem", "episode"])
+def test_an_own_reward_that_keeps_failing_costs_its_episode_alone(make_shop, fault, cell):
+    shop = make_shop(retries=1, cell=cell)
+    asked(shop, at="get_reward", fault=fault, times=ALWAYS)
+    scores = shop.score([0, 1, 2], "Shop", "near", limit_s=1.5, own=["Shop"])
+    assert scores.by_name == {"Shop": [1.0, None, 1.0], "near": [0.0, None, 0.0]}
+    assert not scores.failures
+    failed = [shop.cells.failure_of(("train-7", each)) for each in range(3)]
+    assert [each is None for each in failed] == [True, False, True]
+    assert OF_REWARD[fault] in failed[1].reason
+
+
+def test_a_sibling_that_differs_when_the_cell_is_rebuilt_for_scoring_is_not_scored(make_shop):
+    shop = make_shop()
+    shop.open({}, {}, {"target": 3})
+    assert shop.say(1, "clock") == "tick 0"
+    shop.call({each: [("add", {"amount": 7})] for each in range(3)})
+    shop.kill()
+    scores = shop.score([0, 1, 2], "near", "Shop")
+    assert scores.by_name == {"near": [0.0, None, -4.0], "Shop": [1.0, None, 0.0]}
+    assert shop.cells.failure_of(("train-7", 1)).is_difference
+
+
+@pytest.mark.parametrize("fault", OF_REWARD)
 def test_a_reward_that_keeps_failing_gives_no_score(make_shop, fault):
     shop = make_shop(retries=1)
     asked(shop, at="get_reward", fault=fault, times=ALWAYS)

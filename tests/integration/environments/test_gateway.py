@@ -1,28 +1,9 @@
 """Agents that ask the model themselves, beside the same tools as GRPOTrainer calls them."""
 
-from dataclasses import replace
-
 import pytest
 
-from mortal_steps.environments.kinds.agent import AgentEnvironment
-from tests.support.environments.cases import Case, build
+from tests.support.environments.cases import Case, asking, build
 from tests.support.environments.mortal import run_mortal
-
-AGENTS = "tests.support.environments.agents"
-
-
-def asking(run, agent, **options):
-    """Return the run with an agent in place of its environment."""
-    environment = AgentEnvironment(agent=f"{AGENTS}:{agent}", **options)
-    terms = [{"type": "get_reward", "environment": agent}]
-    rewards = run.config.rewards.model_copy(update={"terms": ()})
-    config = run.config.model_copy(
-        update={
-            "environment": environment,
-            "rewards": type(rewards)(terms=terms),
-        }
-    )
-    return replace(run, config=config)
 
 
 @pytest.mark.parametrize("says", ["calls", "parallel", "wrong"])

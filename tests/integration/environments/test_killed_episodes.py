@@ -109,7 +109,7 @@ def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answ
     assert set(effects_of(tmp_path)) == set(effects)
 
 
-@pytest.mark.parametrize("factory", ["Noted", "Talked"])
+@pytest.mark.parametrize("factory", ["Noted", "Talked", "agent"])
 def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
     undisturbed, tmp_path, factory
 ):

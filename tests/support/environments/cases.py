@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from mortal_steps.config import (
     TrainingConfig,
 )
 from mortal_steps.data.problems import NO_PROMPT
+from mortal_steps.environments.kinds.agent import AgentEnvironment
 from mortal_steps.types import Problem
 from tests.support.environments import code
 from tests.support.environments.engine import SCRIPTS, Voice, called
 from tests.support.environments.models import FAMILIES, build_model
 from tests.support.environments.teaching import WINDOW, teach
 
+AGENTS = "tests.support.environments.agents"
 CODE = code.__name__
 SCRIPTED = "tests.support.environments.engine:ScriptedEngine"
 
@@ -133,6 +135,15 @@ def build(case: Case, folder: Path) -> CaseRun:
         factory=kinds if isinstance(case.factory, Mapping) else kinds.get(""),
         num_steps=case.num_steps,
     )
+
+
+def asking(run: CaseRun, agent: str, **options: Any) -> CaseRun:
+    """Return the run with a function of `agents` in place of its environment and rewards."""
+    changes = {
+        "environment": AgentEnvironment(agent=f"{AGENTS}:{agent}", **options),
+        "rewards": RewardsConfig(terms=({"type": "get_reward", "environment": agent},)),
+    }
+    return replace(run, config=run.config.model_copy(update=changes))
 
 
 def rows(case: Case, names: Sequence[str]) -> list:

@@ -132,7 +132,7 @@ def told(environments, **kwargs):
 
 async def slowly_near(environments, **kwargs):
     await asyncio.sleep(0)
-    return near(environments)
+    return near(environments, **kwargs)
 
 
 def seen(prompts, completions, completion_ids, **kwargs):

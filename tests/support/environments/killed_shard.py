@@ -1,6 +1,8 @@
 """The first shard of a run with tools, sampled in this process, which a test kills meanwhile.
 
-python -m tests.support.environments.killed_shard FOLDER FACTORY     (or `-` for tools alone)
+python -m tests.support.environments.killed_shard FOLDER FACTORY
+
+FACTORY: a class in code.py, `-` for tools alone, or `agent` for one that asks itself.
 """
 
 from __future__ import annotations
@@ -8,21 +10,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.support.environments.cases import Case, build
+from tests.support.environments.cases import Case, asking, build
 from tests.support.environments.mortal import Workers
 
 
 def main(folder: Path, factory: str) -> None:
     """Sample it."""
     case = Case(
-        factory=None if factory == "-" else factory,
+        factory={"-": None, "agent": "Shop"}.get(factory, factory),
         tools=("noted",) if factory == "-" else (),
         functions=("seen",),
         says="notes" if factory == "-" else "adds",
         budget=600,
         num_steps=1,
     )
-    workers = Workers(build(case, folder / "model"), folder / "run")
+    run = build(case, folder / "model")
+    workers = Workers(asking(run, "shopping") if factory == "agent" else run, folder / "run")
     workers.sample(0)
     workers.close()
 

@@ -1,0 +1,149 @@
+"""A process of episodes, asked once: it answers, or a `Fault` says why it did not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mortal_steps.environments.faults import REMEDIES, Fault, fault_of, named
+from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
+from mortal_steps.errors import JudgeError, MortalError, SandboxError, WorkerError
+from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.forked import ForkedHost
+from mortal_steps.rewards.calling.calls import CallArguments
+
+RELEASE_S = 10.0
+"""How long a process may take to let go what it holds elsewhere."""
+
+
+class EpisodesProcess:
+    """Holds the fork in which episodes live. Every method raises a `Fault`."""
+
+    def __init__(self, fork: ForkedHost, limit_s: float) -> None:
+        """Let each `reset` and each call take `limit_s`."""
+        self.fork, self._limit_s = fork, limit_s
+        self._places: dict[int, int] = {}
+        """Where in the process each episode is."""
+
+    def open(self, episode: int, start: EpisodeStart) -> Opened:
+        """Begin an episode."""
+        found: list[Opened] = self._ask(episode, None, "open", list[Opened], {"starts": [start]})
+        self._places[episode] = len(self._places)
+        if found[0].failure is not None:
+            raise Fault(episode, named(None), found[0].failure, REMEDIES["raised"])
+        return found[0]
+
+    def call(self, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
+        """Return the answers to the calls of an episode's turn."""
+        place = self._places[episode]
+        answers: list[ToolAnswer] = self._ask(
+            episode, calls, "call", list[ToolAnswer], {"episode": place, "calls": calls}
+        )
+        for answer in answers:
+            if answer.outage is not None:
+                name = named(calls) if calls[0].is_reply else f"tool {answer.name}"
+                raise Fault(episode, name, answer.outage, REMEDIES["outage"])
+        if calls[0].is_reply and answers[0].is_error:  # a model is told errors of tools alone
+            raise Fault(episode, named(calls), str(answers[0].content), REMEDIES["raised"])
+        return answers
+
+    def save(self, episode: int) -> Any:
+        """Return what the episode's environment says that it is at."""
+        return self._once(episode, "save", Any)
+
+    def load(self, episode: int, state: Any) -> None:
+        """Have the episode's environment brought there."""
+        self._once(episode, "load", None, state=state)
+
+    def score(
+        self,
+        episodes: Sequence[int],
+        arguments: CallArguments,
+        limits: Mapping[str, float],
+    ) -> Scores:
+        """Return the rewards of these episodes, each of which has so many seconds."""
+        name, limit_s = f"reward {', '.join(limits)}", sum(limits.values())
+        try:
+            found: Scores = self.fork.call(
+                "score",
+                returns=Scores,
+                timeout_s=limit_s,
+                episodes=[self._places[each] for each in episodes],
+                arguments=arguments,
+                limits=limits,
+            )
+            for column in (*found.by_name.values(), *found.extra.values()):
+                if len(column) != len(episodes):
+                    raise self.fork.spoilt(f"{len(column)} values of {len(episodes)} episodes")
+        except HostLostError as lost:
+            raise fault_of(None, name, lost, limit_s) from None
+        except (WorkerError, JudgeError, SandboxError) as error:
+            raise _raised(None, name, error) from None
+        return found
+
+    def release(self) -> None:
+        """Have it let go what would outlive it; what it does not let go in time ends by its own
+        clock."""
+        with contextlib.suppress(MortalError):
+            self.fork.call("release", returns=None, timeout_s=RELEASE_S)
+
+    def kill(self) -> None:
+        """Have it killed, by any thread."""
+        self.fork.kill()
+
+    def close(self) -> None:
+        """End it and what it started."""
+        self.fork.close()
+
+    def _once(self, episode: int, method: str, returns: Any, **given: Any) -> Any:
+        """Have an environment save or load."""
+        name, limit_s = f"`_{method}`", self._limit_s
+        place = self._places[episode]
+        try:
+            return self.fork.call(
+                method, returns=returns, timeout_s=limit_s, episode=place, **given
+            )
+        except HostLostError as lost:
+            raise fault_of(episode, name, lost, limit_s) from None
+        except WorkerError as error:
+            raise Fault(episode, name, f"{error}", REMEDIES["raised"]) from None
+
+    def _ask(
+        self,
+        episode: int,
+        calls: Sequence[ToolCall] | None,
+        method: str,
+        returns: Any,
+        payload: Mapping[str, Any],
+    ) -> Any:
+        wanted = 1 if calls is None else len(calls)
+        limit_s = self._limit_s * wanted
+        try:
+            answers = self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
+            if len(answers) != wanted:
+                raise self.fork.spoilt(f"{len(answers)} answers instead of {wanted}")
+        except HostLostError as lost:
+            raise fault_of(episode, named(calls), lost, limit_s) from None
+        except (WorkerError, JudgeError, SandboxError) as error:
+            raise _raised(episode, named(calls), error) from None
+        return answers
+
+
+def rows_of(arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
+    """Return the arguments for these rows."""
+    if len(rows) == len(arguments.problem_ids):
+        return arguments
+    return replace(
+        arguments,
+        by_name={
+            name: [given[row] for row in rows] if isinstance(given, list) else given
+            for name, given in arguments.by_name.items()
+        },
+        problem_ids=[arguments.problem_ids[row] for row in rows],
+    )
+
+
+def _raised(episode: int | None, name: str, error: Exception) -> Fault:
+    return Fault(episode, name, f"{type(error).__name__}: {error}", REMEDIES["raised"])
