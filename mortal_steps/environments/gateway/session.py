@@ -74,6 +74,7 @@ class Session:
     def ask(self, asked: Asked) -> Waiting:
         """Return where the answer will be."""
         waiting, digest = Waiting(), asked.digest
+        waiting.set_running_or_notify_cancel()  # a client that goes away changes nothing
         with self.changed:
             self._asked_again.add(digest)
             if digest in self._answers:
