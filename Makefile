@@ -148,7 +148,7 @@ bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 
 bench-episodes: venv  ## Models that call tools: MORTAL beside stock TRL, cells alone, and tools that are down (PARTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.episodes $(if $(PARTS),--parts $(PARTS))
 
-bench-environments: venv environments-env  ## Environments by others: two steps in each, twice; turns, drift, time, what differs (ONLY=)
+bench-environments: venv environments-env verifiers-env  ## Environments by others: two steps in each, twice; turns, drift, time, what differs (ONLY=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.environments $(if $(ONLY),--only $(ONLY))
 
 bench-token-truth: venv  ## 100,000 turns of dialogues with tools: is anything tokenized twice? (TURNS=, SEED=)
