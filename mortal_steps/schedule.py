@@ -11,11 +11,12 @@ import itertools
 import math
 import random
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mortal_steps.config import EvaluationConfig, RolloutConfig, TrainingConfig
-from mortal_steps.types import PolicyVersion
+from mortal_steps.types import GenerateRequest, PolicyVersion, Problem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,3 +132,27 @@ def derive_seed(*parts: int | str) -> int:
     """Return a seed in [0, 2**63) from the parts, the same on every machine."""
     text = "\x1f".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def completion_seeds(
+    request: GenerateRequest, batch: Sequence[Problem], run_seed: int
+) -> list[list[int]]:
+    """Seeds of the shard's completions by problem, in generation order.
+
+    A small dataset may put the same problem into a batch twice. The second occurrence continues the
+    numbering of the first one's generations; otherwise both would get the same completions.
+    """
+    occurrences = Counter(problem.id for problem in batch[: request.start])
+    seeds_PG = []
+    for problem in batch[request.start : request.stop]:
+        first = occurrences[problem.id] * request.num_generations
+        occurrences[problem.id] += 1
+        seeds = []
+        for generation in range(first, first + request.num_generations):
+            if request.stage == "evaluate":
+                seed = derive_seed("evaluate", run_seed, request.step, problem.id, generation)
+            else:
+                seed = completion_seed(run_seed, request.step, problem.id, generation)
+            seeds.append(seed)
+        seeds_PG.append(seeds)
+    return seeds_PG

@@ -9,6 +9,7 @@ script holds: 16 problems x 4 generations, four calls each.
 - `slow`: the tool takes 0.5 s. Time of a step between the model's turns.
 - `fast`: the tool takes no time. A whole step, with what MORTAL's stages commit.
 - `processes`: cells and the ledger alone.
+- `gateway`: what a turn costs that an agent asks for itself.
 - `faults`: a fifth of the calls raise `ConnectionError`.
 
 Exit code 1 if a score is invented, an episode masked that nothing struck, or a bit changed of what
@@ -27,13 +28,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.episodes import faults, processes
+from benchmarks.episodes import faults, gateway, processes
 from benchmarks.episodes.scripted import NUM_CALLS
 from benchmarks.episodes.sides import Mortal, Stock
 from benchmarks.output import add_output_option, console, results_table, write_results
 from tests.support.environments.models import build_model
 
-PARTS = ("processes", "fast", "slow", "faults")
+PARTS = ("processes", "gateway", "fast", "slow", "faults")
 PROBLEMS, GENERATIONS, PAUSE_S = 16, 4, 0.5
 WARM_UP = 1
 
@@ -53,6 +54,8 @@ def main() -> None:
         model = str(build_model(folder / "model", "qwen3"))
         if "processes" in args.parts:
             results["processes"] = processes.measure(folder)
+        if "gateway" in args.parts:
+            results["gateway"] = gateway.measure(folder, model)
         if "fast" in args.parts:
             results["fast"] = _fast(folder, model, args.steps)
         if "slow" in args.parts:

@@ -13,7 +13,13 @@ from typer.main import get_command
 from mortal.cli.plain import PlainCommand, PlainGroup
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
+    "Train": (
+        "training:train",
+        "training:resume",
+        "training:stop",
+        "training:fork",
+        "atropos:atropos",
+    ),
     "Try out": ("trial:test_rollout", "trial:test_reward", "trial:test_environment"),
     "Look at runs": (
         "show:runs",

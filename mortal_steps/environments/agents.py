@@ -20,6 +20,8 @@ from mortal_steps.environments.outages import Outages
 from mortal_steps.environments.streams import RandomStream
 from mortal_steps.errors import ConfigError
 
+CLIENTS = ("httpx", "httpx2", "openai")
+"""Loggers that write a line for each request."""
 logger = logging.getLogger(__name__)
 
 
@@ -27,6 +29,8 @@ class AgentHandler:
     """Holds the code that plays episodes, and in a cell plays one."""
 
     def __init__(self, *, environment: AskingEnvironment, terms: Mapping[str, RewardTerm]) -> None:
+        for name in CLIENTS:
+            logging.getLogger(name).setLevel(logging.WARNING)
         with RandomStream(0).used():  # what a module draws is the same in every process
             self._agent = environment.load_agent()
         self._outages = Outages(environment.outages)

@@ -15,7 +15,7 @@ from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.faults import answers_of
 from mortal_steps.environments.host import described, environment_host, sandbox_of
-from mortal_steps.environments.ledger import Answered, Ledger
+from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import (
     Description,
     EnvironmentTools,
@@ -23,6 +23,7 @@ from mortal_steps.environments.messages import (
     Opened,
     ToolAnswer,
 )
+from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.environments.starts import environment_of, episode_start
@@ -30,7 +31,7 @@ from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.episodes.base import Episodes, ToolSettings
+from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.types import (
     ChatSettings,
@@ -38,14 +39,13 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     SamplingParams,
-    WeightsRef,
 )
 
 PREPARE_S = 120.0
 """How long the environments' process may take to read what judges have been paid for."""
 
 
-class ToolEpisodes(Episodes):
+class ToolEpisodes(RecordedEpisodes):
     """Samples a shard in rounds; tools and environments run in processes of their own."""
 
     def __init__(
@@ -63,7 +63,7 @@ class ToolEpisodes(Episodes):
         """`rewards` are those of the stage: of these, the ones that need the environments are
         computed here. Judges keep what they paid for in `run_dir`. `before_start` is called before
         each start of the environments' process."""
-        super().__init__(tokenizer=tokenizer, template_options=template_options)
+        super().__init__(tokenizer=tokenizer, template_options=template_options, rewards=rewards)
         self._environment = environment
         self._rewards = rewards
         self._chat = Chat(tokenizer, chat, template_options)
@@ -81,9 +81,6 @@ class ToolEpisodes(Episodes):
         )
         self._known: Description | None = None
         self._took: Mapping[str, float] = {}
-        self._ledger: Ledger | None = None
-        self._folder: Path | None = None
-        """Beside the shard."""
 
     def sample(
         self,
@@ -121,29 +118,12 @@ class ToolEpisodes(Episodes):
     def begin_step(self, step: int) -> None:
         self._step = step
 
-    def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
-        self._close_ledger()
-        self._folder = folder
-        # Answers of other code, which was accepted meanwhile, are not those of this one.
-        begun = folder / (self._rewards.accept_changed or "begun")
-        self._ledger = Ledger(begun, weights.sha256)
-
-    def forget_progress(self) -> None:
-        if self._ledger is not None:
-            self._ledger.drop_rounds()
-        self._close_ledger()
-
     def took(self) -> Mapping[str, float]:
         return self._took
 
     def close(self) -> None:
         self._host.close()
-        self._close_ledger()
-
-    def _close_ledger(self) -> None:
-        ledger, self._ledger = self._ledger, None
-        if ledger is not None:
-            ledger.close()
+        super().close()
 
     @property
     def described(self) -> Description:

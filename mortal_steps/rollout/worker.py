@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from mortal_steps.rollout.episodes.base import (
 )
 from mortal_steps.rollout.prompts import render
 from mortal_steps.rollout.weight_sync.base import weight_sync
-from mortal_steps.rollout.weight_sync.canary import load_weights
-from mortal_steps.schedule import completion_seed, derive_seed
+from mortal_steps.rollout.weight_sync.canary import load_weights, log_compared
+from mortal_steps.schedule import completion_seeds
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,
@@ -203,24 +202,9 @@ class RolloutWorker:
         sync, tolerance = weight_sync(self._rollout), self._rollout.canary_tolerance
         store = self._store.holding(weights.path)
         others = load_weights(store, engine, sync, weights, tolerance)
-        self._log_compared(others)
+        self._not_compared = log_compared(others, before=self._not_compared)
         self._num_bytes = store.folder_bytes(weights.path)
         self._loaded = weights
-
-    def _log_compared(self, others: list[str]) -> None:
-        """Log how much of a version is compared, which is the same for all versions."""
-        if others == self._not_compared:
-            return
-        self._not_compared = others
-        if not others:
-            logger.info("all tensors of a version are compared with those published")
-            return
-        logger.warning(
-            "%d tensors of a version are not compared with those published, since the engine has "
-            "them by other names or in another form: the probe's log-probabilities alone are their "
-            "proof (%s%s)",
-            *(len(others), others[0], ", ..." if len(others) > 1 else ""),
-        )
 
     def _sample_shard(
         self, engine: Engine, episodes: Episodes, request: GenerateRequest
@@ -284,30 +268,6 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
-
-
-def completion_seeds(
-    request: GenerateRequest, batch: Sequence[Problem], run_seed: int
-) -> list[list[int]]:
-    """Seeds of the shard's completions by problem, in generation order.
-
-    A small dataset may put the same problem into a batch twice. The second occurrence continues the
-    numbering of the first one's generations; otherwise both would get the same completions.
-    """
-    occurrences = Counter(problem.id for problem in batch[: request.start])
-    seeds_PG = []
-    for problem in batch[request.start : request.stop]:
-        first = occurrences[problem.id] * request.num_generations
-        occurrences[problem.id] += 1
-        seeds = []
-        for generation in range(first, first + request.num_generations):
-            if request.stage == "evaluate":
-                seed = derive_seed("evaluate", run_seed, request.step, problem.id, generation)
-            else:
-                seed = completion_seed(run_seed, request.step, problem.id, generation)
-            seeds.append(seed)
-        seeds_PG.append(seeds)
-    return seeds_PG
 
 
 def _reference(

@@ -71,23 +71,31 @@ def serve_forks(
                 order, descriptors, _, _ = socket.recv_fds(control, largest, MOST_DESCRIPTORS)
                 if not order:
                     return None
-                answers = socket.socket(fileno=descriptors.pop(0))
                 before_first()
                 before_first = _nothing
-                pid = _fork()
-                if pid == 0:
-                    for each in (answers, *forks):
-                        each.close()
-                    _leave()
+                if _is_fork(descriptors, forks):
                     return order, descriptors
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                if pid is None:
-                    _tell(answers, CANNOT_FORK)
-                else:
-                    forks[answers] = pid
             for each in also.keys() & ready:
                 also[each]()
+
+
+def _is_fork(descriptors: list[int], forks: dict[socket.socket, int]) -> bool:
+    """Fork for an order with these descriptors; return whether this is the fork. It has nothing to
+    do with the other ones then."""
+    answers = socket.socket(fileno=descriptors.pop(0))
+    pid = _fork()
+    if pid == 0:
+        for each in (answers, *forks):
+            each.close()
+        _leave()
+        return True
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if pid is None:
+        _tell(answers, CANNOT_FORK)
+    else:
+        forks[answers] = pid
+    return False
 
 
 def _fork() -> int | None:

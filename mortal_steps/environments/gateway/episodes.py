@@ -19,14 +19,15 @@ from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import AGENT, Session, Sessions
 from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.kinds.base import AskingEnvironment
-from mortal_steps.environments.ledger import Answered, Ledger
+from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import AgentResult, ToolAnswer, ToolCall
+from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
 from mortal_steps.environments.starts import episode_start
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.episodes.base import Episodes, ToolSettings
+from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.types import (
     ChatSettings,
@@ -35,7 +36,6 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     SamplingParams,
-    WeightsRef,
 )
 
 
@@ -52,7 +52,7 @@ class _Played:
         return self.session.conversation.running
 
 
-class GatewayEpisodes(Episodes):
+class GatewayEpisodes(RecordedEpisodes):
     """Samples a shard in rounds: once each episode has asked or has ended, all are answered."""
 
     def __init__(
@@ -68,7 +68,7 @@ class GatewayEpisodes(Episodes):
         before_start: Callable[[], None] | None = None,
     ) -> None:
         """See `ToolEpisodes`. Of `rewards`, those are given here that the code itself returns."""
-        super().__init__(tokenizer=tokenizer, template_options=template_options)
+        super().__init__(tokenizer=tokenizer, template_options=template_options, rewards=rewards)
         self._environment = environment
         self._chat = Chat(tokenizer, chat, template_options)
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
@@ -76,9 +76,7 @@ class GatewayEpisodes(Episodes):
         self._host = environment_host(
             environment, terms, passed_on=settings.passed_on, before_start=before_start
         )
-        self._accepted = rewards.accept_changed or "begun"
         self._server: Server | None = None
-        self._ledger: Ledger | None = None
         self._took: Mapping[str, float] = {}
 
     def sample(
@@ -151,25 +149,11 @@ class GatewayEpisodes(Episodes):
         for each, found in zip(asking, noted, strict=True):
             each.difference = each.difference or found.difference
 
-    def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
-        self._close_ledger()
-        self._ledger = Ledger(folder / self._accepted, weights.sha256)
-
-    def forget_progress(self) -> None:
-        if self._ledger is not None:
-            self._ledger.drop_rounds()
-        self._close_ledger()
-
-    def _close_ledger(self) -> None:
-        ledger, self._ledger = self._ledger, None
-        if ledger is not None:
-            ledger.close()
-
     def took(self) -> Mapping[str, float]:
         return self._took
 
     def close(self) -> None:
-        self._close_ledger()
+        super().close()
         self._host.close()
         server, self._server = self._server, None
         if server is not None:

@@ -45,6 +45,7 @@ class Server:
         self._socket = socket.create_server((HOST, 0), backlog=BACKLOG)
         config = uvicorn.Config(
             Starlette(routes=[Route(f"{EPISODE}/v1/models", self._models), *self._ways()]),
+            log_config=None,
             log_level="warning",
             access_log=False,
             lifespan="off",

@@ -79,6 +79,7 @@ class Session:
         before in the same attempt, or is refused, is no new one. Raises `RefusedError`.
         """
         waiting, digest = Waiting(), asked.digest
+        waiting.set_running_or_notify_cancel()  # a client that goes away changes nothing
         with self.changed:
             if attempt != self.attempt:
                 raise RefusedError("this attempt has ended", status=503)

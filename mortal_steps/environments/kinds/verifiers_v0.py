@@ -28,11 +28,8 @@ class EnvironmentAgent:
         rewards of whole groups."""
         self._id = environment_id
         self._env = vf.load_environment(environment_id, **args)
-        in_groups = [
-            function.__name__
-            for rubric in _rubrics(self._env.rubric)
-            for function in rubric._get_group_reward_funcs()
-        ]
+        rubrics = _rubrics(self._env.rubric)
+        in_groups = [func.__name__ for each in rubrics for func in each._get_group_reward_funcs()]
         if in_groups:
             raise ConfigError(
                 f"environment.id = {environment_id!r}: its rewards {', '.join(in_groups)} compare "
@@ -45,10 +42,11 @@ class EnvironmentAgent:
         """Yield the rows of its dataset, or of its evaluation dataset."""
         rows = self._env.build_eval_dataset() if held_out else self._env.build_dataset()
         if rows is None:
-            has, key = "no evaluation dataset", "data.eval_samples, and no data.eval_source"
-            if not held_out:
-                has, key = "an evaluation dataset alone", "data.source"
-            raise DataError(f"environment.id = {self._id!r}: it has {has}; set {key}")
+            which = "evaluation" if held_out else "training"
+            raise DataError(
+                f"environment.id = {self._id!r}: it has no {which} dataset; set data.eval_samples, "
+                "or name another source"
+            )
         yield from itertools.islice(rows, limit)
 
     async def run(self, *, base_url: str, start: EpisodeStart) -> AgentResult:
@@ -59,9 +57,8 @@ class EnvironmentAgent:
                 "a row has no column `example_id`, as those of verifiers have; set data.source = "
                 "'environment'"
             )
-        client = ClientConfig(
-            api_base_url=base_url, api_key_var="", timeout=FOREVER_S, max_retries=0
-        )
+        at = {"api_base_url": base_url, "api_key_var": ""}
+        client = ClientConfig(**at, timeout=FOREVER_S, max_retries=0)
         state = await self._env.rollout(row, client, "policy", {})
         error = state.get("error")
         if isinstance(error, vf.InfraError | vf.ModelError):
@@ -70,11 +67,13 @@ class EnvironmentAgent:
             raise error
         if state.get("timed_out"):
             return AgentResult(outage="the time has passed that the environment gives a rollout")
-        if self.reward is not None:
-            with _raising_rewards():
+        with _raising_rewards() as missing:
+            if self.reward is not None:
                 await self._env.rubric.score_rollout(state)
         await self._env.rubric.cleanup(state)
-        return AgentResult(reward=state["reward"], metrics=state["metrics"] or {})
+        found = (state["metrics"] or {}).items()
+        metrics = {name: value for name, value in found if name not in missing}
+        return AgentResult(reward=state["reward"], metrics=metrics)
 
 
 def _rubrics(rubric: Any) -> Iterator[Any]:
@@ -90,29 +89,32 @@ def _rubrics(rubric: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _raising_rewards() -> Iterator[None]:
-    """Have what a reward function raises raised; verifiers would log it, and score 0."""
+def _raising_rewards() -> Iterator[set[str]]:
+    """Have what a reward function raises raised; verifiers would log it, and score 0. Yield the
+    names of metrics, which weigh nothing, that could not be computed."""
     scored = vf.Rubric._call_individual_reward_func
+    missing: set[str] = set()
 
     async def call(self: Any, func: Callable[..., Any], state: Any) -> float:
         raised: list[Exception] = []
 
         @functools.wraps(func)
-        async def noted(*args: Any, **kwargs: Any) -> Any:
+        async def noted(*args: Any, **kwargs: Any) -> float:
             try:
                 result = func(*args, **kwargs)
-                return await result if inspect.isawaitable(result) else result
+                return float(await result if inspect.isawaitable(result) else result)
             except Exception as error:
                 raised.append(error)
                 raise
 
         score: float = await scored(self, noted, state)
-        if raised:
+        if raised and self.weights[self.funcs.index(func)] != 0:
             raise raised[0]
+        missing.update([func.__name__] if raised else ())
         return score
 
     vf.Rubric._call_individual_reward_func = call
     try:
-        yield
+        yield missing
     finally:
         vf.Rubric._call_individual_reward_func = scored

@@ -62,6 +62,21 @@ def load_weights(
     return [] if is_adapter(folder) else others
 
 
+def log_compared(others: list[str], *, before: list[str] | None) -> list[str]:
+    """Log which tensors of a version the canary alone speaks for, unless these are those of the
+    version before; returns them."""
+    if others and others != before:
+        logger.warning(
+            "%d tensors of a version are not compared with those published, since the engine has "
+            "them by other names or in another form: the probe's log-probabilities alone are their "
+            "proof (%s%s)",
+            *(len(others), others[0], ", ..." if len(others) > 1 else ""),
+        )
+    elif others != before:
+        logger.info("all tensors of a version are compared with those published")
+    return others
+
+
 def published_in(folder: Path) -> PublishedTensors:
     """Return the tensors in a version's folder. A damaged probe has no digests; `check_probe`
     refuses it."""

@@ -22,8 +22,8 @@ from mortal_steps.errors import (
     WeightsMismatchError,
 )
 from mortal_steps.rollout.episodes.single_turn import SingleTurn
-from mortal_steps.rollout.worker import RolloutWorker, completion_seeds
-from mortal_steps.schedule import completion_seed, derive_seed
+from mortal_steps.rollout.worker import RolloutWorker
+from mortal_steps.schedule import completion_seed, completion_seeds, derive_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,
