@@ -57,7 +57,7 @@ def main() -> None:
     chosen = parser.parse_args().engine
     if not has_atropos():
         sys.exit("no interpreter with atroposlib; `make atropos-env` makes one")
-    engine = ("--engine", chosen)
+    engine: tuple[str, ...] = ("--engine", chosen)
     if chosen == "vllm":
         engine = (*engine, "--vllm-python", str(VLLM_PYTHON))
     rows = []
