@@ -59,7 +59,7 @@ def test_killed_and_resumed_no_batch_is_lost_or_trained_on_twice(mortal, folder)
                 time.sleep(0.002)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        mortal(*command)
+        mortal("resume", "killed", "--runs-dir", "runs")
         made, left = made_and_left(url)
     run = find_run(folder / "runs", "killed")
     assert run.manifest.status == "completed"
