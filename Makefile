@@ -14,7 +14,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -106,6 +106,9 @@ bench-long-run: venv  ## 1,000 and 10,000 steps with almost no work: what grows?
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning
 
+bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against its API server, side by side
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.atropos_modes
+
 bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
 
@@ -145,7 +148,7 @@ bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 
 bench-episodes: venv  ## Models that call tools: MORTAL beside stock TRL, cells alone, and tools that are down (PARTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.episodes $(if $(PARTS),--parts $(PARTS))
 
-bench-environments: venv environments-env  ## Environments by others: two steps in each, twice; turns, drift, time, what differs (ONLY=)
+bench-environments: venv environments-env verifiers-env  ## Environments by others: two steps in each, twice; turns, drift, time, what differs (ONLY=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.environments $(if $(ONLY),--only $(ONLY))
 
 bench-token-truth: venv  ## 100,000 turns of dialogues with tools: is anything tokenized twice? (TURNS=, SEED=)

@@ -3,8 +3,8 @@
     python -m benchmarks.environments
     python -m benchmarks.environments --only FrozenLake gsm8k
 
-They live in an interpreter of their own (`make environments-env`). Exit code 1 if a turn's tokens
-are not those that were sampled, or an environment fails.
+They live in interpreters of their own (`make environments-env verifiers-env`). Exit code 1 if
+a turn's tokens are not those that were sampled, or an environment fails.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import torch
 
 from benchmarks.environments.playing import difference, play
 from benchmarks.environments.table import NOT_HERE, TABLE, Tried
+from benchmarks.environments.verifiers_table import VERIFIERS, prepare
 from benchmarks.output import add_output_option, console, results_table, write_results
 from mortal_steps.errors import MortalError
-from tests.support.paths import ENVIRONMENTS_PYTHON, ROOT
+from tests.support.paths import ENVIRONMENTS_PYTHON, ROOT, VERIFIERS_PYTHONS
 
 VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
@@ -38,10 +39,14 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     os.chdir(ROOT)
+    chosen = [each for each in (*TABLE, *VERIFIERS) if any(part in each.name for part in args.only)]
     rows = []
-    for tried in TABLE:
-        if any(part in tried.name for part in args.only):
-            rows.append(_row(tried, args.python))
+    with tempfile.TemporaryDirectory(prefix="words-") as folder:
+        if any(each.version for each in chosen):
+            prepare(VERIFIERS_PYTHONS["v1"], Path(folder))
+        for tried in chosen:
+            python = VERIFIERS_PYTHONS[tried.version] if tried.version else args.python
+            rows.append(_row(tried, str(python)))
             console.print(f"{len(rows)}: {rows[-1]}")
     _show(rows)
     write_results(args.output, {"environments": rows, "not here": NOT_HERE})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.host import describe_once
+from mortal_steps.environments.rows import RowReader
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.types import Completion, GeneratedShard, Problem, RewardedShard, SamplingParams
 from tests.support.environments.cases import CaseRun
@@ -24,7 +26,7 @@ from tests.support.environments.mortal import Workers
 from tests.support.environments.served import served
 
 FAMILY = "qwen3"
-STEPS, PROBLEMS, GENERATIONS, ROUNDS, MAX_TOKENS, CONTEXT = 2, 2, 4, 4, 6000, 8192
+STEPS, PROBLEMS, GENERATIONS, ROUNDS, MAX_TOKENS, CONTEXT = 2, 2, 4, 4, 6000, 9216
 
 
 class RecordingEngine(ScriptedEngine):
@@ -166,19 +168,29 @@ def _case(tried: Tried, environment: Mapping[str, Any], model: str) -> CaseRun:
             "gradient_checkpointing": False,
         },
     }
-    own = describe_once(parse_config(table).environment).environments[""].reward
+    own, brought = _offered(json.dumps(table["environment"]))
     terms = {"terms": [{"type": "get_reward", "environment": own}]}
     config: RunConfig = parse_config({**table, "rewards": terms})
     return _Rows(
         config=config,
         model_path=model,
-        rows=list(tried.rows) or [{}] * PROBLEMS,
+        rows=list(tried.rows or brought),
         functions=(),
         weights=(),
         tools=(),
         factory=None,
         num_steps=STEPS,
     )
+
+
+@functools.cache
+def _offered(settings: str) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the reward and the rows that an environment brings."""
+    asked = parse_config({"environment": json.loads(settings)}).environment
+    rows: list[dict[str, Any]] = [{}] * PROBLEMS
+    if asked.has_rows:
+        rows = RowReader(environment=asked, passed_on=()).read(held_out=False, limit=PROBLEMS)
+    return describe_once(asked).environments[""].reward, rows
 
 
 class _Rows(CaseRun):

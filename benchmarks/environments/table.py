@@ -32,6 +32,8 @@ class Tried:
     calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
     rows: Sequence[Mapping[str, Any]] = ()
     """The dataset. Without one, `reset` gives the prompts."""
+    version: str = ""
+    """`v0` or `v1`: it lives in an interpreter of verifiers, and brings its rows."""
     server: str = ""
     """Python that serves it, as for `served`."""
 

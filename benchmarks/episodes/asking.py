@@ -14,14 +14,14 @@ ADD = {"name": "add", "parameters": {"type": "object", "properties": AMOUNT}}
 TOOLS: Any = [{"type": "function", "function": ADD}]
 
 
-def fills(base_url: str, prompt: list, target: int) -> float:
+def fills(base_url: str, prompt: list[Any], target: int) -> float:
     """Fill the basket; return what `Shop` makes of it."""
     shop, messages = Shop(), list(prompt)
     shop.reset(target)
     client = openai.OpenAI(base_url=base_url, api_key="none")
     while True:
         said = client.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
-        message = said.choices[0].message
+        message: Any = said.choices[0].message
         messages.append(message)
         if not message.tool_calls:
             return shop.get_reward()

@@ -57,7 +57,8 @@ def main() -> int:
             "with_tools": dialogues,
         },
     )
-    return any(each.outcome in ("different", "failed") for each in (*trials, *dialogues))
+    outcomes = [*(each.outcome for each in trials), *(each.outcome for each in dialogues)]
+    return any(outcome in ("different", "failed") for outcome in outcomes)
 
 
 def _parse() -> argparse.Namespace:
@@ -111,9 +112,9 @@ def _report(drawn: str, trials: list[Trial], dialogues: list[Compared], took_s: 
         of_it = [trial for trial in trials if trial.outcome == outcome]
         updates = sum(trial.num_updates for trial in of_it)
         table.add_row(outcome, str(number), str(updates), str(sum(t.num_kills for t in of_it)))
-    for outcome, number in collections.Counter(each.outcome for each in dialogues).most_common():
-        updates = sum(each.updates for each in dialogues if each.outcome == outcome)
-        table.add_row(f"{outcome}, with tools", str(number), str(updates), "")
+    for found, number in collections.Counter(each.outcome for each in dialogues).most_common():
+        updates = sum(each.updates for each in dialogues if each.outcome == found)
+        table.add_row(f"{found}, with tools", str(number), str(updates), "")
     console.print(table)
     for field in ("architecture", "optimizer", "schedule"):
         kinds = {getattr(trial.case, field) for trial in trials if trial.outcome == "equal"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Iterator, Sequence
 
@@ -38,9 +37,6 @@ def summary(run: Run, mode: str, began: float) -> Iterator[str]:
         count = f" (x{len(seconds)} syncs)" if part == "sync" else ""
         yield f"    {f'Avg {part} time:':<23}{_mean(seconds):.2f}s{count}"
         yield f"    {f'Total {part} time:':<23}{sum(seconds):.2f}s"
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    yield "  MEMORY:"
-    yield f"    Peak of a process:     {peak:.2f} GB (not of a GPU, which is not measured)"
     yield "=" * WIDTH
 
 

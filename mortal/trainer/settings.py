@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.datasets import eval_keys, source_of
-from mortal.trainer.objects.environments import environment_keys
+from mortal.trainer.objects.environments import agent_code, environment_keys
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
@@ -60,6 +60,7 @@ DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in C
 REWARDS = ("rewards.terms", "rewards.functions", "rewards.weights")
 OF_REWARDS = ("reward_funcs", "reward_weights", "reward_processing_classes")
 """Keys, and parameters, that say how completions are scored."""
+AGENT = "environment.agent"
 DEFAULT_EVAL_STEPS = 100
 """Steps between evaluations if there is a dataset for them and `config` does not say how often."""
 
@@ -94,7 +95,7 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
         known = isinstance(steps, int) and isinstance(size, int) and steps > 0
         needs = steps * size if known else None
         keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset", needs)
-    elif given["environment_factory"] is None:
+    elif given["environment_factory"] is None and not _has_kind(given):
         _check_programs_are_scored(terms)
         keys |= DEFAULT_DATASET
     if given["eval_dataset"] is not None:
@@ -105,7 +106,9 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _environment_scores(given: Mapping[str, Any]) -> bool:
     """Return whether no reward is given, because an environment has its own."""
-    if given["environment_factory"] is None or given["reward_funcs"] is not None:
+    if given["environment_factory"] is None and not _has_kind(given):
+        return False
+    if given["reward_funcs"] is not None:
         return False
     for name in ("reward_weights", "reward_processing_classes"):
         if given[name]:
@@ -114,6 +117,11 @@ def _environment_scores(given: Mapping[str, Any]) -> bool:
                 "the weight of `get_reward` is 1. Leave it out"
             )
     return True
+
+
+def _has_kind(given: Mapping[str, Any]) -> bool:
+    """Return whether the parameter `config` names an environment."""
+    return "environment.type" in dict(flat(given["config"] or {}))
 
 
 def _checked_runs_dir(given: Any) -> str:
@@ -158,7 +166,7 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
     keys = plain | dict(decided)
     for key, value in flat(given["config"] or {}):
         _check_free(key, decided)
-        keys[key] = value
+        keys[key] = agent_code(value, decided["runs_dir"]) if key == AGENT else value
     nested: dict[str, Any] = {}
     for key, value in keys.items():
         write_key(nested, key, dict(value) if isinstance(value, Mapping) else value)

@@ -27,6 +27,9 @@ REMEDIES = {
     "outage": "See to what it asks, or raise environment.retries; environment.outages names the "
     "exceptions that are no answer.",
     "raised": "Correct it; a failure is never scored 0.",
+    "in_turn": "Let it await each answer before it asks for something else.",
+    "unheard": "Answers come once all episodes of the shard have asked: give its client more time, "
+    "or no limit.",
     "unusable": "Let it ask for what the model can be given.",
     "differs": "Let it depend on nothing but its row, its random streams and its calls: no clock, "
     "no order of threads, no state that other episodes change.",

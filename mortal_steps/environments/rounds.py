@@ -15,6 +15,7 @@ from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.chat import Chat, Tools, calls_of, reply_to
 from mortal_steps.environments.ledger import Ledger, batch_of, history_of
 from mortal_steps.environments.messages import EpisodeKey, ToolAnswer, ToolCall
+from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import (
@@ -212,6 +213,8 @@ def sample_turns(
         batch = batch_of((each.history for each in running), round_number, params)
         sampled = ledger.sampled(batch, sample)
     for each, tokens, most in zip(running, sampled, room, strict=True):
+        if not tokens.token_ids:
+            raise EngineError(f"problem {each.problem.id!r}: the engine sampled no token")
         each.add_turn(tokens, round_number, most, chat)
 
 

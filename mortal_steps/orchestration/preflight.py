@@ -220,6 +220,8 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
 
 
 def _own_reward(config: RunConfig) -> str:
+    if config.environment.asks:
+        return "Its environment gives no reward either: `-> float` says that an agent returns it. "
     if config.environment.factory is None:
         return ""
     return "No environment defines `get_reward` either: define it, or name a reward. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -88,7 +89,10 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
 def _waiting(run: Run) -> list[str]:
     """Return what the shards wait for that are made now, a line each."""
     done, lines = run.manifest.step, []
-    stages = [("generate", "steps", done + n) for n in range(run.config.rollout.staleness + 2)]
+    begun = itertools.takewhile(
+        lambda step: run.store.path(f"steps/{step:06d}").exists(), itertools.count(done)
+    )
+    stages = [("generate", "steps", step) for step in begun]
     for stage, folder, step in (*stages, ("evaluate", "evaluations", done)):
         for shard, found in waiting_in(run.store.path(f"{folder}/{step:06d}")).items():
             where = f"round {found.round}, " if found.round else ""

@@ -1,10 +1,12 @@
 """A run that trains on batches of an Atropos API server."""
 
+import contextlib
 import signal
 import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 from mortal_steps.config.loader import load_config
@@ -14,7 +16,9 @@ from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.atropos.groups import make_group
+from tests.support.atropos.peer import free_ports
 from tests.support.atropos.stub import AtroposStub
+from tests.support.chaos.processes import kill, process_ids
 from tests.support.docs_examples import settings, write_modules
 
 STEPS = 5
@@ -24,7 +28,9 @@ seed = 7
 
 [rollout]
 source = "atropos"
-source_options = {{ url = "{url}", seq_len = 16, poll_s = 0.02 }}
+source_options = {{ url = "{url}", seq_len = 16, poll_s = 0.02{more} }}
+engine = "transformers"
+num_rollout_workers = 1
 
 [algorithm]
 type = "atropos"
@@ -49,8 +55,10 @@ threads = 1
 def train(tmp_path):
     (script,) = write_modules("extending.md", "The loop without Prefect", tmp_path)
 
-    def begin(stub, run_id):
-        (tmp_path / f"{run_id}.toml").write_text(CONFIG.format(url=stub.url, steps=STEPS))
+    def begin(stub, run_id, more=""):
+        (tmp_path / f"{run_id}.toml").write_text(
+            CONFIG.format(url=stub.url, steps=STEPS, more=more)
+        )
         command = [sys.executable, script, f"{run_id}.toml", run_id]
         return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.STDOUT)
 
@@ -93,6 +101,36 @@ def test_a_run_that_is_killed_loses_no_batch_and_trains_on_none_twice(train, tmp
     }
 
 
+def served_version(port, timeout_s=120):
+    """Wait for the endpoint, and return the version that it samples with."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            found = httpx.get(f"http://127.0.0.1:{port}/bridge/info").json()["weight_version"]
+            if found is not None:
+                return found
+        time.sleep(0.02)
+    pytest.fail("nothing is served")
+
+
+def test_a_rollout_worker_that_is_lost_serves_the_same_version_again(train, tmp_path):
+    (port,) = free_ports(1)
+    with AtroposStub(groups()[:4]) as stub:
+        process = train(stub, "served", f", port = {port}")
+        while served_version(port) < 2:  # two batches are trained on
+            assert process.poll() is None
+        (worker,) = process_ids(process.pid, "rollout-0")
+        assert kill(worker)
+        assert served_version(port) == 2
+        asked = {"prompt": "ab", "max_tokens": 3, "n": 2}
+        found = httpx.post(f"http://127.0.0.1:{port}/generate", json=asked, timeout=60).json()
+        assert found["weight_version"] == 2
+        with stub.lock:
+            stub.queue += groups()[4:]
+        assert process.wait() == 0
+    assert len(find_run(tmp_path / "runs", "served").metrics()) == STEPS
+
+
 def test_the_example_of_the_page_is_a_configuration(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(settings("atropos.md", "A configuration"))
@@ -103,9 +141,9 @@ def test_the_example_of_the_page_is_a_configuration(tmp_path):
 
 def test_settings_of_the_source_are_checked_when_the_configuration_is_read(tmp_path):
     path = tmp_path / "run.toml"
-    path.write_text(CONFIG.format(url="localhost:8000", steps=STEPS))
+    path.write_text(CONFIG.format(url="localhost:8000", steps=STEPS, more=""))
     with pytest.raises(ConfigError, match=r"rollout\.source_options\.url = 'localhost:8000'"):
         load_config(path)
-    path.write_text(CONFIG.format(url="http://localhost:8000", steps=-1))
+    path.write_text(CONFIG.format(url="http://localhost:8000", steps=-1, more=""))
     with pytest.raises(ConfigError, match=r"max_steps = -1, .*set training\.max_steps"):
         check_rows(load_config(path), [])

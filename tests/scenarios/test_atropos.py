@@ -10,34 +10,14 @@ import pytest
 
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
+from tests.support.atropos.modes import MODES, STEPS, arguments
 from tests.support.atropos.peer import free_ports, has_atropos, make_model, real_peer
 
 pytestmark = pytest.mark.skipif(
     not has_atropos(), reason="no interpreter with atroposlib; `make atropos-env` makes one"
 )
 
-STEPS = 24
-FLAGS = (
-    *("--training-steps", STEPS, "--batch-size", 16, "--gradient-accumulation-steps", 4),
-    *("--seq-len", 32, "--lr", 3e-3, "--vllm-restart-interval", 1, "--engine", "transformers"),
-    *("--set", "rollout.max_tokens=8", "--set", "training.gradient_checkpointing=false"),
-    *("--set", "compute.local.actor.threads=1", "--benchmark"),
-)
-MODES = {
-    "none": (),
-    "shared_vllm": (),
-    "lora_only": ("--lora-target-modules", "q_proj k_proj v_proj o_proj up_proj", "--lr", 1e-2),
-}
-
-
-def arguments(url, port, run_id, mode):
-    flags = [
-        *("--model-name", "model", "--atropos-url", url, "--vllm-port", port),
-        *("--save-path", "runs", "--run-id", run_id, "--weight-bridge-mode", mode),
-        *FLAGS,
-        *MODES[mode],
-    ]
-    return ["atropos", *map(str, flags)]
+RISES_BY = {"none": 0.1, "shared_vllm": 0.1, "lora_only": 0.03}
 
 
 def rewards(run):
@@ -60,12 +40,11 @@ def test_the_reward_rises(mortal, folder, mode):
     run = find_run(folder / "runs", mode)
     found = rewards(run)
     assert len(found) == STEPS
-    assert statistics.mean(found[-8:]) > statistics.mean(found[:8]) + 0.1
+    assert statistics.mean(found[-8:]) > statistics.mean(found[:8]) + RISES_BY[mode]
     assert f"BENCHMARK SUMMARY ({mode})" in said
     assert f"Total steps:             {STEPS}" in said
-    # Of the first batch, endpoint and trainer have the same weights; an adapter has dropout.
-    differ = run.metrics()[0]["sampling/sampling_logp_difference/max"]
-    assert differ < (0.5 if mode == "lora_only" else 1e-3)
+    # Of the first batch, endpoint and trainer have the same weights.
+    assert run.metrics()[0]["sampling/sampling_logp_difference/max"] < 1e-3
 
 
 def test_killed_and_resumed_no_batch_is_lost_or_trained_on_twice(mortal, folder):
@@ -80,7 +59,7 @@ def test_killed_and_resumed_no_batch_is_lost_or_trained_on_twice(mortal, folder)
                 time.sleep(0.002)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        mortal(*command)
+        mortal("resume", "killed", "--runs-dir", "runs")
         made, left = made_and_left(url)
     run = find_run(folder / "runs", "killed")
     assert run.manifest.status == "completed"

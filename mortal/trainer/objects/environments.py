@@ -48,6 +48,14 @@ def environment_keys(
     return keys
 
 
+def agent_code(value: Any, runs_dir: str) -> str | dict[str, Any] | Mapping[str, Any]:
+    """Return the function that `environment.agent` is as a key; raises as `environment_keys`
+    does."""
+    if isinstance(value, Mapping):  # written out already
+        return value
+    return _code(value, "config['environment.agent']", runs_dir)
+
+
 def _code(value: Any, place: str, runs_dir: str) -> str | dict[str, Any]:
     if isinstance(value, str):
         return value

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 
 from mortal_steps.environments.cell import Cell, Failed
 from mortal_steps.environments.faults import REMEDIES, Fault, fault_of
 from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import Session
+from mortal_steps.environments.gateway.session import AGENT, Session
 from mortal_steps.environments.messages import AgentResult
 from mortal_steps.errors import WorkerError
 from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.forked import ForkedHost
 
-AGENT = "agent"
-FOR_GOOD = (REMEDIES["differs"], REMEDIES["unusable"])
+FOR_GOOD = (REMEDIES["differs"], REMEDIES["in_turn"], REMEDIES["unusable"])
 """Of faults that another attempt would have, too."""
 NO_LIMIT_S = 1e7
 """For an episode as a whole, which waits for the engine; the code's own time has a limit."""
+FORKING = threading.BoundedSemaphore(32)
+"""Forks that are waited for: their host makes one after the other, and each has a limit on time."""
 
 
 class AgentCell(Cell):
@@ -63,10 +65,9 @@ class AgentCell(Cell):
             raise session.fault
         if result.outage is not None:
             raise Fault(episode, AGENT, result.outage, REMEDIES["outage"])
-        if result.failure is not None and session.refused:
-            return AgentResult(seconds=result.seconds)
-        if result.failure is not None:
+        if result.failure is not None and not session.refused:
             raise Fault(episode, AGENT, result.failure, REMEDIES["raised"])
+        session.check_heard()
         session.check_same()
         return result
 

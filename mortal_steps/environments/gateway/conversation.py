@@ -105,6 +105,10 @@ class Conversation:
     num_turns: int = 0
     num_branches: int = 0
     """How often what was said before was rewritten."""
+    asked: tuple[str, str] = ("", "")
+    """What was asked last: digest of what had been said, and what is new, as JSON."""
+    difference: str | None = None
+    """What was asked otherwise than before a kill, in words."""
     _said: list[str] = field(default_factory=list)
     """The messages so far, as they are known."""
     _text: str | None = None
@@ -126,11 +130,14 @@ class Conversation:
                 code=TOO_LONG,
                 stop="max_iterations",
             )
+        before, count = self.running.history, len(self._said)
         new = self._new(asked) if self.running.turns else None
         if new is not None and new[1]:
             self._extend(*new)
         else:
             self._begin(asked)
+            count = 0
+        self.asked = before, json.dumps([*asked.known_as[count:], asked.text, *(asked.ids or ())])
         self._said, self._text = list(asked.known_as), asked.text
 
     def answer(self) -> Answer:

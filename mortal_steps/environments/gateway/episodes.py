@@ -16,10 +16,11 @@ from mortal_steps.environments.episodes import keys_of
 from mortal_steps.environments.gateway.cell import AgentCell
 from mortal_steps.environments.gateway.conversation import Branch, Conversation
 from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import Session, Sessions
+from mortal_steps.environments.gateway.session import AGENT, Session, Sessions
 from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.kinds.base import AskingEnvironment
-from mortal_steps.environments.messages import AgentResult
+from mortal_steps.environments.ledger import Answered
+from mortal_steps.environments.messages import AgentResult, ToolAnswer, ToolCall
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
@@ -107,6 +108,7 @@ class GatewayEpisodes(RecordedEpisodes):
                 if not asking:
                     break
                 running = [each.conversation.running for each in asking]
+                self._note([each.conversation for each in asking])
                 sample_turns(engine, running, params, number, self._chat, self._ledger)
                 for session in asking:
                     session.answer()
@@ -124,6 +126,28 @@ class GatewayEpisodes(RecordedEpisodes):
         ]
         check_most_succeeded(made)
         return made
+
+    def _note(self, asking: Sequence[Conversation]) -> None:
+        """Record what is asked; where it is not what was asked before a kill, keep the
+        difference."""
+        if self._ledger is None:
+            return
+        call = ToolCall(name=AGENT, arguments={}, call_id="")
+        noted = self._ledger.note(
+            [
+                (
+                    Answered(
+                        history=each.asked[0],
+                        episode=each.running.name,
+                        answers=[ToolAnswer(name=AGENT, content=each.asked[1])],
+                    ),
+                    [call],
+                )
+                for each in asking
+            ]
+        )
+        for each, found in zip(asking, noted, strict=True):
+            each.difference = each.difference or found.difference
 
     def took(self) -> Mapping[str, float]:
         return self._took
@@ -171,13 +195,21 @@ class GatewayEpisodes(RecordedEpisodes):
     def _end(self, problem: Problem, played: _Played) -> None:
         """Settle whether the episode has failed."""
         running, branches = played.running, played.session.conversation.num_branches
+        running.difference = played.session.conversation.difference
         if isinstance(played.result, Failed):
             running.fail(played.result.reason)
-            running.difference = played.result.reason if played.result.is_difference else None
+            if played.result.is_difference:
+                running.difference = played.result.reason
         elif not running.turns:
             running.fail("agent: it ended without having asked the model anything")
             if self._environment.on_error == "raise":
                 raise EnvironmentFailedError(f"problem {problem.id}: {running.failure}")
+        elif isinstance(played.result, AgentResult) and played.result.failure is not None:
+            if self._own_rewards:  # else what was said until then is scored
+                running.fail(
+                    f"agent: {played.result.failure}, after it was told that "
+                    f"{played.session.refused}; let it return its score then"
+                )
         elif branches and self._environment.on_branch == "mask":
             running.fail(
                 f"agent: it rewrote what was said before ({branches} times), so that the tokens "

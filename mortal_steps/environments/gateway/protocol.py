@@ -193,15 +193,15 @@ def _message(given: Any, names: dict[Any, str]) -> Message:
     if role != "assistant":
         return message
     message |= {name: given[name] for name in KEPT if given.get(name)}
-    calls = given.get("tool_calls") or ()
-    for call in calls:
-        names[call.get("id")] = call["function"]["name"]
-    if calls:
-        message["tool_calls"] = [_call(each["function"]) for each in calls]
-    return message
+    calls = [_call(each, names) for each in given.get("tool_calls") or ()]
+    return {**message, "tool_calls": calls} if calls else message
 
 
-def _call(called: Mapping[str, Any]) -> dict[str, Any]:
+def _call(given: Any, names: dict[Any, str]) -> dict[str, Any]:
+    called = given.get("function") if isinstance(given, Mapping) else None
+    if not isinstance(called, Mapping) or not isinstance(called.get("name"), str):
+        raise RefusedError(f"{str(given)[:80]!r} is no call of a function")
+    names[given.get("id")] = called["name"]
     arguments = called.get("arguments") or {}
     if isinstance(arguments, str):
         try:

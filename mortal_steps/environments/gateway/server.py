@@ -40,11 +40,12 @@ class Server:
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, tuple[Session, int]] = {}
         self._told: set[str] = set()
         self._socket = socket.create_server((HOST, 0), backlog=BACKLOG)
         config = uvicorn.Config(
             Starlette(routes=[Route(f"{EPISODE}/v1/models", self._models), *self._ways()]),
+            log_config=None,
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -56,9 +57,9 @@ class Server:
 
     @contextlib.contextmanager
     def address_of(self, session: Session) -> Iterator[str]:
-        """Yield an address at which the session is asked, until the block ends."""
+        """Yield an address at which this attempt of the session asks, until the block ends."""
         episode = secrets.token_hex(16)
-        self._sessions[episode] = session
+        self._sessions[episode] = session, session.attempt
         try:
             yield f"http://{HOST}:{self._socket.getsockname()[1]}/e/{episode}/v1"
         finally:
@@ -73,11 +74,11 @@ class Server:
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
 
-    def _session(self, request: Request) -> Session:
-        session = self._sessions.get(request.path_params["episode"])
-        if session is None:
+    def _session(self, request: Request) -> tuple[Session, int]:
+        found = self._sessions.get(request.path_params["episode"])
+        if found is None:
             raise RefusedError("no such episode is played", code="not_found", status=404)
-        return session
+        return found
 
     async def _models(self, request: Request) -> Response:
         model = {"id": "policy", "object": "model", "created": 0, "owned_by": "mortal"}
@@ -90,12 +91,20 @@ class Server:
 
     async def _answer(self, way: Way, request: Request) -> Response:
         try:
-            session, body = self._session(request), await _body(request)
+            body = await _body(request)
+            session, attempt = self._session(request)
             self._tell_unheeded(body)
-            answer = await asyncio.wrap_future(session.ask(self._known(way.asked_in(body))))
+            asked = self._known(_asked(way, body))
+            try:
+                answer = await asyncio.wrap_future(session.ask(asked, attempt))
+                found = way.answered(answer, body, self._chat)
+            except RefusedError:
+                raise
+            except Exception as error:  # an answer of 500 could become a score
+                logger.exception("a request could not be answered")
+                session.spoil(error)
         except RefusedError as error:
             return JSONResponse(refusal(error), status_code=error.status)
-        found = way.answered(answer, body, self._chat)
         if not body.get("stream"):
             return JSONResponse(found)
         events = _events(way.chunks(found, body))
@@ -117,6 +126,15 @@ class Server:
                     "to that",
                     *(name, body[name]),
                 )
+
+
+def _asked(way: Way, body: Mapping[str, Any]) -> Asked:
+    try:
+        return way.asked_in(body)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RefusedError(
+            f"the request lacks something, or is of another form: {error!r}"
+        ) from None
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

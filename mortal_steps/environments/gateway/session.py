@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from mortal_steps.environments.faults import REMEDIES, Fault
 from mortal_steps.environments.gateway.conversation import (
@@ -20,6 +20,7 @@ from mortal_steps.environments.gateway.conversation import (
 from mortal_steps.errors import DataError
 
 Waiting = Future[Answer]
+AGENT = "agent"
 LOOK_EVERY_S = 60.0
 """How often to look at the clocks, at least."""
 
@@ -28,9 +29,8 @@ LOOK_EVERY_S = 60.0
 class _Pending:
     """A request without an answer."""
 
-    asked: Asked
     digest: str
-    waiting: list[Waiting]
+    waiting: list[Waiting] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -53,45 +53,58 @@ class Session:
     refused: str = ""
     """Why the model can say no more, once a request found that out."""
     pending: _Pending | None = None
+    attempt: int = 0
+    """How often its code has begun; what an earlier attempt asks is not heeded."""
     is_late: bool = False
     """Whether its code was stopped because it took too long."""
     began_at: float = math.inf
     """Since when it is its code's turn; `inf` while it is not."""
     own_seconds: float = 0.0
     """What its code has taken, without waiting for the model."""
-    _queue: deque[_Pending] = field(default_factory=deque)
     _answers: dict[str, Answer] = field(default_factory=dict)
     _asked_again: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
         """Take note that its code begins, maybe again."""
         with self.changed:
-            self._queue.clear()
+            self.attempt += 1
             self._asked_again.clear()
             self.is_late = False
             self._start_clock()
 
-    def ask(self, asked: Asked) -> Waiting:
-        """Return where the answer will be."""
+    def ask(self, asked: Asked, attempt: int) -> Waiting:
+        """Return where the answer will be.
+
+        Its code has `timeout_s` from one answer to the next new request: one that was answered
+        before in the same attempt, or is refused, is no new one. Raises `RefusedError`.
+        """
         waiting, digest = Waiting(), asked.digest
+        waiting.set_running_or_notify_cancel()  # a client that goes away changes nothing
         with self.changed:
+            if attempt != self.attempt:
+                raise RefusedError("this attempt has ended", status=503)
+            is_new = digest not in self._asked_again
             self._asked_again.add(digest)
             if digest in self._answers:
                 waiting.set_result(self._answers[digest])
-                if self.pending is None:
+                if is_new and self.pending is None:
                     self._start_clock()
                 return waiting
-            for each in (*filter(None, [self.pending]), *self._queue):
-                if each.digest == digest:
-                    each.waiting.append(waiting)
-                    return waiting
-            self._queue.append(_Pending(asked=asked, digest=digest, waiting=[waiting]))
-            self._take_next()
-            self.changed.notify_all()
+            if self.pending is None:
+                self._take(asked)
+                self._stop_clock()
+                self.pending = _Pending(digest=digest)
+                self.changed.notify_all()
+            elif self.pending.digest != digest:
+                is_rerun = self.pending.digest not in self._asked_again
+                how = "when it is run again" if is_rerun else "before it has its answer"
+                remedy = "differs" if is_rerun else "in_turn"
+                self._give_up(f"asks for something else {how}", remedy)
+            self.pending.waiting.append(waiting)
         return waiting
 
     def answer(self) -> None:
-        """Answer the request with what was sampled, and turn to the next one."""
+        """Answer the request with what was sampled."""
         with self.changed:
             assert self.pending is not None
             pending, self.pending = self.pending, None
@@ -99,7 +112,19 @@ class Session:
             self._start_clock()
             for each in pending.waiting:
                 each.set_result(answer)
-            self._take_next()
+
+    def spoil(self, error: Exception) -> None:
+        """Take note that a request cannot be answered, for a reason that is not its own; raise
+        `RefusedError`."""
+        with self.changed:
+            self._give_up(f"a request could not be answered ({error!r})", "unusable")
+
+    def check_heard(self) -> None:
+        """Raise a `Fault` if its code has ended without waiting for an answer."""
+        with self.changed:
+            if self.pending is not None:
+                how = "ended before the model had answered it"
+                raise Fault(self.conversation.index, AGENT, how, REMEDIES["unheard"])
 
     def check_same(self) -> None:
         """Raise a `Fault` unless everything that was answered was asked for in this attempt."""
@@ -109,7 +134,7 @@ class Session:
                 f"asks for something else when it is run again: {missing} of "
                 f"{len(self._answers)} earlier requests were not made first"
             )
-            raise Fault(self.conversation.index, "agent", how, REMEDIES["differs"])
+            raise Fault(self.conversation.index, AGENT, how, REMEDIES["differs"])
 
     def end(self) -> None:
         """Take note that its code has ended, for good."""
@@ -120,49 +145,36 @@ class Session:
 
     def release(self) -> None:
         """Answer all who still wait with an error."""
-        for each in (*filter(None, [self.pending]), *self._queue):
-            for waiting in each.waiting:
-                waiting.set_exception(RefusedError("the episode has ended", status=503))
-        self.pending = None
-        self._queue.clear()
+        pending, self.pending = self.pending, None
+        for waiting in pending.waiting if pending is not None else ():
+            waiting.set_exception(RefusedError("the episode has ended", status=503))
 
     @property
     def goes_on(self) -> bool:
         """Whether its code still runs, or has asked for something before it ended."""
         return self.pending is not None or not self.is_played
 
-    def _take_next(self) -> None:
-        while self.pending is None and self._queue:
-            pending = self._queue.popleft()
-            try:
-                self._take(pending)
-            except RefusedError as refused:
-                for each in pending.waiting:
-                    each.set_exception(refused)
-                self._start_clock()
-            else:
-                self._stop_clock()
-                self.pending = pending
-
-    def _take(self, pending: _Pending) -> None:
+    def _take(self, asked: Asked) -> None:
         try:
             self.check_same()
-            self.conversation.take(pending.asked)
+            self.conversation.take(asked)
         except Fault as fault:
-            self._give_up(fault)
+            self.fault = fault
+            self.stop_playing()
+            raise RefusedError(fault.reason) from None
         except DataError as error:
-            remedy = REMEDIES["unusable"]
-            self._give_up(Fault(self.conversation.index, "agent", str(error), remedy))
+            self._give_up(str(error), "unusable")
         except RefusedError as refused:
             if refused.stop:
                 self.refused = str(refused)
                 self.conversation.running.stop = refused.stop
             raise
+        self.refused = ""
 
-    def _give_up(self, fault: Fault) -> None:
-        self.fault = fault
+    def _give_up(self, how: str, remedy: str) -> NoReturn:
+        self.fault = Fault(self.conversation.index, AGENT, how, REMEDIES[remedy])
         self.stop_playing()
-        raise RefusedError(fault.reason)
+        raise RefusedError(self.fault.reason)
 
     def _start_clock(self) -> None:
         self._stop_clock()

@@ -14,7 +14,7 @@ from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.section import Options
 from mortal_steps.environments.kinds.base import CalledEnvironment
 from mortal_steps.environments.kinds.earned import HowEarned
-from mortal_steps.environments.kinds.openenv_session import OpenEnvSession
+from mortal_steps.environments.kinds.openenv_session import OpenEnvSession, patiently
 from mortal_steps.errors import ConfigError
 
 WAITS = 0.8
@@ -70,8 +70,7 @@ class OpenEnvEnvironment(CalledEnvironment):
         if self.action is not None:
             return {"_reply": _replying(self.action)}
         if self.tool is not None:
-            with urllib.request.urlopen(f"http{self._rest}/schema", timeout=self.timeout_s) as read:
-                schema: dict[str, Any] = json.load(read)["action"]
+            schema = patiently(self._schema, self.url, WAITS * self.timeout_s)
             schema.get("properties", {}).pop("metadata", None)
             return {self.tool: _tool(self.tool, "Take a step.", schema, OpenEnvSession._act)}
         server = OpenEnvSession(**self._session)
@@ -86,6 +85,12 @@ class OpenEnvEnvironment(CalledEnvironment):
             for each in found
             for name in [each["name"]]
         }
+
+    def _schema(self) -> dict[str, Any]:
+        """Return that of the server's action."""
+        with urllib.request.urlopen(f"http{self._rest}/schema", timeout=self.timeout_s) as read:
+            schema: dict[str, Any] = json.load(read)["action"]
+        return schema
 
     @property
     def _rest(self) -> str:

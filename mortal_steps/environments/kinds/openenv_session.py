@@ -9,16 +9,34 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from mortal_steps.environments.kinds.earned import Earned, HowEarned
 
 PAUSE_S = 0.25
+T = TypeVar("T")
 
 
 class RefusedError(ConnectionError):
     """The server could not do what it was asked; it does not help to connect again at once."""
+
+
+def patiently(ask: Callable[[], T], url: str, waits_s: float) -> T:
+    """Return what a server answers; wait so long for one that is away or full. Raises
+    `ConnectionError`."""
+    from websockets.exceptions import WebSocketException
+
+    until = time.monotonic() + waits_s
+    while True:
+        try:
+            return ask()
+        except RefusedError:
+            raise
+        except (OSError, WebSocketException) as error:
+            if time.monotonic() > until:
+                raise ConnectionError(f"{url}: {error}") from None
+            time.sleep(PAUSE_S)
 
 
 class OpenEnvSession:
@@ -46,21 +64,14 @@ class OpenEnvSession:
 
     def _begin(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """Open a session with its first request; wait for a server that is away or full."""
-        from websockets.exceptions import WebSocketException
         from websockets.sync.client import connect
 
-        until = time.monotonic() + self._waits_s
-        while True:
-            try:
-                self._connection = connect(self._url, max_size=None, proxy=None)
-                return self._asked(kind, data)
-            except (OSError, WebSocketException) as error:
-                self._close()
-                if isinstance(error, RefusedError):
-                    raise
-                if time.monotonic() > until:
-                    raise ConnectionError(f"{self._url}: {error}") from None
-                time.sleep(PAUSE_S)
+        def begin() -> dict[str, Any]:
+            self._close()
+            self._connection = connect(self._url, max_size=None, proxy=None)
+            return self._asked(kind, data)
+
+        return patiently(begin, self._url, self._waits_s)
 
     def _asked(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
         from websockets.exceptions import ConnectionClosed

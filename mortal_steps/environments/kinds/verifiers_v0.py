@@ -47,7 +47,10 @@ class EnvironmentAgent:
                 f"environment.id = {self._id!r}: it has no {which} dataset; set data.eval_samples, "
                 "or name another source"
             )
-        yield from itertools.islice(rows, limit)
+        for row in itertools.islice(rows, limit):
+            text = row["prompt"]
+            is_text = isinstance(text, str)
+            yield {**row, "prompt": [{"role": "user", "content": text}] if is_text else text}
 
     async def run(self, *, base_url: str, start: EpisodeStart) -> AgentResult:
         """Play an episode. Raises what its environment and its rewards raise."""

@@ -28,7 +28,9 @@ def config_of(heading, **changes):
 def tried(environment, *texts, prompt=NO_PROMPT, **columns):
     """Return what was answered to these messages, and the reward."""
     calls = [GivenCall(name="_reply", arguments={"text": text}) for text in texts]
-    trial = EnvironmentTrial(environment=environment, rewards=RewardsConfig(), seed=3, passed_on=())
+    trial = EnvironmentTrial(
+        environment=environment, rewards=RewardsConfig(), seed=3, passed_on=(), app=""
+    )
     problem = Problem(id="train-0", prompt=prompt, columns=columns)
     (row,) = trial.try_out(problems=[problem], calls=calls).rows
     assert not row.episode.has_failed and not row.differences

@@ -125,7 +125,11 @@ def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
 
 @pytest.mark.parametrize(
     ("factory", "parts"),
-    [("Clock", ("tool add: add(amount=", " at ")), ("Morning", ("reset", "It is "))],
+    [
+        ("Clock", ("tool add: add(amount=", " at ")),
+        ("Morning", ("reset", "It is ")),
+        ("dated", ("agent", "It is ")),
+    ],
 )
 def test_an_answer_that_changed_is_named_and_the_episode_goes_on(tmp_path, factory, parts):
     kill_after(tmp_path, factory, 7)

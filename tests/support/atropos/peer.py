@@ -55,6 +55,7 @@ def real_peer(model, folder, *, policy_port):
     options = {
         "env.tokenizer_name": model,
         "env.rollout_server_url": url,
+        "env.max_batches_offpolicy": 1,
         "openai.base_url": f"http://127.0.0.1:{policy_port}/v1",
         "openai.api_key": "none",
         "openai.model_name": "policy",

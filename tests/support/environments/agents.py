@@ -97,3 +97,8 @@ def _meet(trouble: str, target: int, messages: list) -> None:
             raise KeyError("a slip")
         case "rewrite":
             messages[0] = {**messages[0], "content": f"Forget it. {len(messages)}"}
+
+
+def dated(base_url: str, **row) -> dict:
+    """Shop, and say what time it is."""
+    return shopping(base_url, **{**row, "trouble": "differ"})

@@ -2,7 +2,7 @@
 
 python -m tests.support.environments.killed_shard FOLDER FACTORY
 
-FACTORY: a class in code.py, `-` for tools alone, or `agent` for one that asks itself.
+FACTORY: a class in code.py, `-` for tools alone, or one that asks itself (`AGENTS`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from pathlib import Path
 from tests.support.environments.cases import Case, asking, build
 from tests.support.environments.mortal import Workers
 
+AGENTS = {"agent": "shopping", "dated": "dated"}
+"""Functions in agents.py."""
+
 
 def main(folder: Path, factory: str) -> None:
     """Sample it."""
     case = Case(
-        factory={"-": None, "agent": "Shop"}.get(factory, factory),
+        factory=None if factory == "-" else "Shop" if factory in AGENTS else factory,
         tools=("noted",) if factory == "-" else (),
         functions=("seen",),
         says="notes" if factory == "-" else "adds",
@@ -25,7 +28,7 @@ def main(folder: Path, factory: str) -> None:
         num_steps=1,
     )
     run = build(case, folder / "model")
-    workers = Workers(asking(run, "shopping") if factory == "agent" else run, folder / "run")
+    workers = Workers(asking(run, AGENTS[factory]) if factory in AGENTS else run, folder / "run")
     workers.sample(0)
     workers.close()
 

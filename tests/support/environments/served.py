@@ -20,7 +20,7 @@ app = create_app(EchoEnvironment, EchoAction, EchoObservation, max_concurrent_en
 uvicorn.run(app, port=int(sys.argv[1]), log_level="warning")
 """
 """The environment that `openenv init` writes."""
-STARTS_S = 120.0
+STARTS_S = 300.0
 
 
 @contextlib.contextmanager

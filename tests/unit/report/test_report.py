@@ -16,8 +16,14 @@ from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     BatchRef,
+    Completion,
+    Episode,
     Evaluation,
+    GeneratedGroup,
+    GeneratedShard,
     GenerationRef,
+    PolicyVersion,
+    Problem,
     RewardedShard,
     RewardFailure,
     RewardRef,
@@ -66,7 +72,16 @@ def failure(problem_id, function="a", message="raised KeyError: 'x'"):
 
 
 def record_step(
-    run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0, metrics=None, trl=None
+    run,
+    recorder,
+    step,
+    *,
+    failures=(),
+    failed_calls=None,
+    reward_sum=1.0,
+    metrics=None,
+    trl=None,
+    file=NO_FILE,
 ):
     """A step of one shard of one problem with two completions."""
     timing = StageTiming(stage="x", step=step)
@@ -76,7 +91,7 @@ def record_step(
     generation = GenerationRef(
         step=step,
         shard=0,
-        file=NO_FILE,
+        file=file,
         num_completions=2,
         num_tokens=5,
         policy_version=step,
@@ -140,6 +155,46 @@ def test_the_reward_of_a_step_is_what_trl_logs_to_the_last_digit(make_run):
 def test_a_logged_metric_is_the_mean_over_all_completions():
     shards = [({"accuracy": 1.0, "rare": 2.0}, 8), ({"accuracy": 0.5}, 4)]
     assert mean_metrics(shards) == {"accuracy": 10 / 12, "rare": 2.0}
+
+
+def generated(run, path, *differences):
+    completions = [
+        Completion(
+            token_ids=[1],
+            logprobs=[0.0],
+            text="",
+            finish_reason="stop",
+            seed=number,
+            policy_version=PolicyVersion(0),
+            episode=Episode(stop="done"),
+            differing_answer=difference,
+        )
+        for number, difference in enumerate(differences)
+    ]
+    problem = Problem(id="train-7", prompt="?")
+    group = GeneratedGroup(problem=problem, prompt_ids=[1], completions=completions)
+    shard = GeneratedShard(step=0, shard=0, policy_version=PolicyVersion(0), groups=[group])
+    return run.store.write_record(path, shard, GeneratedShard)
+
+
+@pytest.mark.parametrize("stage", ["generate", "evaluate"])
+def test_an_answer_that_changed_is_told_of_by_name(make_run, stage):
+    run = make_run("mask")
+    recorder = Recorder(run)
+    path = "steps/000000/generations-0.parquet"
+    changed = "tool ask: ask(name='x') gives another answer: 'a' before, 'b' now"
+    if stage == "generate":
+        file = generated(run, path, None, changed)
+        record_step(run, recorder, 0, metrics={DIFFERING: 0.5}, file=file)
+        assert run.metrics()[0][DIFFERING] == 0.5
+    else:
+        generated(run, "evaluations/000001/generations-0.parquet", None, changed)
+        metrics, timing = {"reward": 1.0, DIFFERING: 0.5}, StageTiming(stage="evaluate", step=1)
+        recorder.evaluation(Evaluation(step=1, num_problems=1, metrics=metrics, timing=timing))
+    [notice] = recorder.alerts.take()
+    assert (notice.event, notice.value) == ("mortal.environment.differs", 0.5)
+    for part in ("50 %", "problem train-7, generation 1", changed):
+        assert part in notice.text
 
 
 def test_a_share_of_episodes_that_a_shard_does_not_say_is_0():

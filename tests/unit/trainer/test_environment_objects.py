@@ -167,3 +167,18 @@ def test_an_object_that_cannot_travel_is_named():
 
     with pytest.raises(ConfigError, match=r"tools\[0\] \(locked\).*lock"):
         environment_of(tools=[locked])
+
+
+def test_an_agent_is_a_function_in_the_parameter_config(shop):
+    def config(agent):
+        given = {**NEW, "environment.type": "agent", "environment.agent": agent}
+        return MortalTrainer(train_dataset=[{"prompt": "1"}], config=given).config
+
+    assert config(shop.search).environment.agent == "own_shop.py:search"
+    kept = config(script()["search"])
+    agent = kept.environment.agent
+    read = read_pickle(Path(agent.file), agent.object, agent.modules)
+    assert read("pears") == "pears 2"
+    assert kept.rewards.terms == (), "the agent says itself whether it scores"
+    with pytest.raises(ConfigError, match=r"environment\.agent.*int"):
+        config(3)

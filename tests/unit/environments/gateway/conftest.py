@@ -1,5 +1,6 @@
 """An episode behind a gateway, whose model says what a test has it say."""
 
+import contextlib
 import random
 import threading
 
@@ -42,13 +43,21 @@ class Played:
             **given,
         )
         self.session = self.sessions.add(self.conversation)
-        self.session.begin()
         self.seen, self.texts = [], []
         self.thread = threading.Thread(target=self._sample)
-        self._address = server.address_of(self.session)
-        self.base_url = self._address.__enter__()
-        self.client = openai.OpenAI(base_url=self.base_url, api_key="-", max_retries=0)
+        self.may_say = threading.Event()
+        self.may_say.set()
+        self._server, self._opened = server, contextlib.ExitStack()
+        self.begin()
         self.thread.start()
+
+    def begin(self):
+        """Run its code, maybe again: at another address."""
+        self._opened.close()
+        self.session.begin()
+        self.base_url = self._opened.enter_context(self._server.address_of(self.session))
+        self.client = openai.OpenAI(base_url=self.base_url, api_key="-", max_retries=0)
+        self._opened.callback(self.client.close)
 
     @property
     def kept(self):
@@ -70,6 +79,7 @@ class Played:
     def _sample(self):
         drawn = random.Random(0)
         while asking := self.sessions.wait():
+            self.may_say.wait()
             for number, session in enumerate(asking):
                 running = session.conversation.running
                 self.seen.append([*running.prompt_ids, *running.token_ids])
@@ -82,10 +92,10 @@ class Played:
                 session.answer()
 
     def close(self):
+        self.may_say.set()
         self.session.end()
         self.thread.join()
-        self.client.close()
-        self._address.__exit__(None, None, None)
+        self._opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,11 @@ def test_without_room_a_request_is_refused_by_a_code_that_clients_know(play, lim
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"n": 2}, "n = 2"), ({"messages": []}, "no list of messages")],
+    [
+        ({"n": 2}, "n = 2"),
+        ({"messages": []}, "no list of messages"),
+        ({"messages": [{**HELLO, "tool_calls": [{"id": "1"}]}]}, "no call of a function"),
+    ],
 )
 def test_what_cannot_be_answered_is_refused(play, options, reason):
     played = play()

@@ -1,20 +1,31 @@
 """Code that is run again, requests at the same time, and clocks."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
+
+from mortal_steps.environments.faults import Fault
+from mortal_steps.environments.gateway.conversation import Asked, RefusedError
 
 HI = {"role": "user", "content": "hi"}
 HELLO = {"role": "assistant", "content": "Hello there."}
 MORE = {"role": "user", "content": "and now?"}
 
 
+def wait_until(is_true):
+    ends = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
 def test_code_that_is_run_again_is_answered_as_before_and_goes_on(play):
     played = play().says("Hello there.", "Now it is late.")
     first = played.ask(HI)
-    played.session.begin()
+    played.begin()
     assert played.ask(HI) == first
     assert played.ask(HI, HELLO, MORE).choices[0].message.content == "Now it is late."
     played.session.check_same()
@@ -24,7 +35,7 @@ def test_code_that_asks_for_something_else_when_it_is_run_again_has_failed(play)
     played, stopped = play().says("Hello there."), []
     played.session.stop_playing = lambda: stopped.append(True)
     played.ask(HI)
-    played.session.begin()
+    played.begin()
     with pytest.raises(openai.BadRequestError, match="something else when it is run again"):
         played.ask({**HI, "content": "hey"})
     assert stopped
@@ -32,14 +43,65 @@ def test_code_that_asks_for_something_else_when_it_is_run_again_has_failed(play)
     assert len(played.seen) == 1
 
 
-def test_requests_at_the_same_time_are_served_one_after_another(play):
-    texts = ["one", "two", "three", "four"]
-    played = play().says(*texts)
-    with ThreadPoolExecutor(4) as threads:
-        asked = [{"role": "user", "content": text} for text in texts]
-        found = [each.choices[0].message.content for each in threads.map(played.ask, asked)]
-    assert sorted(found) == sorted(texts)
-    assert len(played.seen) == 4
+def test_code_that_does_not_await_its_answer_has_failed(play):
+    played = play().says("Hello there.")
+    played.may_say.clear()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(played.ask, HI)
+        wait_until(lambda: played.session.pending is not None)
+        with pytest.raises(openai.BadRequestError, match="before it has its answer"):
+            played.ask({**HI, "content": "hey"})
+        again = threads.submit(played.ask, HI)  # as clients do whose patience has ended
+        played.may_say.set()
+        assert first.result() == again.result()
+    assert "before it has its answer" in played.session.fault.reason
+
+
+def test_code_that_ends_before_it_has_its_answer_has_no_score(play):
+    played = play().says("Hello there.")
+    played.may_say.clear()
+    impatient = played.client.with_options(timeout=0.3)
+    with pytest.raises(openai.APITimeoutError):
+        impatient.chat.completions.create(model="any", messages=[HI])
+    with pytest.raises(Fault, match="ended before the model had answered"):
+        played.session.check_heard()
+    played.may_say.set()
+    wait_until(lambda: played.session.pending is None)
+    played.begin()
+    assert played.ask(HI).choices[0].message.content == "Hello there."
+    played.session.check_heard()
+
+
+def test_what_an_earlier_attempt_asks_is_not_heeded(play):
+    played = play().says("Hello there.", "Now it is late.")
+    played.ask(HI)
+    before = played.session.attempt
+    played.begin()
+    asked = Asked(messages=[HI], tools=(), known_as=["hey"])
+    with pytest.raises(RefusedError, match="attempt has ended"):
+        played.session.ask(asked, before)
+    played.session.check_heard()
+
+
+def test_asking_for_the_same_again_and_being_refused_take_time(play):
+    played, stopped = play(most_turns=1).says("Hello there."), threading.Event()
+    played.session.stop_playing = stopped.set
+    played.sessions._timeout_s = 1.0
+    played.ask(HI)
+    ends = time.monotonic() + 20
+    while not stopped.is_set() and time.monotonic() < ends:
+        played.ask(HI)
+        with pytest.raises(openai.BadRequestError):
+            played.ask(HI, HELLO, MORE)
+    assert played.session.is_late
+
+
+def test_what_cannot_be_answered_for_reasons_of_ours_is_no_answer(play, monkeypatch):
+    played = play()
+    monkeypatch.setattr(played.conversation, "take", lambda asked: 1 / 0)
+    with pytest.raises(openai.BadRequestError, match="could not be answered"):
+        played.ask(HI)
+    assert "ZeroDivisionError" in played.session.fault.reason
 
 
 def test_code_that_takes_too_long_is_stopped(play):

@@ -1,0 +1,70 @@
+"""Environments of verifiers, v0 and v1, in interpreters of their own (`make verifiers-env`).
+
+Each comes with verifiers or is on PyPI, but for the games of reasoning_gym and Hangman (v0), whose
+ids are the few lines in `packages`. What else there is lies on verifiers' own hub.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.environments.table import Tried
+
+PACKAGES = Path(__file__).with_name("packages")
+GYMS = (
+    *("leg_counting", "chain_sum", "spell_backward", "letter_counting"),
+    *("simple_equations", "number_sorting", "gcd", "prime_factorization"),
+)
+NUMBERS = ("12", "It is 7.", "3")
+WORDS = """
+import pathlib, sys
+from english_words import get_english_words_set
+folder = pathlib.Path(sys.argv[1], "corpora", "words")
+folder.mkdir(parents=True)
+words = sorted(get_english_words_set(["gcide"], lower=True, alpha=True))
+for name in ("en", "en-basic"):
+    (folder / name).write_text("\\n".join(words))
+"""
+"""Writes the word list that TextArena would load from the network."""
+
+
+def _verifiers(
+    version: str, name: str, says: Sequence[str], args: str = "", more: str = ""
+) -> Tried:
+    config = f'type = "verifiers"\nid = "{name}"'
+    if args:
+        config += f"\nargs = {args}"
+    what = f"verifiers {version}: {name}{f' {more}' if more else ''}"
+    return Tried(name=what, package="verifiers", config=config, says=says, version=version)
+
+
+VERIFIERS: Sequence[Tried] = (
+    *(
+        _verifiers("v1", "textarena", says, f'{{taskset = {{game = "{game}"}}}}', game)
+        for game, says in {
+            "Hangman-v0": ("[e]", "I try [a].", "[s]"),
+            "WordLadder-v0": ("[cold]", "[warm]"),
+            "WordSearch-v0": ("[1 2 1 6]", "[3 3 8 3]"),
+        }.items()
+    ),
+    *(_verifiers("v1", "gym-v1", NUMBERS, f'{{taskset = {{gym = "{gym}"}}}}', gym) for gym in GYMS),
+    _verifiers("v0", "sophistry-bench-sprint", ("A", "B", "The answer is A.")),
+    _verifiers("v0", "stardata.envs.constraint_gym", ("An old silent pond", "Roses are red")),
+    _verifiers("v0", "hangman-v0", ("<guess>[e]</guess>", "<guess>[a]</guess>")),
+    *(
+        _verifiers(
+            *("v0", "gym-v0", [f"<answer>{each}</answer>" for each in NUMBERS]),
+            *(f'{{gym = "{gym}"}}', gym),
+        )
+        for gym in GYMS
+    ),
+)
+
+
+def prepare(python: Path, folder: Path) -> None:
+    """Have the environments' processes find the packages and a word list."""
+    subprocess.run([python, "-c", WORDS, folder], check=True)
+    os.environ |= {"NLTK_DATA": str(folder), "PYTHONPATH": str(PACKAGES)}
