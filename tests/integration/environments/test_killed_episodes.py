@@ -109,12 +109,12 @@ def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answ
     assert set(effects_of(tmp_path)) == set(effects)
 
 
-@pytest.mark.parametrize("factory", ["Noted", "Talked", "agent"])
+@pytest.mark.parametrize(("factory", "num_effects"), [("Noted", 9), ("Talked", 11), ("agent", 5)])
 def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
-    undisturbed, tmp_path, factory
+    undisturbed, tmp_path, factory, num_effects
 ):
     digest, effects, batches = undisturbed(factory)
-    kill_after(tmp_path, factory, 11)
+    kill_after(tmp_path, factory, num_effects)
     rounds, before = rounds_in(tmp_path), len(sampled_in(tmp_path))
     assert rounds == batches[: len(rounds)] != []
     assert whole(tmp_path, factory) == digest
