@@ -34,6 +34,7 @@ from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.policy.ranks.crew import Crew
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.base_model import base_of
@@ -85,6 +86,7 @@ class Actor:
         self._model_path = model_path
         self._num_steps = num_steps
         self._clock = BackgroundClock()
+        self._crew: Crew | None = None
         self._warned = LibraryWarnings()
         rollout, training = config.rollout, config.training
         self._publisher = Publisher(self._store, rollout, config.model, training, self._clock)
@@ -106,14 +108,19 @@ class Actor:
 
     def _make_stepper(self, autocast: bool | None) -> Stepper:
         model = self._config.model
-        return algorithm_of(self._config).stepper(
-            self._config,
-            model_path=model_folder(self._model_path, model),
-            num_steps=self._num_steps,
-            output_dir=self._store.path("logs"),
-            autocast=autocast,
-            base=base_of(self._store, model, self._model_path),
-        )
+        options = {
+            "model_path": model_folder(self._model_path, model),
+            "num_steps": self._num_steps,
+            "output_dir": self._store.path("logs"),
+            "autocast": autocast,
+            "base": base_of(self._store, model, self._model_path),
+        }
+        training = self._config.training
+        if training.ranks == 1:
+            return algorithm_of(self._config).stepper(self._config, **options)
+        if self._crew is None:
+            self._crew = Crew(training.ranks, training.rank_timeout_s)
+        return self._crew.stepper(self._config, **options)
 
     def check(
         self,
