@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.logging import IMPORTED_BY_TRL
@@ -108,7 +109,7 @@ class Actor:
 
     def _make_stepper(self, autocast: bool | None) -> Stepper:
         model = self._config.model
-        options = {
+        options: dict[str, Any] = {
             "model_path": model_folder(self._model_path, model),
             "num_steps": self._num_steps,
             "output_dir": self._store.path("logs"),

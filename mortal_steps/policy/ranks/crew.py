@@ -64,7 +64,7 @@ class Crew:
         try:
             value = own()
         except Exception:
-            self._gather(method, PATIENCE_S)
+            self._gather(method, min(PATIENCE_S, self._timeout_s))
             raise
         for number, answer in enumerate(self._gather(method, self._timeout_s), 1):
             if answer.error is not None:

@@ -39,7 +39,7 @@ class Follower:
                 return Answer(number=order.number)
             method = getattr(self._stepper, order.method)
             value = method(*order.payload["args"], **order.payload["kwargs"])
-        except Exception as error:  # noqa: BLE001 - any error is for rank 0 to answer with
+        except Exception as error:
             logger.exception("rank %d: %s failed", rank(), order.method)
             return Answer(number=order.number, error=as_mortal_error(error))
         return Answer(number=order.number, value=value if order.method in ANSWERED else None)

@@ -1,18 +1,16 @@
 """A configuration on several ranks: stock TRL in as many processes, and the actor, which starts the
 others itself. Each in processes of their own: torch's world is one a process."""
 
-import dataclasses
+import contextlib
 import multiprocessing
-import os
+import pathlib
 import pickle
-import signal
-import time
 
+from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
 from mortal_steps.policy.ranks.world import join
 from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Outcome, Recorder, run_stock
-from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
@@ -53,7 +51,7 @@ def mortal_on_ranks(config, model_path, folder, num_steps):
 
 
 def begin_mortal(config, model_path, folder, num_steps, first=0):
-    """Begin an actor that trains from step `first` on."""
+    """Begin an actor that trains from step `first` on, and saves the state after every second."""
     folder.mkdir(parents=True, exist_ok=True)
     arguments = (config, model_path, folder, num_steps, first)
     process = PROCESSES.Process(target=_mortal, args=arguments)
@@ -66,7 +64,24 @@ def _mortal(config, model_path, folder, num_steps, first):
     actor, recorder = run.actor(), Recorder()
     actor.prepare(step=first)
     actor._states.state.stepper._trainer.add_callback(recorder)
-    results = run.train(actor, range(first, num_steps))
-    actor.checkpoint(step=num_steps, best_score=None)
+    results = []
+    for step in range(first, num_steps):
+        results += run.train(actor, [step])
+        if (step + 1) % 2 == 0:
+            actor.checkpoint(step=step + 1, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
     (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+
+def followers_of(leader):
+    """The pids of the ranks that the process has started."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"mortal_steps.policy.ranks.follower" in command and command[1] == b"-m":
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                supervisor = pathlib.Path("/proc", str(parent), "stat").read_text()
+                if int(supervisor.rpartition(")")[2].split()[1]) == leader:
+                    found.append(int(entry.name))
+    return found

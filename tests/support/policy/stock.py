@@ -59,10 +59,12 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
 def options_of(config, output_dir, num_steps):
     """TRL's options of a run of so many train steps."""
     training = config.training
+    rows = len(own_rows(training.rows))
     return {
         "output_dir": str(output_dir),
         "max_steps": num_steps * training.optimizer_steps_per_batch,
-        "per_device_train_batch_size": len(own_rows(training.rows)) // training.steps_per_generation,
+        "per_device_train_batch_size": len(own_rows(training.rows))
+        // training.steps_per_generation,
         "gradient_accumulation_steps": training.accumulation_steps,
         "num_generations": training.num_generations,
         "num_iterations": training.num_iterations,

@@ -33,7 +33,7 @@ def config(*, actor=(), devices=(), **rollout):
 
 
 def addresses(found):
-    actor = found.actor.address if found.actor else None
+    actor = found.trainers[0].address if found.trainers else None
     return actor, [",".join(gpu.address for gpu in gpus) for gpus in found.engines]
 
 
