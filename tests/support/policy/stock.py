@@ -63,8 +63,7 @@ def options_of(config, output_dir, num_steps):
     return {
         "output_dir": str(output_dir),
         "max_steps": num_steps * training.optimizer_steps_per_batch,
-        "per_device_train_batch_size": len(own_rows(training.rows))
-        // training.steps_per_generation,
+        "per_device_train_batch_size": rows // training.steps_per_generation,
         "gradient_accumulation_steps": training.accumulation_steps,
         "num_generations": training.num_generations,
         "num_iterations": training.num_iterations,
