@@ -39,7 +39,6 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """Such as --max-steps."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
@@ -56,7 +55,6 @@ class Flag:
         return f"{self.help} ({', '.join(keys)})"
 
     def written(self, given: Any) -> str:
-        """Return the flag as it is typed on the command line."""
         if isinstance(given, list | tuple):
             return " ".join(f"{self.option} {one}" for one in given)
         if isinstance(given, bool):

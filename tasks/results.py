@@ -24,7 +24,6 @@ class ResultFolder(LocalFileSystem):
     _warned: bool = PrivateAttr(default=False)
 
     async def awrite_path(self, path: str, content: bytes) -> str:
-        """Write the file; returns where it is."""
         try:
             return str(await super().awrite_path(path, content))
         except OSError as error:

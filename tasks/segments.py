@@ -57,7 +57,6 @@ RUN_TAG = "run:"
 
 
 def segment_steps(run: Run) -> int:
-    """Return the number of steps in each of the run's segments."""
     wanted = run.config.logging.segment_steps
     return wanted or max(SHORTEST, math.ceil(run.info.num_steps / MOST_SEGMENTS))
 
@@ -71,7 +70,6 @@ class Segment:
     """A subflow that waits in a thread for the end of its steps."""
 
     def __init__(self, name: str, around: Context, run_tags: list[str]) -> None:
-        """Begin it as a subflow of the flow run whose context is `around`."""
         self.name = name
         self._tags = run_tags
         self._begun: Future[FlowRun | None] = Future()
@@ -185,7 +183,6 @@ class Segments:
             self._ending.append(segment)
 
     async def close(self, ended: BaseException | None) -> None:
-        """End all segments in the state in which the run itself has ended."""
         state: State[Any] = Cancelled(message=str(ended))
         if ended is None:
             state = Completed()

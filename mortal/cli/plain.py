@@ -20,7 +20,6 @@ class PlainHelp:
     """Of a command of typer's: whole paragraphs, brackets as they are, no type beside a switch."""
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
-        """Print the help."""
         setattr(self, "help", _paragraphs(self.callback.__doc__ or ""))  # noqa: B010 typer declares it
         for param in self.get_params(ctx):
             if param.param_type_name == "argument":

@@ -58,7 +58,6 @@ def look_at_server(api_url: str) -> Iterator[Finding]:
 
 
 def version(api_url: str, there: str, here: str) -> Finding:
-    """Check whether server and machine have one version of Prefect."""
     if there == here:
         return ok("server", f"{api_url} answers, Prefect {there} as here")
     text = f"{api_url} has Prefect {there}, this machine {here}; install one version on both"

@@ -36,7 +36,6 @@ def remote_summary(volume: str, run_id: str) -> RunSummary:
 
 
 def remote_status(volume: str, run_id: str) -> RunStatus:
-    """Return the status of a run."""
     with tempfile.TemporaryDirectory() as folder:
         looking = volume_runs.look_at(RunsVolume(volume), run_id, Path(folder), OF_STATUS)
         return status_of(asyncio.run(looking), volume)

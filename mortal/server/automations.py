@@ -65,7 +65,6 @@ def _facts(
 
 
 def has_deployments() -> bool:
-    """Return whether the server has deployments that `automate` can watch."""
     with get_client(sync_client=True) as client:
         return bool(deployed(client))
 
@@ -88,7 +87,6 @@ def deployed(client: SyncPrefectClient) -> list[Deployed]:
 
 
 def deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
-    """Return the deployments of one of the `FLOWS`."""
     return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
 
 

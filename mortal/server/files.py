@@ -54,7 +54,6 @@ class Server:
 
     @property
     def ui_url(self) -> str:
-        """The address for a browser."""
         return self.api_url.removesuffix("/api")
 
 
@@ -68,7 +67,6 @@ class ServerRecord(Server):
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return int(self.ui_url.rpartition(":")[2])
 
 
@@ -154,12 +152,10 @@ def in_use_elsewhere(home: Path) -> ServerError:
 
 
 def write_record(home: Path, record: ServerRecord) -> None:
-    """Replace the record."""
     write_json(home / "server.json", asdict(record))
 
 
 def remove_record(home: Path, process: ProcessId) -> None:
-    """Remove the record, if it is this process's."""
     record = read_record(home)
     if record is not None and record.process == process:
         (home / "server.json").unlink(missing_ok=True)

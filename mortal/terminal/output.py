@@ -39,12 +39,10 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a record, or a list of records, as JSON."""
     typer.echo(json.dumps(value, indent=1, default=dataclasses.asdict))
 
 
 def complain(text: str) -> None:
-    """Print an error for the user."""
     _complain(f"error: {printable(text)}", "red")
 
 

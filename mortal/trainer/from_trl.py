@@ -73,7 +73,6 @@ def repository(args: Any) -> str | None:
 
 
 def _kind_of(args: Any) -> str:
-    """Return the configuration of TRL's that `args` is."""
     kind = next((k.__name__ for k in type(args).__mro__ if k.__name__ in CONFIGS.values()), None)
     if kind is None:
         raise ConfigError(
@@ -256,7 +255,6 @@ def _loading(given: Any, found: dict[str, Any], idle: dict[str, str]) -> dict[st
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Return a value as TOML has it."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):

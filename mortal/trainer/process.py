@@ -24,7 +24,6 @@ from mortal_steps.system.streams import let_go_of_terminals
 
 
 def train(config: RunConfig) -> None:
-    """Drive the run to its end, as `mortal train` does."""
     from mortal.driver import drive
 
     drive(config)

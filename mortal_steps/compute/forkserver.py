@@ -80,11 +80,9 @@ class ForkedProcess:
         return await asyncio.to_thread(self._server.wait)
 
     def has_ended(self) -> bool:
-        """Return whether it is dead."""
         return self._status.done() or self._loop.is_closed()
 
     def kill(self) -> None:
-        """Have the process killed."""
         with contextlib.suppress(OSError):  # it has ended
             self._answers.shutdown(socket.SHUT_WR)
 
@@ -119,15 +117,12 @@ class ForkServer:
             )
 
     def lives(self) -> bool:
-        """Return whether it still takes orders."""
         return self._child.poll() is None
 
     def is_needed(self) -> bool:
-        """Return whether one of its workers lives."""
         return any(not worker.has_ended() for worker in self._workers)
 
     def close(self) -> None:
-        """End it, and its workers."""
         self._child.kill_all()
         self._control.close()
         self.scratch.remove()

@@ -58,7 +58,6 @@ class StartedProcess:
         return await asyncio.to_thread(self._child.wait)
 
     def kill(self) -> None:
-        """Have the process killed, and what it has started."""
         self._child.kill()
 
 

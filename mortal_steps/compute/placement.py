@@ -44,7 +44,6 @@ class Placement:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those that it uses."""
         used = [self.actor, *(gpu for gpus in self.engines for gpu in gpus)]
         return tuple({gpu.uuid: gpu for gpu in used if gpu is not None}.values())
 
@@ -136,7 +135,6 @@ def _used_by(
 
 
 def gpus_per_engine(rollout: RolloutConfig) -> int:
-    """Return the GPUs that one engine computes on."""
     size = 1
     for option in PARALLEL:
         value = rollout.engine_options.get(option, 1)

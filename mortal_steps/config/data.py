@@ -71,7 +71,6 @@ class DataConfig(Section):
 
     @property
     def holds_out(self) -> bool:
-        """Whether there are held-out problems."""
         return bool(self.eval_sources or self.eval_samples)
 
     @model_validator(mode="after")

@@ -43,7 +43,6 @@ OUTAGES = (
 
 
 def is_file(spec: str) -> bool:
-    """Return whether a spec names a file, and not a module."""
     return spec.rpartition(":")[0].endswith(".py")
 
 
@@ -186,7 +185,6 @@ class EnvironmentConfig(Section):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Files that objects are loaded from as they are."""
         found = [given.file for given in self._given if isinstance(given, PickledCode)]
         return tuple(dict.fromkeys(found))
 

@@ -51,7 +51,6 @@ class Trl(Decides):
 
 
 def trl_option(field: FieldInfo) -> str | None:
-    """Return the option of TRL that has the key's value."""
     return next((mark.options[0] for mark in field.metadata if isinstance(mark, Trl)), None)
 
 

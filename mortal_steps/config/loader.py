@@ -139,7 +139,6 @@ def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_stored_config(path: Path) -> RunConfig:
-    """Return the configuration in a run's config.toml."""
     return parse_config(read_toml(path), origin=str(path))
 
 

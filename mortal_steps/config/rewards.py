@@ -82,7 +82,6 @@ class RewardTerm(Section, extra="allow"):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders of models whose files it scores with."""
         return ()
 
     @property
@@ -251,7 +250,6 @@ class RewardsConfig(Section):
 
     @property
     def all_terms(self) -> tuple[RewardTerm, ...]:
-        """All terms, in whichever form they are written."""
         if self.terms:
             return self.terms
         functions = self.functions or (SANDBOX,)

@@ -160,7 +160,6 @@ class RunConfig(Section):
 
     @property
     def sampling(self) -> SamplingParams:
-        """How the rollouts of training are sampled."""
         return SamplingParams(
             max_tokens=self.max_tokens,
             temperature=self.rollout.temperature,
@@ -172,7 +171,6 @@ class RunConfig(Section):
 
     @property
     def eval_sampling(self) -> SamplingParams:
-        """How evaluations are sampled."""
         return SamplingParams(
             max_tokens=self.max_tokens,
             temperature=self.evaluation.temperature,
@@ -181,7 +179,6 @@ class RunConfig(Section):
 
     @property
     def eval_rewards(self) -> RewardsConfig:
-        """The rewards that score evaluations."""
         functions = self.evaluation.functions
         if functions is None:
             return self.rewards
@@ -195,7 +192,6 @@ class RunConfig(Section):
 
     @property
     def evaluates(self) -> bool:
-        """Whether the policy is evaluated at all."""
         every = self.evaluation.eval_steps
         return self.data.holds_out if every is None else bool(every)
 
@@ -247,7 +243,6 @@ class RunConfig(Section):
 
     @property
     def sampled_model(self) -> ModelConfig:
-        """The model as rollout workers load it."""
         if self.sampling_type is None:
             return self.model
         return self.model.model_copy(update={"dtype": self.sampling_type})

@@ -238,5 +238,4 @@ def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _reason(table: Mapping[str, str | None], name: str) -> str | None:
-    """Of the first entry that the name fits."""
     return next((reason for entry, reason in table.items() if fnmatchcase(name, entry)), None)

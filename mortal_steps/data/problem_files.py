@@ -120,7 +120,6 @@ def _problem(problem_id: str, prompt: str, columns: str) -> Problem:
 
 
 def texts_of(problem: Problem) -> Texts:
-    """Return a problem as a row of a file."""
     return problem.id, encode_json(problem.prompt), encode_json(dict(problem.columns))
 
 
@@ -140,7 +139,6 @@ def _digest(rows: Iterable[Texts]) -> str:
 
 
 def prompts_of(problems: Sequence[Problem]) -> Iterator[Prompt]:
-    """Yield the prompts alone, in order."""
     if isinstance(problems, ProblemFile):
         return problems.prompts()
     return (problem.prompt for problem in problems)

@@ -82,7 +82,6 @@ class Cell:
         self._is_stopped = False
 
     def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
-        """Return what an episode answers to its calls; without calls, how it has begun."""
         request, attempts = _Request(episode=episode, calls=calls), Counter[int | None]()
         while episode not in self._failed:
             try:
@@ -162,7 +161,6 @@ class Cell:
         return len(self._failed) > count
 
     def failure_of(self, episode: int) -> Failed | None:
-        """Return why an episode has failed, if it has."""
         return self._failed.get(episode)
 
     def release(self) -> None:
@@ -171,13 +169,11 @@ class Cell:
             self._process.release()
 
     def kill(self) -> None:
-        """Have its process killed, by any thread."""
         self._is_stopped = True
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End its process and what it started."""
         process, self._process = self._process, None
         if process is not None:
             process.close()

@@ -44,7 +44,6 @@ class Chat:
 
     @property
     def num_ids(self) -> int:
-        """How many token ids there are."""
         return len(self.tokenizer)
 
     def prompt_ids(self, messages: Sequence[Message], tools: Tools) -> list[int]:
@@ -115,7 +114,6 @@ class Chat:
         return list(self.tokenizer(text, add_special_tokens=begins)["input_ids"])
 
     def token_text(self, token_id: int) -> str:
-        """Return a token as text, special or not."""
         return str(self.tokenizer.decode([token_id]))
 
     def _render(self, messages: Sequence[Message], **options: Any) -> list[int]:

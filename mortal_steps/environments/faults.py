@@ -82,7 +82,6 @@ def fault_of(episode: int | None, name: str, lost: HostLostError, limit_s: float
 
 
 def answers_of(answer: Answer) -> Sequence[ToolAnswer]:
-    """Return the answers to calls; what `reset` observed is its answer."""
     if isinstance(answer, Opened):
         return [ToolAnswer(name="reset", content=answer.prompt, seconds=answer.seconds)]
     return answer

@@ -160,7 +160,6 @@ class EnvironmentHandler:
             return self._call(live.tools, calls)
 
     def _reply(self, environment: Any, said: ToolCall) -> ToolAnswer:
-        """Return what the environment answers to a message; an error is its failure."""
         began = time.perf_counter()
         try:
             found = _made(said, {REPLY: environment._reply})
@@ -307,7 +306,6 @@ def observed_prompt(
 
 
 def _made(call: ToolCall, tools: Mapping[str, Tool]) -> Any:
-    """Call a tool; return its result, or its coroutine."""
     if call.error is not None:
         raise ValueError(call.error)
     tool = tools.get(call.name)

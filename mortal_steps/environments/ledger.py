@@ -72,7 +72,6 @@ class SampledRound:
     finish_reasons: Sequence[FinishReason]
 
     def turns(self) -> list[SampledTokens]:
-        """Return what was sampled for each episode."""
         ids = array("q", base64.b64decode(self.token_ids)).tolist()
         logprobs = array("d", base64.b64decode(self.logprobs)).tolist()
         ends = itertools.accumulate(self.lengths)
@@ -154,7 +153,6 @@ class Ledger:
         delete_folder(self._turns)
 
     def close(self) -> None:
-        """Close its files."""
         self._files.close()
         self._rounds.close()
 

@@ -30,7 +30,6 @@ def group_of(
     version: PolicyVersion,
     scores: Sequence[Episode],
 ) -> GeneratedGroup:
-    """Return the episodes of a problem as they are committed."""
     prompt_ids = episodes[0].prompt_ids
     completions = [
         each.completion(chat, version, scored)

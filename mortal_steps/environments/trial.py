@@ -242,7 +242,6 @@ def _difference(where: str, episode: TriedEpisode, other: TriedEpisode) -> Diffe
 
 
 def _came_of(episode: TriedEpisode) -> list[tuple[str, Any]]:
-    """Return what there was, in its order, and what came of it."""
     return [
         ("reset", episode.failure or episode.prompt),
         *((str(each.call), each.failure or each.content) for each in episode.calls),

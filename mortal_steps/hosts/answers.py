@@ -56,7 +56,6 @@ class NoAnswerError(Exception):
 
 
 def encode_answer(answer: HostAnswer[Any]) -> bytes:
-    """Return the answer as JSON."""
     plain = _adapter(Any).dump_python(answer, warnings=False)
     return _ANYTHING.dump_json(_clean(plain))
 

@@ -87,7 +87,6 @@ class HostProcess(Host):
         self._starting = threading.RLock()
 
     def is_running(self) -> bool:
-        """Whether the process is there."""
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
@@ -144,7 +143,6 @@ class HostProcess(Host):
             return self._child, self._control
 
     def close(self) -> None:
-        """End the process, its forks, and all that they started."""
         child, self._child = self._child, None
         if child is not None:
             child.kill_all()

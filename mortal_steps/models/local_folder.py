@@ -112,7 +112,6 @@ def read_type(path: Path) -> str | None:
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object; None where there is none."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -58,7 +58,6 @@ class ModelShape:
 
     @property
     def embedding(self) -> int:
-        """Parameters of one embedding."""
         return self.vocabulary * self.hidden
 
     @property

@@ -166,7 +166,6 @@ def needed_roles(rollout: RolloutConfig, *, evaluates: bool) -> frozenset[Role]:
 
 
 def has_samplers(rollout: RolloutConfig, *, evaluates: bool) -> bool:
-    """Return whether a run starts rollout workers."""
     return "rollout" in needed_roles(rollout, evaluates=evaluates)
 
 

@@ -150,7 +150,6 @@ def _put_in_place(beside: Path, root: Path) -> None:
 
 
 def is_below(key: str, sections: Sequence[str]) -> bool:
-    """Whether the key is one of `sections` or lies in one of them."""
     return any(key == section or key.startswith(f"{section}.") for section in sections)
 
 

@@ -53,7 +53,6 @@ class ForkFiles:
 
     @property
     def origin(self) -> Parent:
-        """What the fork notes of its parent."""
         parent = self._parent.info
         return Parent(
             run_id=parent.run_id,
@@ -92,7 +91,6 @@ class ForkFiles:
         self.store.write_record(MANIFEST_FILE, manifest, RunManifest)
 
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint as the fork has it."""
         return dataclasses.replace(
             self._saved,
             sha256=self.store.folder_digest(self._saved.path),

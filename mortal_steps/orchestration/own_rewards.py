@@ -106,5 +106,4 @@ def with_own_rewards(config: RunConfig, classes: Iterable[str | None]) -> RunCon
 
 
 def classes_in(rewards: RewardsConfig) -> list[str]:
-    """Return the classes whose `get_reward` is among the rewards."""
     return [term.environment for term in rewards.terms if isinstance(term, GetReward)]

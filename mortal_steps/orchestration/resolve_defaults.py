@@ -85,7 +85,6 @@ def with_own_seed(config: RunConfig) -> RunConfig:
 
 
 def rollout_interpreter(compute: ComputeConfig) -> str:
-    """Return the Python interpreter of local rollout workers."""
     return compute.local.rollout.python or sys.executable
 
 

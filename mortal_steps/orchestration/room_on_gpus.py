@@ -173,6 +173,5 @@ def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
 
 
 def _different(cards: Sequence[Card]) -> list[Card]:
-    """Return one of each kind."""
     found = {(card.gpu.name, card.static, card.most): card for card in reversed(cards)}
     return list(reversed(found.values()))

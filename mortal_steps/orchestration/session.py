@@ -60,7 +60,6 @@ class Budget:
         self._judges = Spending(run_dir)
 
     def learn(self, judges: Mapping[str, JudgeCosts]) -> None:
-        """Count what judges have cost; see `Spending.learn`."""
         self._judges.learn(judges)
 
     def spent(self) -> float:
@@ -105,7 +104,6 @@ class Session:
 
     @property
     def store(self) -> RunStore:
-        """The run's directory."""
         return self.run.store
 
     @functools.cached_property
@@ -150,7 +148,6 @@ class Session:
         return await self.call(GenerationRef, "rollout", "generate", request)
 
     async def reward(self, generation: GenerationRef) -> RewardRef:
-        """Score one shard of a step."""
         request = RewardRequest(
             stage="reward",
             generation=generation,
@@ -243,7 +240,6 @@ class Session:
         return dataclasses.replace(ready, timing=timing)
 
     async def save_final(self) -> FinalModel:
-        """Save the trained model as a plain folder."""
         key = self._key("save_final", self.run.info.num_steps)
         saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
         return saved

@@ -134,7 +134,6 @@ def _chat_keeper(actor: WorkerSpec, config: RunConfig, model_path: str) -> Worke
 def trial_specs(
     config: RunConfig, store: RunStore, model_path: str = ""
 ) -> Mapping[Role, WorkerSpec]:
-    """Return workers of a trial by their roles."""
     return worker_specs(
         config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
     )

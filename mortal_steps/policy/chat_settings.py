@@ -80,7 +80,6 @@ class ChatKeeper:
         self._template_options = template_options
 
     def keep(self) -> None:
-        """See `keep_chat`."""
         keep_chat(self._store, self._model, self._model_path, self._template_options)
 
 

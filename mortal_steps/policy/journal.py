@@ -61,7 +61,6 @@ class JournalEntry:
 
 
 def write_entry(store: RunStore, entry: JournalEntry) -> None:
-    """Commit the entry of a step."""
     store.write_record(_path(entry.request.step, "journal.json"), entry, JournalEntry)
 
 
@@ -98,7 +97,6 @@ def repair_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def write_result(store: RunStore, result: StepResult) -> None:
-    """Commit the result of a step."""
     store.write_record(_path(result.step, "result.json"), result, StepResult)
 
 
@@ -139,7 +137,6 @@ def check_replay(recorded: StepResult, replayed: StepResult) -> None:
 
 
 def first_state_id(fingerprint: str) -> str:
-    """Id of the state before the first step."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
 
 

@@ -69,7 +69,6 @@ class Gate:
         return version
 
     async def judge(self, version: ModelVersion) -> Judgement:
-        """Return the scores of a model in the registry; see `Judge.judge`."""
         return await self._judge.judge(version.path, version.sha256)
 
     async def compare(

@@ -197,7 +197,6 @@ class Judge:
 
     @functools.cached_property
     def _problems(self) -> FileRef:
-        """Return the problems to judge by, in the store of the models."""
         info, kind = self._run.info, list[Problem]
         problems = self._given or self._run.store.read_record(info.eval_problems, kind)
         path = f"{FOLDER}/problems-{dataset_fingerprint(problems)[:16]}.json"

@@ -92,7 +92,6 @@ class Registry:
 
     @property
     def link(self) -> Path:
-        """The path from which the model in use is loaded."""
         return self.store.root / PRODUCTION
 
     def history(self) -> Sequence[Decision]:
@@ -114,12 +113,10 @@ class Registry:
         return in_use(self.history())
 
     def production(self) -> ModelVersion | None:
-        """Return the model in use."""
         used = self.in_use()
         return used[-1] if used else None
 
     def answered(self, request: str) -> Decision | None:
-        """Return the decision on this request, if there was one."""
         return next((made for made in self.history() if made.request == request), None)
 
     def add(

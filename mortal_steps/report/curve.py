@@ -97,7 +97,6 @@ def _points(rows: Rows, key: str) -> tuple[list[int], list[float]]:
 
 
 def _means(values: Sequence[float]) -> list[float]:
-    """Return running means of up to `WINDOW` values."""
     return [
         sum(values[max(0, end - WINDOW) : end]) / min(WINDOW, end)
         for end in range(1, len(values) + 1)

@@ -48,7 +48,6 @@ class Speed:
     """Sampled tokens per second of wall time."""
 
     def eta_s(self, steps_left: int) -> float:
-        """Return the seconds that this number of steps takes."""
         return self.step_s * steps_left
 
 
@@ -162,7 +161,6 @@ class ProgressLine:
             self._judged = f"  held-out after step {step}: {result}"
 
     def update(self, report: StepReport, speed: Speed) -> None:
-        """Show that a step has ended; `speed` is that of the last steps."""
         now, text = time.monotonic(), report.text(speed)
         eta = clock(speed.eta_s(self._num_steps - report.step))
         if self._bar:

@@ -100,7 +100,6 @@ class Recorder:
         restore_logs(self._run)
 
     def report_due(self) -> bool:
-        """Return whether the report should be written."""
         return time.monotonic() - self._reported >= REPORT_EVERY_S
 
     def report(self) -> None:

@@ -133,7 +133,6 @@ class RewardEnvironment:
     def execute_batch_in_function(
         self, codes: Sequence[str | None], stdins: Sequence[str] | None = None
     ) -> list[ExecutionResult]:
-        """As `execute_batch_in_sandbox`."""
         return self._execute_batch(self.function_config, codes, stdins)
 
     def execute_rows(

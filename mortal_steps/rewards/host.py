@@ -153,12 +153,10 @@ class RewardHost:
                 self.process.call("release", returns=None, timeout_s=RELEASE_S)
 
     def close(self) -> None:
-        """End the process and all that it started."""
         self._sent = None
         self.process.close()
 
     def _hand_over(self, arguments: CallArguments) -> None:
-        """Let the host have the arguments, unless it has them."""
         self.start()
         if self._sent is arguments:
             return

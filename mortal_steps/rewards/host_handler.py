@@ -63,7 +63,6 @@ class RewardHandler:
         }
 
     def receive(self, *, arguments: CallArguments) -> None:
-        """Keep what the next calls are about."""
         self._arguments = arguments
 
     def call(self, *, limits: Mapping[str, float]) -> dict[str, Outcome]:

@@ -61,8 +61,6 @@ class RewardSources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredWith:
-    """Sources, and since when they score."""
-
     step: int
     """Train steps done when they were noted: what was not scored by then, they score."""
     sources: RewardSources
@@ -226,7 +224,6 @@ def _write(store: RunStore, history: Sequence[ScoredWith], now: RewardSources, s
 
 
 def _began_in(store: RunStore, working_dir: Path) -> Path:
-    """Return the folder that the run began in, on whichever machine that was."""
     info = read_identity(store)
     return working_dir.absolute() if info is None else Path(info.working_dir)
 

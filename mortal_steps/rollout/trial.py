@@ -33,17 +33,14 @@ class SampledProblems:
 
     @property
     def num_completions(self) -> int:
-        """Completions of all problems."""
         return sum(len(group.completions) for group in self.groups)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens sampled."""
         return sum(each.num_sampled for group in self.groups for each in group.completions)
 
     @property
     def tokens_per_s(self) -> float:
-        """Of sampling."""
         return self.num_tokens / self.sample_s
 
 

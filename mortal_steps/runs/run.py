@@ -79,11 +79,9 @@ class Run:
         self.manifest = self._read_manifest()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read the rows of metrics.jsonl."""
         return read_lines(self.store.path(METRICS), needs=("step", "reward"))
 
     def timings(self) -> list[dict[str, Any]]:
-        """Read the rows of timings.jsonl."""
         return read_lines(self.store.path(TIMINGS), needs=("step", "stage", "busy_s", "wait_s"))
 
     def _read_manifest(self) -> RunManifest:
@@ -173,7 +171,6 @@ class Run:
         return float(sum(scored)) / max(1, len(scored))
 
     def is_best(self, score: float) -> bool:
-        """Return whether a checkpoint with this score is the best so far."""
         return self.manifest.best_reward is None or score > self.manifest.best_reward
 
     def note(self, **changes: Any) -> None:

@@ -85,7 +85,6 @@ class _Checking:
             self._note(file)
 
     def run(self) -> RunCheck:
-        """Check one file after the other."""
         info = self._files.record(IDENTITY_FILE, RunInfo, LOST)
         manifest = self._files.record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
         if manifest is not None and self._final(manifest):

@@ -64,7 +64,6 @@ class Interpreter:
 
 
 def own_interpreter() -> Interpreter:
-    """Return the interpreter of this process."""
     folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return Interpreter(
         executable=os.path.realpath(sys.executable),
@@ -182,7 +181,6 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def _shown_at(path: str) -> str:
-    """Where a file of the interpreter is in the box."""
     hidden = any(_is_in(path, folder) for folder in EMPTY)
     return f"{INSTALLED}{path}" if hidden else path
 

@@ -103,7 +103,6 @@ class Pool(Generic[L]):
             raise
 
     def lanes(self) -> list[L]:
-        """Return the lanes that have started."""
         return list(self._lanes.values())
 
     def close(self) -> None:

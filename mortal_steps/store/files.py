@@ -59,7 +59,6 @@ def writing_beside(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a small JSON file atomically."""
     write_atomically(path, json.dumps(value, indent=1).encode() + b"\n")
 
 

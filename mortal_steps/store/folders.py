@@ -38,12 +38,10 @@ def raise_damage(checks: Iterable[tuple[Path, str | None]]) -> None:
 
 
 def manifest_of(digests: Mapping[str, str]) -> bytes:
-    """Return a manifest that lists these files and their digests."""
     return json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
 
 
 def files_below(folder: Path) -> list[str]:
-    """Return the names of all files, relative to the folder."""
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
@@ -94,6 +92,5 @@ class VerifiedFiles:
         return noted is not None and noted == (digest, self.look(path))
 
     def forget(self, folder: Path) -> None:
-        """Forget the files below a folder that is deleted."""
         for path in [path for path in list(self._looks) if folder in path.parents]:
             self._looks.pop(path, None)

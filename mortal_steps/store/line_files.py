@@ -70,7 +70,6 @@ class LineFiles(Generic[T]):
                 os.fsync(descriptor)
 
     def close(self) -> None:
-        """Close the file of this process."""
         with self._writing:
             self._close()
 

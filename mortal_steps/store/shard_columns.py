@@ -221,7 +221,6 @@ def _to_rewarded(header: Any, table: pyarrow.Table) -> RewardedShard:
 
 
 def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int, Item]]:
-    """Return group, generation and item of each row."""
     if not all(groups):
         raise ValueError("a group has no completions")
     return [
@@ -232,7 +231,6 @@ def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int, Item]]:
 
 
 def _grouped(generations: Sequence[int]) -> list[list[int]]:
-    """Return the rows of each group."""
     groups: list[list[int]] = []
     for row, generation in enumerate(generations):
         if generation == 0:
@@ -244,7 +242,6 @@ def _grouped(generations: Sequence[int]) -> list[list[int]]:
 def _places(
     shard: GeneratedShard | RewardedShard, rows: Sequence[tuple[int, int, Any]]
 ) -> dict[str, pyarrow.Array]:
-    """Return the columns with which both files begin."""
     return {
         "step": pyarrow.array([shard.step] * len(rows), pyarrow.int64()),
         "shard": pyarrow.array([shard.shard] * len(rows), pyarrow.int32()),

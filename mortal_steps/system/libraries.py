@@ -40,7 +40,6 @@ def computing_versions(rollout_python: str | None = None) -> dict[str, str]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return those that are installed for this interpreter, by name."""
     return {name: version for name in LIBRARIES if (version := _version(name)) is not None}
 
 

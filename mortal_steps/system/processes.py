@@ -23,7 +23,6 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """Return the process that has this id now."""
         return cls(pid=pid, started=start_of(pid) or "", boot=boot_id())
 
     def lives(self) -> bool:

@@ -65,7 +65,6 @@ class BackgroundClock:
 
     @contextlib.contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Count the time of the block."""
         began = time.perf_counter()
         try:
             yield

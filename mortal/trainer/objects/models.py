@@ -159,7 +159,6 @@ def quantization_settings(quantization_config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As TOML has it."""
     if isinstance(value, set):
         return sorted(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

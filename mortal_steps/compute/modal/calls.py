@@ -149,7 +149,6 @@ class Calls:
                 )
 
     async def _poll(self, key: str, call_id: str, deadline: float) -> CallResult | None:
-        """Return the result, or None if there is none yet."""
         call = modal.FunctionCall.from_id(call_id)
         try:
             result: CallResult = await call.get.aio(

@@ -67,7 +67,6 @@ class Meter:
         """Seconds of containers since their last answer that are counted, for a call was lost."""
 
     def answered(self, worker: str, role: Role, label: str, result: CallResult) -> None:
-        """Note that a container of a worker's answered a call."""
         times = result.times
         if times is None:
             return

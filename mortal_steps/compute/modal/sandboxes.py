@@ -83,7 +83,6 @@ class ModalExecutor(Executor):
         self.wait(self._build(needs), BUILD_S + UNREACHABLE_S)
 
     def pool(self, needs: Needs) -> Pool[ModalLane]:
-        """Return the pool for this image and size."""
         with self._making:
             key = (id(needs.image), needs.memory_mb)
             self._images[key[0]] = needs.image  # as long as it is kept, its id is nobody else's
@@ -198,7 +197,6 @@ class ModalLane:
 
     @property
     def sandbox_id(self) -> str:
-        """Modal's id of it."""
         return str(self._sandbox.object_id)
 
     def run(self, program: Program) -> ExecutionResult:

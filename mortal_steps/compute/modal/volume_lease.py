@@ -196,7 +196,6 @@ async def _newest(
 
 
 async def _claim(leases: modal.Dict, run_id: str, number: int, record: LeaseRecord) -> None:
-    """Take the number, unless somebody has it."""
     mine = replace(record, renewed_at=time.time())
     await leases.put.aio(_entry(run_id, number), mine, skip_if_exists=True)
 

@@ -33,9 +33,7 @@ class Snapshot(Protocol):
         """Write all that `Stepper.begin` needs to go on bit for bit."""
         ...
 
-    def digests(self) -> dict[str, str]:
-        """Return the digest of each part of it."""
-        ...
+    def digests(self) -> dict[str, str]: ...
 
 
 class Stepper(Protocol):
@@ -103,9 +101,7 @@ class Stepper(Protocol):
         (`tensor_digests`)."""
         ...
 
-    def weights_digest(self) -> str:
-        """Digest of the weights that are trained, as they are now."""
-        ...
+    def weights_digest(self) -> str: ...
 
     def digests(self) -> dict[str, str]:
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
@@ -115,9 +111,7 @@ class Stepper(Protocol):
         """Digest of the random streams that training draws from, as they are now."""
         ...
 
-    def place(self) -> TrainingPlace:
-        """Where and in which numbers training runs."""
-        ...
+    def place(self) -> TrainingPlace: ...
 
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should know before the first step."""

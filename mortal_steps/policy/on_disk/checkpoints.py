@@ -148,7 +148,6 @@ def saved_steps(store: RunStore) -> list[int]:
 
 
 def mark_best(store: RunStore, step: int, score: float) -> None:
-    """Remember a checkpoint as the best so far."""
     store.write_record(BEST_FILE, BestCheckpoint(step=step, score=score), BestCheckpoint)
 
 

@@ -65,7 +65,6 @@ def base_of(store: RunStore, model: ModelConfig, model_path: str) -> AdapterBase
 
 
 def model_cache(runs_dir: Path) -> Path:
-    """Folder of the models made for the runs of one runs directory."""
     return runs_dir.absolute() / ".models"
 
 

@@ -30,8 +30,6 @@ FILES = "events.out.tfevents.*"
 
 
 class TensorBoardTracker:
-    """See `Tracker`."""
-
     def __init__(self, run: TrackedRun) -> None:
         self._run = run
         elsewhere = os.environ.get(DIRECTORY_VARIABLE)

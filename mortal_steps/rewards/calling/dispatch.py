@@ -80,7 +80,6 @@ def begin_call(
 
 
 def is_async(function: Any) -> bool:
-    """Return whether calling the function returns an awaitable."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)

@@ -40,12 +40,10 @@ def plain_value(value: Any) -> Plain:
 
 
 def short_name(name: str) -> str:
-    """Return the name of a metric or column, as it is kept."""
     return one_line(str(name), LONGEST_NAME)
 
 
 def shown(value: Any) -> str:
-    """Return a value and its type, for a message."""
     return f"{one_line(repr(value), 80)} ({type(value).__name__})"
 
 
@@ -56,5 +54,4 @@ def one_line(text: str, length: int) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Return the first characters of the text."""
     return text if len(text) <= length else f"{text[: length - 3]}..."

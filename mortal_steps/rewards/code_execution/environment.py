@@ -57,7 +57,6 @@ class CodeExecutionEnvironment(RewardEnvironment):
         return [self._credit(*each) for each in zip(cases, results, strict=True)]
 
     def _cases(self, columns: dict[str, Any]) -> list[list[Case]]:
-        """Return the test cases of each completion."""
         name = self._column(columns)
         entry_points = columns.get(ENTRY_POINT, [None] * len(columns[name]))
         found: list[list[Case]] = []
@@ -119,7 +118,6 @@ def compute_reward_with_partial_credit(completion: Any, testcase: Any) -> float:
 def reward_helper_function(
     completions: Sequence[Any], testcases: Sequence[Any], **kwargs: Any
 ) -> list[float]:
-    """Return `compute_reward` of each completion, as a reward function."""
     return _rewards(completions, testcases, partial_credit=False, columns=kwargs)
 
 

@@ -46,7 +46,6 @@ class Payment:
 
     @property
     def costs(self) -> JudgeCosts:
-        """Costs of this answer."""
         return JudgeCosts(
             answers=1,
             prompt_tokens=self.prompt_tokens,
@@ -114,7 +113,6 @@ class Ledger:
             self._files.begin()
 
     def find(self, question: str) -> Grade | None:
-        """Return the known grade of a question."""
         return self._grades.get(question)
 
     def pay(self, payment: Payment) -> None:
@@ -146,14 +144,12 @@ _making = threading.Lock()
 
 
 def use_run(run: JudgedRun) -> None:
-    """Set the run of this process."""
     global _run, _ledger
     with _making:
         _run, _ledger = run, None
 
 
 def current_run() -> JudgedRun:
-    """Return the run of this process."""
     return _run
 
 

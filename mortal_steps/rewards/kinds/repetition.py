@@ -28,8 +28,6 @@ class Repetition(RewardTerm, extra="forbid"):
     """What an n-gram consists of; words are parted by white space, and case does not count."""
 
     def load(self) -> Callable[..., list[float]]:
-        """Return the reward function."""
-
         def repetition(completions: Sequence[Any], **columns: Any) -> list[float]:
             """Return `penalty` to 0; 0 for what is shorter than an n-gram."""
             units: Sequence[Sequence[Hashable]] = (

@@ -50,13 +50,11 @@ def _part(shard: GeneratedShard, scores: CallScores) -> Part:
 
 
 def no_scores(shard: GeneratedShard) -> Part:
-    """Return None for each completion of the shard."""
     size = sum(len(group.completions) for group in shard.groups)
     return _part(shard, CallScores(scores=[None] * size, metrics={}, extra={}))
 
 
 def has_failed(completion: Completion) -> bool:
-    """Return whether the completion's environment failed."""
     return completion.episode is not None and completion.episode.failure is not None
 
 

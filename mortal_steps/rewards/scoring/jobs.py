@@ -198,7 +198,6 @@ class Job:
 
 
 def _may_be_the_process(outcome: Outcome) -> bool:
-    """Return whether a new process might do better."""
     return isinstance(outcome, CallFailure) and outcome.kind in OF_ONE_PROCESS
 
 

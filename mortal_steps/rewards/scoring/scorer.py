@@ -203,7 +203,6 @@ def _put_together(
 
 
 def _in_order(name: str, jobs: Sequence[Job]) -> list[Part]:
-    """Return the results of a function, in the order of its problems."""
     parts = [item for job in jobs for item in job.parts.get(name, {}).items()]
     return [part for _, part in sorted(parts, key=lambda item: item[0])]
 

@@ -121,9 +121,7 @@ class EngineFactory(Protocol):
         model: ModelConfig,
         rollout: RolloutConfig,
         tokenizer: Callable[[], Any],
-    ) -> Engine:
-        """Build the engine."""
-        ...
+    ) -> Engine: ...
 
 
 def read_model_config(model_path: str, trust_remote_code: bool) -> Any:

@@ -89,13 +89,11 @@ class Bare(Box):
     counts = False
 
     def prepare(self) -> None:
-        """See `Box`."""
         _go_first()
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """See `Box`."""
         folder = tempfile.mkdtemp(prefix="mortal-program-")
         os.chdir(folder)
         try:
@@ -153,7 +151,6 @@ class Container(Box):
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """See `Box`."""
         yield self._woken
 
     def has_ended(self, descriptor: int, pid: int) -> bool:

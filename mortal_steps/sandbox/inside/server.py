@@ -113,7 +113,6 @@ def _run(
 
 
 def _answer(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
-    """Return the answer that describes how the program ended."""
     limit = ending.limit
     if ending.exit_code == -signal.SIGKILL and ending.cpu_s >= limits["cpu_s"]:
         limit = limit or "cpu_s"  # the kernel killed it before the server did

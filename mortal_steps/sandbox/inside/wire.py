@@ -32,9 +32,7 @@ class Connection(Protocol):
         """Put bytes into the buffer. Returns how many; 0 if the other end is closed."""
         ...
 
-    def fileno(self) -> int:
-        """Return the number of the descriptor that is read."""
-        ...
+    def fileno(self) -> int: ...
 
 
 class Text:
@@ -68,12 +66,10 @@ class Text:
             connection.sendall(kept)
 
     def close(self) -> None:
-        """Give its memory back."""
         self._memory.close()
 
 
 def encode(message: dict[str, Any], *texts: bytes) -> bytes:
-    """Return a message as the bytes that are sent."""
     fields = {**message, SIZES: [len(text) for text in texts]}
     content = json.dumps(fields).encode()
     return HEADER.pack(len(content), sum(map(len, texts))) + content + b"".join(texts)

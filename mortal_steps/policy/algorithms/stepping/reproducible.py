@@ -70,7 +70,6 @@ def attend_reproducibly() -> None:
 
 
 def _attention(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-    """As transformers' own."""
     if not torch.are_deterministic_algorithms_enabled():
         return sdpa_attention_forward(module, query, key, value, *args, **kwargs)
     with _refusing():

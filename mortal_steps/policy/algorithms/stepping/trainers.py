@@ -66,7 +66,6 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
     """What TRL logs of the tool calls in the rollouts being trained on."""
 
     def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
-        """See `Stepped.accept`."""
         self.tool_metrics = tool_metrics(batch) if isinstance(batch, RolloutBatch) else {}
         return super().accept(batch)
 
@@ -77,7 +76,6 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
             (folder / "entropy_ctrl_state.json").write_text(control)
 
     def control_digests(self) -> dict[str, str]:
-        """Return the digest of that."""
         if not self.use_adaptive_entropy:
             return {}
         return {"entropy control": digests.digest(self._entropy_control())}
