@@ -164,8 +164,7 @@ def in_place_of_flags(function: Callable[..., Any], parameters: list[inspect.Par
 
 
 def with_modal_flags(function: Callable[..., Any]) -> Any:
-    """For a local entrypoint of Modal's, which makes options of typed parameters: plain types, and
-    one text for what may be repeated."""
+    """Make Modal's local entrypoint take the flags: plain types, one text for a list."""
     plain: dict[type, type] = {list: str}
     return in_place_of_flags(
         function,

@@ -16,8 +16,7 @@ from pydantic import PrivateAttr
 
 
 class ResultFolder(LocalFileSystem):
-    """`LocalFileSystem` that does without a file which cannot be written: the workers answer from
-    the run directory."""
+    """A `LocalFileSystem` that does without what cannot be written."""
 
     _block_type_name = "MORTAL result folder"
     _block_type_slug = "mortal-result-folder"

@@ -163,8 +163,7 @@ class Segments:
             yield
 
     def _segment(self, step: int) -> Segment | None:
-        """Return the segment of a step. It is begun now unless it was before, or the server is
-        away."""
+        """Return a step's segment, begun if need be; None while the server is away."""
         number = step // self._length
         if number not in self._open and not (self._server.away or self._server.forgotten):
             end = min((number + 1) * self._length, self._run.info.num_steps)
@@ -174,8 +173,7 @@ class Segments:
         return self._open.get(number)
 
     def end(self, before: int, state: State[Any] | None = None) -> None:
-        """End the segments whose steps are all before this one: as Completed, unless another state
-        is given."""
+        """End the segments before this step: as Completed, unless a state is given."""
         self._ending = [segment for segment in self._ending if segment.ending()]
         for number in [n for n in self._open if (n + 1) * self._length <= before]:
             segment = self._open.pop(number)
@@ -194,8 +192,7 @@ class Segments:
             await best_effort(self._end_the_rest(state), "the end of the segments is not shown")
 
     async def _end_the_rest(self, state: State[Any]) -> None:
-        """Set the state of those segments of this flow run whose own end, or whose beginning, the
-        server was away for."""
+        """Set the state of segments whose beginning or end the server missed."""
         parent = self._parent.flow_run
         assert parent is not None
         unfinished = {

@@ -63,8 +63,7 @@ class PlainCommand(PlainHelp, TyperCommand):
         ctx.fail(f"Unexpected {words}; the command is written: {usage}")
 
     def _explain_option(self, error: Any) -> None:
-        """Add to typer's error about an unknown option how to set the configuration key of that
-        name."""
+        """Add to an unknown option's error how to set the configuration key of that name."""
         if not hasattr(error, "possibilities") or not self._takes_overrides():
             return
         keys = _keys_named(error.option_name.lstrip("-").replace("-", "_"))

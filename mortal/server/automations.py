@@ -70,8 +70,7 @@ def has_deployments() -> bool:
 
 
 def remove() -> Iterator[str]:
-    """Remove all automations of `mortal automate`, those for notices, too. Yields a line for each
-    one that existed."""
+    """Remove all automations that `mortal automate` makes; yields a line for each."""
     with get_client(sync_client=True) as client:
         for name in delete_automations(client, (*ALL, PREFIX, DOWN)):
             yield f"removed {name!r}"

@@ -78,8 +78,7 @@ def state_dir() -> Path:
 
 
 def server_home() -> Path:
-    """Return the folder of the server's files, which other users cannot enter. Raises
-    `StoreError`."""
+    """Return the folder of the server's files, which is private. Raises `StoreError`."""
     home = (state_dir() / "prefect").absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -111,8 +110,7 @@ def client_environment(server: Server) -> dict[str, str]:
 
 
 def read_record(home: Path) -> ServerRecord | None:
-    """Return the record of the server that was started last, unless that server ended in order. A
-    damaged record, or one that does not name the server's process, counts as missing."""
+    """Return the record of the last server; None if it ended in order or the record is damaged."""
     try:
         found = json.loads((home / "server.json").read_text(encoding="utf-8"))
         return ServerRecord(

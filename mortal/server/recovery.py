@@ -187,8 +187,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
 
 
 def _scheduled_again(recovery: Recovery) -> AutomationCore:
-    """Set AwaitingRetry if nothing follows Recovering during the pause, not even a Retry by
-    hand."""
+    """Set AwaitingRetry if nothing follows Recovering during the pause."""
     return AutomationCore(
         name=RECOVERING,
         description=MADE_FOR_ALL,

@@ -129,8 +129,7 @@ def _show_table(title: str, cells: Sequence[Mapping[str, str]]) -> None:
 
 
 def _times(run: RunSummary) -> str:
-    """Return when it began and how long that took; a run that nobody drives may have rested
-    meanwhile."""
+    """Return when the run began, and how long ago it changed or completed."""
     now = time.time()
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
     began = f"{at}, {duration(now - run.created_at)} ago"

@@ -156,8 +156,7 @@ def _with_options(
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the size of a batch in prompts, from TRL's sizes in completions. Raises `ConfigError`
-    for a batch that is no whole number of prompts."""
+    """Return TRL's size in completions as prompts; raises `ConfigError` for a fraction."""
     rows, each = values["generation_batch_size"], values["num_generations"]
     of = f"num_generations = {each}"
     sizes = {"training.batch_size": _exactly(rows, each, "generation_batch_size", of)}

@@ -30,8 +30,7 @@ def train(config: RunConfig) -> None:
 
 
 def detach(config: RunConfig) -> str:
-    """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
-    the call on Modal."""
+    """Let a container on Modal drive the run; returns the id of the call."""
     from mortal.remote.detach import detach as begin_detached
 
     return begin_detached(config)
@@ -113,8 +112,7 @@ def _watch_owner() -> None:
 
 
 def _pickled(answer: Answer) -> bytes:
-    """Pickle the answer. An error that cannot be pickled is replaced by a `RuntimeError` with its
-    traceback as text."""
+    """Pickle the answer; an error that cannot be pickled becomes a `RuntimeError` with its text."""
     try:
         content = pickle.dumps(answer)
         pickle.loads(content)

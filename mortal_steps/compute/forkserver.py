@@ -95,8 +95,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """A process that imports `modules` when it starts, and becomes a worker at each `fork`. It ends
-    with this process, and its workers with it."""
+    """Imports `modules` once, and becomes a worker at each `fork`; ends with this process."""
 
     def __init__(self, python: str, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._environment = {**environment, **OF_THE_SERVER}
@@ -239,8 +238,7 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
 
 
 def _exit(code: int) -> NoReturn:
-    """End like an interpreter, without taking apart what this process shares with others: that
-    would copy every page of it."""
+    """End without taking apart what is shared with others, which would copy every page."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -271,8 +271,7 @@ def _end_of(log: Path) -> bytes:
 
 
 def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of a worker with this spec; `own` are those that it shares with no
-    other."""
+    """Return a worker's environment variables; `own` are those that no other worker has."""
     shared = {
         **ENVIRONMENT,
         **spec.defaults,

@@ -242,8 +242,7 @@ def _warn_of_idle_gpus(config: RunConfig, found: Placement) -> None:
 
 
 def _check_sleep(found: Placement) -> None:
-    """Raise `ConfigError` unless the actor shares a GPU whose memory rollout workers can free while
-    they sleep."""
+    """Raise `ConfigError` unless sleeping rollout workers free memory of the actor's GPU."""
     why = None
     if not found.gpus:
         why = "this machine has no GPU, and vLLM on a CPU cannot sleep"

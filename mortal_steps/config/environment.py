@@ -146,8 +146,7 @@ class EnvironmentConfig(Section):
         return self
 
     def load(self) -> Mapping[str, Callable[..., Any]] | None:
-        """Return what makes its environments, by name, in the process that they live in; None: what
-        `factory` names."""
+        """Return what makes its environments by name, in their process; None: see `factory`."""
         return None
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:

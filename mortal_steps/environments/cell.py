@@ -70,8 +70,7 @@ class Cell:
         saves: bool = False,
         keeps_nothing: bool = False,
     ) -> None:
-        """Take note whether its environments can say what they are at, and be brought there, and
-        whether calls leave no trace in them."""
+        """Note whether environments can save and load, and whether calls leave no trace."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
         self._process: EpisodesProcess | None = None
         self._done: list[tuple[_Request, Answer]] = []
@@ -99,8 +98,7 @@ class Cell:
         return self._failed[episode]
 
     def state_of(self, episode: int) -> Any:
-        """Return what the episode's environment was at after its last calls; None if it cannot say
-        so."""
+        """Return the state after the episode's last calls; None if it cannot say."""
         return self._states.get(episode)
 
     def restore(self, episode: int, state: Any) -> None:
@@ -143,8 +141,7 @@ class Cell:
     def _blame(
         self, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
     ) -> bool:
-        """Fail the episodes whose own rewards fail when nothing else is asked; return whether there
-        are any."""
+        """Fail the episodes whose own rewards fail alone; return whether there are any."""
         count = len(self._failed)
         each_s = {name: limit_s / len(episodes) for name, limit_s in limits.items()}
         for row, episode in enumerate(episodes):

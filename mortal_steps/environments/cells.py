@@ -96,8 +96,7 @@ class Cells:
         }
 
     def state_of(self, episode: EpisodeKey) -> Any:
-        """Return what the episode's environment was at after its last calls; None if it cannot say
-        so."""
+        """Return the state after the episode's last calls; None if it cannot say."""
         return self._cell(episode).state_of(episode[1])
 
     def restore(self, episode: EpisodeKey, state: Any) -> None:

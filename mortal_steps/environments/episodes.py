@@ -220,8 +220,7 @@ class ToolEpisodes(RecordedEpisodes):
     def _answers(
         self, cells: Cells, running: Sequence[Running]
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
-        """Return the answers to the calls of a turn of each episode; each is recorded as it
-        comes."""
+        """Return answers to a turn's calls; each is recorded as it comes."""
         ledger, by_key = self._ledger, {each.episode: each for each in running}
         known: dict[EpisodeKey, Sequence[ToolAnswer]] = {}
         if ledger is not None:

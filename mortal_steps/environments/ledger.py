@@ -86,8 +86,7 @@ class SampledRound:
 
 
 class Ledger:
-    """What was sampled and answered in a shard, by this process and by those that were killed. For
-    one thread."""
+    """What was sampled and answered in a shard, also by killed processes. For one thread."""
 
     def __init__(self, folder: Path, weights: str) -> None:
         """`weights` is the digest of those with which the shard is sampled."""
@@ -165,8 +164,7 @@ def history_of(seed: int, prompt_ids: Sequence[int], token_ids: Sequence[int]) -
 
 
 def batch_of(histories: Iterable[str], *others: object) -> str:
-    """Return the digest of what makes a batch: the episodes in their order, and all else that
-    decides what is sampled."""
+    """Return the digest of all that decides what a batch samples."""
     return hashlib.sha256("/".join([*map(repr, others), *histories]).encode()).hexdigest()[:32]
 
 

@@ -80,8 +80,7 @@ class EpisodesProcess:
         return found
 
     def release(self) -> None:
-        """Have it let go what would outlive it; what it does not let go in time ends by its own
-        clock."""
+        """Have it let go what would outlive it, or end by its own clock."""
         with contextlib.suppress(MortalError):
             self.fork.call("release", returns=None, timeout_s=RELEASE_S)
 

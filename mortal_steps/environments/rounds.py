@@ -124,8 +124,7 @@ class Running:
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
     ) -> None:
-        """Append the answers to the model's calls, or the reply to its message; without one, the
-        episode ends. See `add_messages`."""
+        """Append the answers or the reply; without one, the episode ends. See `add_messages`."""
         if self.calls[0].is_reply:
             if answers[0].content is None:
                 self.calls = []

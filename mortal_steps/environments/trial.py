@@ -59,8 +59,7 @@ class EnvironmentTrial:
         passed_on: Sequence[str],
         app: str,
     ) -> None:
-        """`seed` is the run's: the streams are those of its first step. `app` is its name on
-        Modal."""
+        """`seed` and `app` are the run's: the streams are those of its first step."""
         self._config = environment.model_copy(
             update={"on_error": "mask", "retries": 0, "cell": "problem"}
         )

@@ -81,8 +81,7 @@ class ForkedHost(Host):
         return ending(STATUS.unpack(status)[0]) if status else f"its host: {self._host_ending()}"
 
     def _status(self) -> bytes | None:
-        """Wait for the fork to end; return how it did, nothing if the host has ended before that,
-        or None if it goes on."""
+        """Wait for the end: how it ended, b"" if the host ended first, None if it goes on."""
         try:
             return self._answers.recv(STATUS.size)
         except TimeoutError:

@@ -184,8 +184,7 @@ class HostProcess(Host):
 
 
 def _folder_of_package() -> str:
-    """Return a new folder with nothing but a link to this package, for another interpreter's
-    path."""
+    """Return a new folder with a link to this package alone, for another interpreter."""
     folder = tempfile.mkdtemp(prefix="mortal-package-")
     package = Path(mortal_steps.__file__).parent
     (Path(folder) / package.name).symlink_to(package, target_is_directory=True)
@@ -199,8 +198,7 @@ def _ending(child: Child) -> str:
 
 
 def visible_environment(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """Return the environment for code of users: all of the flow's variables but credentials; those
-    `named` are always included."""
+    """Return the environment for users' code: without credentials but those `named`."""
     return {
         name: value
         for name, value in environment.items()

@@ -148,8 +148,7 @@ class BatchSourceFactory(Protocol):
 
 
 def batch_source(source: str) -> BatchSourceFactory:
-    """Import the batch source that `rollout.source` names; raise `ConfigError` if it cannot be
-    imported."""
+    """Import the source that `rollout.source` names; raises `ConfigError`."""
     found: BatchSourceFactory = BATCH_SOURCES.load(source)
     return found
 
@@ -170,6 +169,5 @@ def has_samplers(rollout: RolloutConfig, *, evaluates: bool) -> bool:
 
 
 def declared(source: str, name: str) -> Any:
-    """Return what the batch source of a run declares: an attribute of `BatchSource`. A factory that
-    is no class declares the defaults."""
+    """Return what the source declares, or what `BatchSource` does for a mere factory."""
     return getattr(batch_source(source), name, getattr(BatchSource, name))

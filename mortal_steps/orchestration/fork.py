@@ -172,8 +172,7 @@ def _check_shape(parent: Run, config: RunConfig, changes: Mapping[str, tuple[Any
 
 
 def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Problems | None:
-    """Return the parent's problems, if the fork has the same ones; then their source is not read
-    again."""
+    """Return the parent's problems if they are the fork's; they are not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
     sources = (data.source, *data.eval_sources.values())
     sections = ["data", *(["seed"] if any(map(made_rows, sources)) else [])]

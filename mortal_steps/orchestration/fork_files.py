@@ -98,8 +98,7 @@ class ForkFiles:
         )
 
     def _own_state(self) -> CheckpointState | None:
-        """Return the fork's own state.json for the checkpoint; None if the parent's is right for
-        the fork."""
+        """Return the fork's own checkpoint state; None if the parent's is right."""
         state, fingerprint = self._state, self._fingerprint
         if fingerprint == state.fingerprint:
             return None

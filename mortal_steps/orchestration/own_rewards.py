@@ -65,8 +65,7 @@ def describe(config: RunConfig) -> Description:
 
 
 def own_rows(config: RunConfig) -> OwnRows | None:
-    """Return what reads the rows that the environment brings; None: it brings none. It raises what
-    `RowReader.read` raises."""
+    """Return what reads the environment's own rows, as `RowReader.read`; None without any."""
     if not config.environment.has_rows:
         return None
 

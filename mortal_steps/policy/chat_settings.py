@@ -64,8 +64,7 @@ def keep_chat(
 
 
 class ChatKeeper:
-    """A worker that keeps how chats are rendered where there is no actor to do it, as in a
-    trial."""
+    """Keeps how chats are rendered where there is no actor, as in a trial."""
 
     def __init__(
         self,

@@ -71,8 +71,7 @@ class LibraryWarnings(logging.Handler):
         self._add(record.name.partition(".")[0], record.getMessage())
 
     def take(self) -> tuple[str, ...]:
-        """Return the warnings that are new since the last call, such as `TRL: All reward functions
-        ...`"""
+        """Return the warnings since the last call, such as `TRL: All reward functions ...`"""
         new, self._new = self._new, []
         return tuple(new)
 

@@ -53,8 +53,7 @@ class Gate:
         self._judge = Judge(registry.store, run, override_config(run.config, overrides), local)
 
     def bring_in(self) -> ModelVersion:
-        """Link the candidate into the registry; raises what `trained_files` and `Registry.add`
-        raise."""
+        """Link the candidate into the registry; raises as `trained_files`, `Registry.add`."""
         files = trained_files(self._run)
         named = sorted(name for name in files if name.endswith(".safetensors"))
         version = self.registry.add(

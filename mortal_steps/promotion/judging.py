@@ -225,8 +225,7 @@ class Judge:
 
 
 def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
-    """Return workers that sample with a finished model, and score its completions, in `store`;
-    `config` names the model."""
+    """Return workers, in `store`, for the finished model that `config` names."""
     specs = worker_specs(
         placed_config(config),
         run_dir=store.root.absolute(),

@@ -95,8 +95,7 @@ class Registry:
         return self.store.root / PRODUCTION
 
     def history(self) -> Sequence[Decision]:
-        """Return every decision, oldest first; raises `CorruptFileError` where one is damaged or
-        gone."""
+        """Return every decision, oldest first; raises `CorruptFileError`."""
         found: list[Decision] = []
         for path in sorted(self.store.path(HISTORY).glob("[0-9]*.json")):
             record = self.store.find_record(_path(len(found) + 1), Decision)

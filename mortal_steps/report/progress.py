@@ -91,8 +91,7 @@ class StepReport:
     """Problems left out, as a reward function failed on them."""
 
     def text(self, speed: Speed) -> str:
-        """Return reward and loss as the line shows them, how many problems were masked, and the
-        speed."""
+        """Return reward, loss, masked problems and speed as the line shows them."""
         masked = f"  {self.num_masked} masked" if self.num_masked else ""
         return (
             f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}  "
@@ -152,8 +151,7 @@ class ProgressLine:
             self._bar.reset(self._task, total=self._num_steps, completed=start)
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
-        """Note the scores on the held-out problems after `step` steps; the next line will show the
-        result."""
+        """Note held-out scores after `step` steps for the next line."""
         result = scores_text(scores)
         if self._bar:
             self.note(f"held-out after step {step}: {result}")

@@ -91,8 +91,7 @@ class RewardEnvironment:
         return scores
 
     def prompt_text(self, prompt: Any) -> str:
-        """Return what `score` gets as the prompt: its text, or of a chat that of the last
-        message."""
+        """Return the prompt that `score` gets: text, or a chat's last message."""
         return asked(prompt)
 
     def __call__(self, **kwargs: Any) -> Sequence[float | None]:

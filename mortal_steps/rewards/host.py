@@ -88,8 +88,7 @@ class RewardHost:
         return ", ".join(term.full_name for term in self._terms.values())
 
     def async_of(self, names: Sequence[str]) -> list[str]:
-        """Return those of the functions that run beside each other when they are called at once;
-        none where the host was lost before it could tell."""
+        """Return the functions that run beside each other; none if the host was lost."""
         return self._that_are(ASYNC, names) if len(names) > 1 else []
 
     def with_environments(self, names: Sequence[str]) -> list[str]:

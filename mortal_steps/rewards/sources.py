@@ -246,8 +246,7 @@ def _called(config: RunConfig) -> str:
 
 
 def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
-    """Return the name of a model's file, which is the same on every machine that works on the
-    run."""
+    """Return a model file's name, the same on every machine of the run."""
     name = _from(working_dir, path)
     return name if began_in is None else _from(began_in, Path(name))
 
@@ -283,8 +282,7 @@ def _closure(module: str, folders: Sequence[Path], working_dir: Path) -> Iterato
 
 
 def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
-    """Yield the dotted names that a file imports, each with the folder in which a relative one
-    starts."""
+    """Yield dotted names that a file imports, with the folder of a relative one."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

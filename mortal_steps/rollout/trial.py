@@ -94,8 +94,7 @@ def sample_here(
     num_generations: int,
     sampling: SamplingParams,
 ) -> SampledProblems:
-    """Sample in this process, with a worker of these `settings`: its arguments but for the run
-    directory."""
+    """Sample here with a worker of these `settings`, its arguments but the folder."""
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         worker = FinishedModelWorker(run_dir=folder, **settings)
         try:

@@ -98,8 +98,7 @@ class AnyLane(Protocol):
         ...
 
     def run(self, program: Program) -> ExecutionResult:
-        """Return the result of a program. All of its processes have ended by then. Raises
-        `LaneLost` if the lane fails."""
+        """Return a program's result once its processes ended. Raises `LaneLost`."""
         ...
 
     def close(self) -> None: ...

@@ -160,8 +160,7 @@ def _files(interpreter: Interpreter) -> list[str]:
 
 
 def _system_links() -> dict[str, str]:
-    """Return the folders of the system that are links, such as /bin on most systems, and their
-    targets."""
+    """Return system folders that are links, such as /bin, and their targets."""
     return {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
 
 

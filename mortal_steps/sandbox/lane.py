@@ -137,8 +137,7 @@ def largest_answer(program: Program) -> int:
 
 
 def result_of(answer: Mapping[str, Any]) -> ExecutionResult:
-    """Return the result that a server's answer describes. Raises `KeyError` or `ValueError` for an
-    answer that no server gives."""
+    """Return the result in a server's answer. Raises `KeyError`, `ValueError`."""
     limit, exit_code = answer["limit"], answer["exit_code"]
     if not (limit is None or isinstance(limit, str)) or not isinstance(exit_code, int):
         raise ValueError(f"{limit!r}, {exit_code!r}")

@@ -74,8 +74,7 @@ class VerifiedFiles:
         self._looks: dict[Path, tuple[str, _Look]] = {}
 
     def look(self, path: Path) -> _Look | None:
-        """Return what a file looks like now, to be noted once it is hashed; None if it was changed
-        too recently."""
+        """Return how a file looks now; None if it was changed too recently to tell."""
         found = path.stat()
         if time.time_ns() - found.st_mtime_ns < YOUNG_NS:
             return None

@@ -58,8 +58,7 @@ REWARDS, EXTRA = "rewards/", "extra/"
 
 
 def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
-    """Return the digest and the content of the file to write; raises `StoreError` for what columns
-    cannot hold."""
+    """Return digest and content; raises `StoreError` for what columns cannot hold."""
     to_columns, _ = _FORMS[kind]
     try:
         header, columns = to_columns(body)

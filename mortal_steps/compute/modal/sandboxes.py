@@ -101,8 +101,7 @@ class ModalExecutor(Executor):
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def wait(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
-        """Return what `work` gives, which is done in the executor's own thread; raise
-        `TimeoutError`."""
+        """Return the result of `work` in the executor's thread; raises `TimeoutError`."""
         return asyncio.run_coroutine_threadsafe(
             asyncio.wait_for(work, within_s), self._loop
         ).result()
@@ -160,8 +159,7 @@ class ModalExecutor(Executor):
 
 @contextlib.contextmanager
 def _present(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have these in the environment inside the block, such as the settings of a client that finds
-    them nowhere else."""
+    """Set these environment variables inside the block, for a client that reads no others."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -58,8 +58,7 @@ class ModalLease:
         return self._lost is not None
 
     def note_lost(self, error: LeaseLostError) -> None:
-        """Note that a container, which has looked at the Volume, says that the run was taken
-        over."""
+        """Note that a container found the run taken over."""
         self._lost = error
 
     async def check(self) -> None:

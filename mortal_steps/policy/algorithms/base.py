@@ -61,13 +61,11 @@ class Stepper(Protocol):
         ...
 
     def train_step(self, batch: Any, *, seed: int) -> dict[str, float]:
-        """Train on one batch of the kind that the algorithm trains on, a `RolloutBatch` or a
-        `RowBatch`; metrics by name, each finite."""
+        """Train on a batch of the kind it trains on; returns finite metrics by name."""
         ...
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probability (nats) of each token but the first, given those before it, at
-        temperature 1 and without dropout."""
+        """Log-probability (nats) of each token but the first, at temperature 1, no dropout."""
         ...
 
     def save_state(self, folder: Path) -> None:
@@ -75,8 +73,7 @@ class Stepper(Protocol):
         ...
 
     def why_no_snapshot(self) -> str | None:
-        """Return why `snapshot` cannot be called now, so that training waits for a checkpoint;
-        None if it can."""
+        """Return why `snapshot` cannot be called now; None if it can."""
         return f"{type(self).__name__} makes no snapshots"
 
     def snapshot(self) -> Snapshot:
@@ -97,8 +94,7 @@ class Stepper(Protocol):
         ...
 
     def published_digests(self) -> dict[str, str]:
-        """Digest of each tensor that `export_weights` writes, by its name there
-        (`tensor_digests`)."""
+        """Digest of each tensor that `export_weights` writes, by name."""
         ...
 
     def weights_digest(self) -> str: ...

@@ -87,8 +87,7 @@ def measure(
 
 @contextlib.contextmanager
 def _many_threads() -> Iterator[None]:
-    """Let tokenizers use one thread per core, which the environment of workers otherwise
-    forbids."""
+    """Let tokenizers use a thread per core, which workers otherwise forbid."""
     before = os.environ.get(THREADS)
     os.environ[THREADS] = "true"
     try:

@@ -48,8 +48,7 @@ def shown(value: Any) -> str:
 
 
 def one_line(text: str, length: int) -> str:
-    """Return the text as one line that can be stored and printed; what exceeds the length is not
-    looked at."""
+    """Return one storable, printable line; what exceeds `length` is not looked at."""
     return cut(printable(" ".join(text[: 4 * length].split())), length)
 
 

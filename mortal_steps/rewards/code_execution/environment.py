@@ -46,8 +46,7 @@ class CodeExecutionEnvironment(RewardEnvironment):
     def score_batch(
         self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
     ) -> list[float | None]:
-        """Return None where a problem has no test case. Raises `DatasetRowError` for one that is
-        none."""
+        """Score; None without test cases. Raises `DatasetRowError` for malformed ones."""
         cases = self._cases(kwargs)
         rows = [
             self._row(self.code_of(completion), of_it)

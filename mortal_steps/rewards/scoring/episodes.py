@@ -15,8 +15,7 @@ STOPS: Sequence[str] = get_args(get_type_hints(Episode)["stop"])
 
 
 def scored_by_environments(shard: GeneratedShard, names: Sequence[str]) -> dict[str, Part]:
-    """Return the scores of the rewards that were computed beside the shard's environments, by name;
-    all of them where none of its episodes was finished."""
+    """Return scores computed beside environments, by name; all if no episode finished."""
     episodes = [made.episode for group in shard.groups for made in group.completions]
     if not any(episodes):
         return {}

@@ -39,8 +39,7 @@ from mortal_steps.types import (
 
 
 class Scorer:
-    """Scores shards with the rewards `names`, in this order, in the hosts that they are assigned
-    to."""
+    """Scores shards with the rewards `names`, in order, in their hosts."""
 
     def __init__(
         self, assignments: Sequence[Assignment], names: Sequence[str], config: RewardsConfig

@@ -59,8 +59,7 @@ class Box:
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """Yield a descriptor that becomes readable when the program's first process may have
-        ended."""
+        """Yield a descriptor that is readable when the first process may have ended."""
         descriptor = os.pidfd_open(pid)
         try:
             yield descriptor
@@ -83,8 +82,7 @@ class Box:
 
 
 class Bare(Box):
-    """No isolation. Of the user's processes, only the server's children are known to belong to a
-    program."""
+    """No isolation: only the server's children are known to be a program's."""
 
     counts = False
 

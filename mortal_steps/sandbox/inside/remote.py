@@ -55,8 +55,7 @@ class Stdio:
 
 
 def main(patience_s: float) -> None:
-    """Serve until the owner is gone, or silent for `patience_s` seconds. Whoever runs the container
-    ends it."""
+    """Serve until the owner is gone or silent for `patience_s` seconds."""
     for name in [name for name in os.environ if name.startswith("MODAL_")]:
         del os.environ[name]
     serve(Stdio(patience_s))

@@ -41,8 +41,7 @@ def main(descriptor: int) -> None:
 
 
 def serve(connection: wire.Connection) -> None:
-    """Run programs until the other end is closed, or a program leaves something behind that the
-    next one would find."""
+    """Run programs until the other end closes, or one leaves something behind."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the first process of a box ignores it then
     with contextlib.suppress(EOFError):
         start = wire.receive(connection, LARGEST_REQUEST)

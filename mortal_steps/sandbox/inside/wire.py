@@ -49,8 +49,7 @@ class Text:
         return self._size > self._most
 
     def read_from(self, descriptor: int) -> int:
-        """Read from a descriptor, while the text is not too long. Returns the number of bytes that
-        were read. Raises `OSError`."""
+        """Read what fits; returns the number of bytes. Raises `OSError`."""
         end = self._size + CHUNK
         with memoryview(self._memory) as all_of_it, all_of_it[self._size : end] as room:
             size = os.readv(descriptor, [room])
@@ -108,15 +107,13 @@ def receive(connection: Connection, largest: int) -> dict[str, Any]:
 
 
 def receive_head(connection: Connection, largest: int) -> dict[str, Any]:
-    """Receive a message without its texts, which follow on the connection. Raises the same errors
-    as `receive`."""
+    """Receive a message without the texts that follow it; raises as `receive`."""
     length, _ = _lengths(connection, largest)
     return decode(_exactly(connection, length), length)
 
 
 def receive_file(connection: Connection, size: int) -> int:
-    """Receive the next text, of `size` bytes, into a file without a name. Returns its descriptor.
-    Raises `EOFError` if the other end is closed."""
+    """Receive a text into an unnamed file; returns its descriptor. Raises `EOFError`."""
     if not size:
         return os.open("/dev/null", os.O_RDONLY)
     descriptor = os.memfd_create("text", os.MFD_ALLOW_SEALING)

@@ -149,8 +149,7 @@ def _check_is_sampled(batch: RolloutBatch) -> None:
 
 
 def recorded_reward(name: str) -> Callable[..., list[float | None]]:
-    """Return a reward function, as TRL sees it, that returns the recorded score `name` of each
-    row."""
+    """Return a reward function that returns each row's recorded score `name`."""
 
     def reward(recorded_rewards: Sequence[Any], **kwargs: Any) -> list[float | None]:
         return [rewards[name] for rewards in recorded_rewards]
