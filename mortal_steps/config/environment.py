@@ -131,6 +131,8 @@ class EnvironmentConfig(Section):
 
     needs: ClassVar[Mapping[str, str]] = {}
     """Modules that its interpreter must have, by the names of what installs them."""
+    is_in: ClassVar[tuple[str, ...]] = ()
+    """Those of them that its environments are in."""
     has_rows: ClassVar[bool] = False
     """Whether it brings rows of its own, for `data.source = "environment"`."""
 
@@ -181,6 +183,12 @@ class EnvironmentConfig(Section):
         ]
         found += [spec for spec in self.outages if is_file(spec)]
         return tuple(dict.fromkeys(found))
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules that its environments and tools are in, installed or the user's."""
+        specs = [spec for spec in self.code if not is_file(spec)]
+        return (*self.is_in, *(spec.rpartition(":")[0] for spec in specs))
 
     @property
     def files(self) -> tuple[str, ...]:
