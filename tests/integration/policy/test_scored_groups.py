@@ -119,7 +119,5 @@ def test_a_penalty_that_the_loss_does_not_have_is_refused():
 
 def test_groups_of_any_size_are_not_dealt_out_to_ranks():
     config = make_config(model={"new": {}}, algorithm={"type": "atropos"}, ranks=2)
-    with pytest.raises(
-        ConfigError, match=r"training\.ranks = 2: .*'atropos' trains in one process"
-    ):
+    with pytest.raises(ConfigError, match=r"ranks = 2: .*'atropos' trains in one process"):
         check_options(config, train=[], held_out=[], supplied=Rows, sampled=8)
