@@ -68,6 +68,13 @@ def test_the_registration_of_another_trainer_is_told_of(changed):
     assert len(stub.served) == 1
 
 
+def test_a_registration_that_differs_in_what_decides_no_number_is_the_runs_own():
+    with AtroposStub([make_group(number) for number in range(4)]) as stub:
+        ask(stub)
+        ask(stub, replace(WANTED, wandb_project="other", checkpoint_dir="/moved", num_steps=20))
+    assert len(stub.served) == 2
+
+
 def test_a_server_that_was_started_anew_is_registered_at_again():
     with AtroposStub([make_group(0), make_group(1)]) as stub:
         ask(stub)
