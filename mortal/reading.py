@@ -70,8 +70,7 @@ class SavedRun:
 
     @property
     def config(self) -> RunConfig:
-        """The whole configuration, with the defaults that the run resolved. Raises
-        `CorruptFileError` if config.toml was altered."""
+        """The configuration with resolved defaults; raises `CorruptFileError` if it was altered."""
         return self._run.config
 
     @property
@@ -96,13 +95,11 @@ class SavedRun:
         return table(self._run.metrics())
 
     def evaluations(self) -> pandas.DataFrame:
-        """Return one row for each evaluation on held-out problems; `step` is the train steps
-        done."""
+        """Return a row for each evaluation; `step` is the train steps done."""
         return table(self._run.logs.read(EVALUATIONS))
 
     def checkpoints(self) -> pandas.DataFrame:
-        """Return one row for each checkpoint, oldest first: the train steps done, whether it is the
-        best, and its folder."""
+        """Return a row for each checkpoint, oldest first: step, whether it is the best, folder."""
         self._run.read_again()
         manifest = self._run.manifest
         rows = [

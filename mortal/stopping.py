@@ -70,7 +70,6 @@ def _driver_here(run: Run) -> LeaseRecord:
 def _wait_for_end(
     run_id: str, driver: LeaseRecord, look: Callable[[], LeaseRecord | None], patience_s: float
 ) -> None:
-    """Wait until the lease is no longer the driver's."""
     who = f"process {driver.pid} on {driver.host}"
     typer.echo(
         f"asked {who} to stop; it is saving the state of run {run_id} and ending its workers"

@@ -39,7 +39,6 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """Such as --max-steps."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
@@ -56,7 +55,6 @@ class Flag:
         return f"{self.help} ({', '.join(keys)})"
 
     def written(self, given: Any) -> str:
-        """Return the flag as it is typed on the command line."""
         if isinstance(given, list | tuple):
             return " ".join(f"{self.option} {one}" for one in given)
         if isinstance(given, bool):
@@ -166,8 +164,7 @@ def in_place_of_flags(function: Callable[..., Any], parameters: list[inspect.Par
 
 
 def with_modal_flags(function: Callable[..., Any]) -> Any:
-    """For a local entrypoint of Modal's, which makes options of typed parameters: plain types, and
-    one text for what may be repeated."""
+    """Make Modal's local entrypoint take the flags: plain types, one text for a list."""
     plain: dict[type, type] = {list: str}
     return in_place_of_flags(
         function,

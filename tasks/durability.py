@@ -109,8 +109,7 @@ def tag_stage(name: str, *, replayed: bool = False) -> None:
 
 
 def tag_worker(number: int | None = None) -> None:
-    """Tag the current task run with the number of its worker, or of the worker that the stage
-    called last."""
+    """Tag the task run with its worker's number, or that of the one called last."""
     number = called.get() if number is None else number
     if number is not None:
         _add_tags(f"worker:{number}")

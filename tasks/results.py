@@ -16,15 +16,13 @@ from pydantic import PrivateAttr
 
 
 class ResultFolder(LocalFileSystem):
-    """`LocalFileSystem` that does without a file which cannot be written: the workers answer from
-    the run directory."""
+    """A `LocalFileSystem` that does without what cannot be written."""
 
     _block_type_name = "MORTAL result folder"
     _block_type_slug = "mortal-result-folder"
     _warned: bool = PrivateAttr(default=False)
 
     async def awrite_path(self, path: str, content: bytes) -> str:
-        """Write the file; returns where it is."""
         try:
             return str(await super().awrite_path(path, content))
         except OSError as error:

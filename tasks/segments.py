@@ -57,7 +57,6 @@ RUN_TAG = "run:"
 
 
 def segment_steps(run: Run) -> int:
-    """Return the number of steps in each of the run's segments."""
     wanted = run.config.logging.segment_steps
     return wanted or max(SHORTEST, math.ceil(run.info.num_steps / MOST_SEGMENTS))
 
@@ -71,7 +70,6 @@ class Segment:
     """A subflow that waits in a thread for the end of its steps."""
 
     def __init__(self, name: str, around: Context, run_tags: list[str]) -> None:
-        """Begin it as a subflow of the flow run whose context is `around`."""
         self.name = name
         self._tags = run_tags
         self._begun: Future[FlowRun | None] = Future()
@@ -165,8 +163,7 @@ class Segments:
             yield
 
     def _segment(self, step: int) -> Segment | None:
-        """Return the segment of a step. It is begun now unless it was before, or the server is
-        away."""
+        """Return a step's segment, begun if need be; None while the server is away."""
         number = step // self._length
         if number not in self._open and not (self._server.away or self._server.forgotten):
             end = min((number + 1) * self._length, self._run.info.num_steps)
@@ -176,8 +173,7 @@ class Segments:
         return self._open.get(number)
 
     def end(self, before: int, state: State[Any] | None = None) -> None:
-        """End the segments whose steps are all before this one: as Completed, unless another state
-        is given."""
+        """End the segments before this step: as Completed, unless a state is given."""
         self._ending = [segment for segment in self._ending if segment.ending()]
         for number in [n for n in self._open if (n + 1) * self._length <= before]:
             segment = self._open.pop(number)
@@ -185,7 +181,6 @@ class Segments:
             self._ending.append(segment)
 
     async def close(self, ended: BaseException | None) -> None:
-        """End all segments in the state in which the run itself has ended."""
         state: State[Any] = Cancelled(message=str(ended))
         if ended is None:
             state = Completed()
@@ -197,8 +192,7 @@ class Segments:
             await best_effort(self._end_the_rest(state), "the end of the segments is not shown")
 
     async def _end_the_rest(self, state: State[Any]) -> None:
-        """Set the state of those segments of this flow run whose own end, or whose beginning, the
-        server was away for."""
+        """Set the state of segments whose beginning or end the server missed."""
         parent = self._parent.flow_run
         assert parent is not None
         unfinished = {

@@ -62,8 +62,7 @@ Trust = Annotated[
 
 
 def split_run(run: str, runs_dir: Path) -> tuple[Path, str]:
-    """Return the folder of all runs and the run's id in it. A shell may complete an id to
-    `runs/RUN`, which means RUN."""
+    """Return the runs folder and the run's id: a shell may complete an id to `runs/RUN`."""
     if os.sep not in run:
         return runs_dir, run
     return Path(run).parent, Path(run).name

@@ -48,8 +48,7 @@ def plan(
     keep_days: float | None = None,
     protected: Collection[str] = (),
 ) -> Plan:
-    """Apply the runs' `[retention]`, or `keep_days` in its place; changes nothing. `protected` are
-    ids of runs that are kept."""
+    """Apply the runs' `[retention]`, or `keep_days`; changes nothing. `protected`: ids to keep."""
     now, runs = time.time(), list_runs(runs_dir)
     going, kept = what_may_go(runs, now=now, keep_days=keep_days, protected=protected)
     items = [

@@ -85,7 +85,6 @@ def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
 
 
 def list_checkpoints(run: str | None, volume: str) -> None:
-    """List the checkpoints on the Volume."""
     from mortal.cli.show import list_checkpoints as command
 
     with _explained():
@@ -93,7 +92,6 @@ def list_checkpoints(run: str | None, volume: str) -> None:
 
 
 def clear_cache(model: str | None, yes: bool) -> None:
-    """Remove a model from the cache that the runs share."""
     from mortal.cli.caching import clear_cache as command
 
     with _explained():

@@ -65,14 +65,12 @@ def _facts(
 
 
 def has_deployments() -> bool:
-    """Return whether the server has deployments that `automate` can watch."""
     with get_client(sync_client=True) as client:
         return bool(deployed(client))
 
 
 def remove() -> Iterator[str]:
-    """Remove all automations of `mortal automate`, those for notices, too. Yields a line for each
-    one that existed."""
+    """Remove all automations that `mortal automate` makes; yields a line for each."""
     with get_client(sync_client=True) as client:
         for name in delete_automations(client, (*ALL, PREFIX, DOWN)):
             yield f"removed {name!r}"
@@ -88,7 +86,6 @@ def deployed(client: SyncPrefectClient) -> list[Deployed]:
 
 
 def deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
-    """Return the deployments of one of the `FLOWS`."""
     return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
 
 

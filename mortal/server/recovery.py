@@ -120,7 +120,6 @@ def definitions(watched: list[Deployed], recovery: Recovery) -> list[AutomationC
 
 
 def ids_watched(silent: AutomationCore) -> set[str]:
-    """Return the ids of the deployments that the automation `SILENT` watches."""
     assert isinstance(silent.trigger, EventTrigger)
     related = silent.trigger.match_related
     assert isinstance(related, ResourceSpecification)
@@ -129,7 +128,6 @@ def ids_watched(silent: AutomationCore) -> set[str]:
 
 
 def names(deployments: Sequence[Deployed]) -> str:
-    """Return the names of the deployments, separated by commas."""
     return ", ".join(deployment.name for deployment in deployments)
 
 
@@ -189,8 +187,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
 
 
 def _scheduled_again(recovery: Recovery) -> AutomationCore:
-    """Set AwaitingRetry if nothing follows Recovering during the pause, not even a Retry by
-    hand."""
+    """Set AwaitingRetry if nothing follows Recovering during the pause."""
     return AutomationCore(
         name=RECOVERING,
         description=MADE_FOR_ALL,

@@ -92,8 +92,7 @@ def serve(
 
 
 async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
-    """Run the runner until a signal stops it. The signal also cancels a run in progress, which
-    saves its state."""
+    """Run the runner until a signal, which also makes a run in progress save its state."""
     stopping = asyncio.Event()
     serving = asyncio.create_task(runner.start())
     while not runner.started and not serving.done():  # it sets a handler for SIGTERM as it starts
@@ -188,8 +187,7 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
 
 
 def _served(flow: Flow[..., Any]) -> Flow[..., Any]:
-    """Return the flow as its processes import it from here: it outlasts `mortal schedule`, and
-    keeps its server alive."""
+    """Return the flow as its processes import it: it outlasts this one, and keeps the server."""
     served, trains = flow.with_options(), flow.fn
 
     @functools.wraps(trains)

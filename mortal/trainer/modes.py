@@ -67,7 +67,6 @@ class SingleNode:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return keys of the configuration."""
         serves = self.use_vllm and self.vllm_mode == "serve"
         return {
             "compute.mode": "single_node",
@@ -104,7 +103,6 @@ class Distributed:
         _checked(_name(self.rollout), "Distributed(rollout=...)")
 
     def settings(self) -> dict[str, Any]:
-        """Return keys of the configuration."""
         return {
             "compute.mode": "distributed",
             "compute.modal.actor": _name(self.actor),

@@ -84,8 +84,7 @@ class TrainingResult:
 
     @functools.cached_property
     def timings(self) -> pandas.DataFrame:
-        """One row for each stage, with the columns calls, total_s, mean_s, share, wait_s,
-        mean_bytes and in_background."""
+        """One row for each stage, with the columns of `StageRow`."""
         found = table(asdict(row) for row in self.summary.timings.values())
         return found.set_index("stage") if len(found) else found
 

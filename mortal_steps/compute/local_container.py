@@ -58,7 +58,6 @@ class StartedProcess:
         return await asyncio.to_thread(self._child.wait)
 
     def kill(self) -> None:
-        """Have the process killed, and what it has started."""
         self._child.kill()
 
 
@@ -272,8 +271,7 @@ def _end_of(log: Path) -> bytes:
 
 
 def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of a worker with this spec; `own` are those that it shares with no
-    other."""
+    """Return a worker's environment variables; `own` are those that no other worker has."""
     shared = {
         **ENVIRONMENT,
         **spec.defaults,

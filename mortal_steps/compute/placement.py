@@ -44,7 +44,6 @@ class Placement:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those that it uses."""
         used = [self.actor, *(gpu for gpus in self.engines for gpu in gpus)]
         return tuple({gpu.uuid: gpu for gpu in used if gpu is not None}.values())
 
@@ -136,7 +135,6 @@ def _used_by(
 
 
 def gpus_per_engine(rollout: RolloutConfig) -> int:
-    """Return the GPUs that one engine computes on."""
     size = 1
     for option in PARALLEL:
         value = rollout.engine_options.get(option, 1)
@@ -244,8 +242,7 @@ def _warn_of_idle_gpus(config: RunConfig, found: Placement) -> None:
 
 
 def _check_sleep(found: Placement) -> None:
-    """Raise `ConfigError` unless the actor shares a GPU whose memory rollout workers can free while
-    they sleep."""
+    """Raise `ConfigError` unless sleeping rollout workers free memory of the actor's GPU."""
     why = None
     if not found.gpus:
         why = "this machine has no GPU, and vLLM on a CPU cannot sleep"

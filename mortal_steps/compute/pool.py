@@ -109,7 +109,6 @@ class Pool:
                 self._offer(number)
 
     async def close(self) -> None:
-        """End every container."""
         for container in self.containers:
             container.on_lost = None
         joining = list(self._joining.values())
@@ -220,5 +219,4 @@ class Compute:
         return 0.0
 
     async def close(self) -> None:
-        """End every worker."""
         await asyncio.gather(*(pool.close() for pool in self.pools.values()))

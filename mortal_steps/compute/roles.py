@@ -91,8 +91,7 @@ def _process(role: RoleConfig) -> dict[str, Any]:
 
 
 def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) -> dict[str, Any]:
-    """Return the arguments of a rollout worker, but for the run directory; a trial is a run of one
-    step."""
+    """Return a rollout worker's arguments but the run directory; a trial has one step."""
     updates = config.training.optimizer_steps_per_batch
     return {
         "model_path": model_path,

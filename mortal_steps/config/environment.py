@@ -43,7 +43,6 @@ OUTAGES = (
 
 
 def is_file(spec: str) -> bool:
-    """Return whether a spec names a file, and not a module."""
     return spec.rpartition(":")[0].endswith(".py")
 
 
@@ -132,6 +131,8 @@ class EnvironmentConfig(Section):
 
     needs: ClassVar[Mapping[str, str]] = {}
     """Modules that its interpreter must have, by the names of what installs them."""
+    is_in: ClassVar[tuple[str, ...]] = ()
+    """Those of them that its environments are in."""
     has_rows: ClassVar[bool] = False
     """Whether it brings rows of its own, for `data.source = "environment"`."""
 
@@ -147,8 +148,7 @@ class EnvironmentConfig(Section):
         return self
 
     def load(self) -> Mapping[str, Callable[..., Any]] | None:
-        """Return what makes its environments, by name, in the process that they live in; None: what
-        `factory` names."""
+        """Return what makes its environments by name, in their process; None: see `factory`."""
         return None
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:
@@ -185,8 +185,13 @@ class EnvironmentConfig(Section):
         return tuple(dict.fromkeys(found))
 
     @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules that its environments and tools are in, installed or the user's."""
+        specs = [spec for spec in self.code if not is_file(spec)]
+        return (*self.is_in, *(spec.rpartition(":")[0] for spec in specs))
+
+    @property
     def files(self) -> tuple[str, ...]:
-        """Files that objects are loaded from as they are."""
         found = [given.file for given in self._given if isinstance(given, PickledCode)]
         return tuple(dict.fromkeys(found))
 

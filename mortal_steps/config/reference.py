@@ -72,8 +72,7 @@ def reference_markdown() -> str:
 
 
 def _tables(section: str | None = None) -> dict[str, str]:
-    """Each table as TOML, by its name; commented out if its presence means something, as for
-    `[model.new]`."""
+    """Each table as TOML by its name; optional ones, as `[model.new]`, commented out."""
     wanted = f"{section}." if section else ""
     entries: dict[str, list[str]] = defaultdict(list)
     for key, field in every_key():

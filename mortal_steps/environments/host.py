@@ -66,8 +66,7 @@ def environment_host(
 def sandbox_of(
     environment: EnvironmentConfig, rewards: RewardsConfig, app: str
 ) -> ExecutorSettings:
-    """Return where programs of tools run, as `[rewards.sandbox]` says: each cell runs one at a
-    time."""
+    """Return where tools' programs run, by `[rewards.sandbox]`; one at a time per cell."""
     settings = sandbox_settings(rewards, app, os.environ)
     return replace(settings, lanes=1, patience_s=SHARE * environment.timeout_s)
 
@@ -96,8 +95,7 @@ class Describer:
 
 
 def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = ()) -> Description:
-    """Return what the tools and environments offer, from a process that ends with this; see
-    `Describer.describe`."""
+    """Return `Describer.describe` from a process that ends with this."""
     host = environment_host(environment, {}, passed_on=passed_on)
     try:
         return described(host)

@@ -119,8 +119,7 @@ def _loaded(key: str, factory: Tool, tools: Sequence[Tool]) -> Loaded:
 
 
 def methods_of(instance: Any) -> list[Tool]:
-    """Return the methods that are tools: the public ones of the class, without `reset` and
-    `get_reward`."""
+    """Return the public methods of the class, without `reset` and `get_reward`."""
     return [
         getattr(instance, name)
         for name, _ in inspect.getmembers(type(instance), inspect.isfunction)

@@ -71,8 +71,7 @@ class Host(abc.ABC):
         """End the process and what it started."""
 
     def spoilt(self, what: str) -> HostLostError:
-        """End the process, whose answer cannot be its handler's, and return the error that says
-        so."""
+        """End the process, which wrote what its handler would not; returns the error."""
         return self._lost("spoilt", f"wrote into the connection of its process: {what}")
 
     @abc.abstractmethod

@@ -86,8 +86,7 @@ def model_folder(path: str, model: ModelConfig) -> str:
 
 
 def find_hub_file(model: ModelConfig, name: str) -> Path | None:
-    """Return a small file of the hub model, downloaded if it is not in the hub's cache; None where
-    that cannot be done."""
+    """Return a small hub file, downloaded if need be; None where that cannot be done."""
     from huggingface_hub import errors, hf_hub_download
 
     try:

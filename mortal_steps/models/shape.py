@@ -58,7 +58,6 @@ class ModelShape:
 
     @property
     def embedding(self) -> int:
-        """Parameters of one embedding."""
         return self.vocabulary * self.hidden
 
     @property
@@ -89,8 +88,7 @@ class ModelShape:
 
 
 def find_shape(model: ModelConfig) -> ModelShape | None:
-    """Return the sizes of the run's model; None if its config.json is not here, or uses other
-    names."""
+    """Return the model's sizes; None without its config.json, or with other names."""
     if model.new is not None:
         new = model.new
         wide = max(1, new.hidden_size // new.head_dim) * new.head_dim
@@ -202,8 +200,7 @@ def cache_bytes_per_token(settings: Mapping[str, Any]) -> int:
 
 
 def is_recurrent(settings: Mapping[str, Any]) -> bool:
-    """Whether some layers have a state in place of keys and values, as those of Jamba, Falcon-H1 or
-    Qwen3-Next."""
+    """Return whether some layers keep a state, as in Jamba or Qwen3-Next."""
     text = settings.get("text_config") or settings
     return any(name.startswith(RECURRENT) for name in text)
 

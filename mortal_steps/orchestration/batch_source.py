@@ -148,8 +148,7 @@ class BatchSourceFactory(Protocol):
 
 
 def batch_source(source: str) -> BatchSourceFactory:
-    """Import the batch source that `rollout.source` names; raise `ConfigError` if it cannot be
-    imported."""
+    """Import the source that `rollout.source` names; raises `ConfigError`."""
     found: BatchSourceFactory = BATCH_SOURCES.load(source)
     return found
 
@@ -166,11 +165,9 @@ def needed_roles(rollout: RolloutConfig, *, evaluates: bool) -> frozenset[Role]:
 
 
 def has_samplers(rollout: RolloutConfig, *, evaluates: bool) -> bool:
-    """Return whether a run starts rollout workers."""
     return "rollout" in needed_roles(rollout, evaluates=evaluates)
 
 
 def declared(source: str, name: str) -> Any:
-    """Return what the batch source of a run declares: an attribute of `BatchSource`. A factory that
-    is no class declares the defaults."""
+    """Return what the source declares, or what `BatchSource` does for a mere factory."""
     return getattr(batch_source(source), name, getattr(BatchSource, name))

@@ -53,7 +53,6 @@ class ForkFiles:
 
     @property
     def origin(self) -> Parent:
-        """What the fork notes of its parent."""
         parent = self._parent.info
         return Parent(
             run_id=parent.run_id,
@@ -92,7 +91,6 @@ class ForkFiles:
         self.store.write_record(MANIFEST_FILE, manifest, RunManifest)
 
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint as the fork has it."""
         return dataclasses.replace(
             self._saved,
             sha256=self.store.folder_digest(self._saved.path),
@@ -100,8 +98,7 @@ class ForkFiles:
         )
 
     def _own_state(self) -> CheckpointState | None:
-        """Return the fork's own state.json for the checkpoint; None if the parent's is right for
-        the fork."""
+        """Return the fork's own checkpoint state; None if the parent's is right."""
         state, fingerprint = self._state, self._fingerprint
         if fingerprint == state.fingerprint:
             return None

@@ -65,8 +65,7 @@ def describe(config: RunConfig) -> Description:
 
 
 def own_rows(config: RunConfig) -> OwnRows | None:
-    """Return what reads the rows that the environment brings; None: it brings none. It raises what
-    `RowReader.read` raises."""
+    """Return what reads the environment's own rows, as `RowReader.read`; None without any."""
     if not config.environment.has_rows:
         return None
 
@@ -106,5 +105,4 @@ def with_own_rewards(config: RunConfig, classes: Iterable[str | None]) -> RunCon
 
 
 def classes_in(rewards: RewardsConfig) -> list[str]:
-    """Return the classes whose `get_reward` is among the rewards."""
     return [term.environment for term in rewards.terms if isinstance(term, GetReward)]

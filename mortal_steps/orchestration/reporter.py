@@ -26,8 +26,7 @@ class Reporter:
         return False
 
     async def ready(self) -> None:
-        """Return when the run may take another step. Raises `ServerError` if the server is gone for
-        good."""
+        """Return when another step may begin. Raises `ServerError` if the server is gone."""
 
     async def refresh(self) -> None:
         """Show the report that was just written to the run directory."""

@@ -57,8 +57,7 @@ class Follower:
         self._ending = False
 
     async def follow(self) -> None:
-        """Start the process and receive its messages until it ends. If this is cancelled, the
-        process is killed."""
+        """Start the process and listen until it ends; cancelled, it is killed."""
         self.error = "it did not finish in time"
         channel, theirs = socket.socketpair()
         with theirs:
@@ -235,8 +234,7 @@ async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
 
 
 def check_trackers(names: Iterable[str], source: str = "logging.report_to") -> None:
-    """Raise `ConfigError` for a tracker that is not installed; `source` is what names it. Of
-    the trackers, only a user's own is imported in this process."""
+    """Raise `ConfigError` for a tracker that is not installed, named by `source`."""
     for name in names:
         kind = TRACKERS.entry(name)
         if name not in TRACKERS:

@@ -61,8 +61,7 @@ WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
 def chosen_problems(
     config: RunConfig, prompts: Sequence[str], num_problems: int = 2
 ) -> list[Problem]:
-    """Return the given prompts as problems; without prompts, the first problems of the dataset.
-    Raises `DataError` as `read_problems` does."""
+    """Return the prompts as problems, or the dataset's first. Raises `DataError`."""
     if prompts:
         is_chat = config.environment.is_used
         return [
@@ -134,7 +133,6 @@ def _chat_keeper(actor: WorkerSpec, config: RunConfig, model_path: str) -> Worke
 def trial_specs(
     config: RunConfig, store: RunStore, model_path: str = ""
 ) -> Mapping[Role, WorkerSpec]:
-    """Return workers of a trial by their roles."""
     return worker_specs(
         config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
     )
@@ -202,8 +200,7 @@ class Trial:
 
 
 def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
-    """Return the texts as answers to the first problem of the dataset, or to a made-up one if there
-    is no dataset."""
+    """Return the texts as answers to the dataset's first problem, or a made-up one."""
     [problem] = chosen_problems(config, (), 1)
     return [answers(problem, texts or (MADE_UP_TEXT,), "text")]
 

@@ -22,8 +22,7 @@ def has_bfloat16() -> bool:
 
 
 def empty_cache() -> None:
-    """Give back what torch's allocator holds of the GPU without using it, for an engine that wakes
-    or starts there."""
+    """Give unused GPU memory back, for an engine that wakes or starts there."""
     import torch
 
     if torch.cuda.is_available():

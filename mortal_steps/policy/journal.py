@@ -61,20 +61,17 @@ class JournalEntry:
 
 
 def write_entry(store: RunStore, entry: JournalEntry) -> None:
-    """Commit the entry of a step."""
     store.write_record(_path(entry.request.step, "journal.json"), entry, JournalEntry)
 
 
 def find_entry(store: RunStore, step: int) -> JournalEntry | None:
-    """Return the entry of a step, if it was committed; raise `CorruptFileError` if it is
-    damaged."""
+    """Return a step's committed entry, if any; raises `CorruptFileError`."""
     found = store.find_record(_path(step, "journal.json"), JournalEntry)
     return found[1] if found else None
 
 
 def check_entry(store: RunStore, step: int) -> None:
-    """Raise `CorruptFileError`, which names the file, unless the step can be taken from its entry:
-    the entry is whole, and so is every shard it names."""
+    """Raise `CorruptFileError` unless the entry and every shard it names are whole."""
     entry = find_entry(store, step)
     if entry is None:
         raise CorruptFileError(f"{store.path(_path(step, 'journal.json'))} is missing")
@@ -98,13 +95,11 @@ def repair_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def write_result(store: RunStore, result: StepResult) -> None:
-    """Commit the result of a step."""
     store.write_record(_path(result.step, "result.json"), result, StepResult)
 
 
 def find_result(store: RunStore, step: int) -> StepResult | None:
-    """Return the result of a step, if it was committed; a damaged record is logged and counts as
-    missing."""
+    """Return a step's committed result, if any; a damaged one is logged and missing."""
     try:
         found = store.find_record(_path(step, "result.json"), StepResult)
     except CorruptFileError as error:
@@ -139,7 +134,6 @@ def check_replay(recorded: StepResult, replayed: StepResult) -> None:
 
 
 def first_state_id(fingerprint: str) -> str:
-    """Id of the state before the first step."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
 
 
@@ -153,8 +147,7 @@ def forked_state_id(state_id: str, parent_fingerprint: str, fingerprint: str) ->
 def next_state_id(
     state_id: str, batch_sha256: str, fingerprint: str, weights_digest: str | None = None
 ) -> str:
-    """Id of the state after one more batch. Without the digest of the weights, it is the id of the
-    history."""
+    """Id after one more batch; without a weights digest, that of the history."""
     parts = [state_id, batch_sha256, fingerprint, weights_digest]
     return hashlib.sha256(" ".join(filter(None, parts)).encode()).hexdigest()
 
@@ -190,8 +183,7 @@ class Expected:
 
 
 def read_batch(store: RunStore, expected: Expected, request: TrainRequest) -> TrainingBatch:
-    """Put the batch of a step together from its verified files; raise what `read_rollouts`
-    raises."""
+    """Put a step's batch together from verified files; raises as `read_rollouts`."""
     batch = request.batch
     if isinstance(batch, Rows):
         return RowBatch(step=request.step, rows=store.read_record(batch.rows, list[Problem]))

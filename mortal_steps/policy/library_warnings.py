@@ -46,7 +46,6 @@ class LibraryWarnings(logging.Handler):
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
-        """Collect what is warned of within the block."""
         loggers = [logging.getLogger(name) for name in LIBRARIES]
         show = warnings.showwarning
 
@@ -69,12 +68,10 @@ class LibraryWarnings(logging.Handler):
                 logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         self._add(record.name.partition(".")[0], record.getMessage())
 
     def take(self) -> tuple[str, ...]:
-        """Return the warnings that are new since the last call, such as `TRL: All reward functions
-        ...`"""
+        """Return the warnings since the last call, such as `TRL: All reward functions ...`"""
         new, self._new = self._new, []
         return tuple(new)
 

@@ -122,8 +122,7 @@ class Publisher:
                     link_verified(memory.path(path) / name, folder / name, digest)
 
     def prune(self, step: int) -> None:
-        """Delete the versions that nobody needs any more once `step` is taken, beside other
-        work."""
+        """Delete, beside other work, versions that nobody needs once `step` is taken."""
         # A flow that lost the answer to this step still asks for its version; no earlier one.
         oldest = sampling_version(self._rollout, step)
         versions = sorted({v for store in self._stores for v in weights.published_versions(store)})

@@ -93,8 +93,7 @@ class Saver:
         return None
 
     def save(self, state: ActorState) -> Checkpoint:
-        """Write the actor's state. If it was saved before and is whole, that checkpoint is the
-        answer."""
+        """Write the actor's state; a whole checkpoint of it is the answer."""
         self.finish()
         self._publisher.finish()
         self._publisher.copy_to_disk(state.step)

@@ -33,8 +33,7 @@ is None, the configuration and the device decide."""
 
 
 class StateManager:
-    """The state that an actor has. `state` is None before there is a state, and after one was
-    discarded."""
+    """The actor's state: None before there is one, and after it was discarded."""
 
     def __init__(
         self,
@@ -120,8 +119,7 @@ class StateManager:
             journal.write_entry(self._store, entry)
 
     def _train(self, state: ActorState, batch: TrainingBatch, batch_sha256: str) -> StepResult:
-        """Train on one more batch. Return the step's record, without the version published after
-        it."""
+        """Train on a batch; return the record, without the version published."""
         step, stepper = state.step, state.stepper
         metrics = stepper.train_step(batch, seed=train_seed(self._seed, step))
         trained, context = stepper.weights_digest(), (batch_sha256, self._fingerprint)
@@ -165,8 +163,7 @@ class StateManager:
         )
 
     def _remove_leftovers(self) -> None:
-        """Delete what an actor left behind when it was killed while writing; each leftover is as
-        large as a model."""
+        """Delete a killed actor's half-written folders, each as large as a model."""
         self._store.remove_leftovers(weights.FOLDER)
         self._store.in_memory.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)

@@ -76,8 +76,7 @@ def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
-    """Return everything that a person needs for a decision; `outcome` says what has been decided
-    so far."""
+    """Return all that a person needs to decide; `outcome`: what is decided so far."""
     models = {"candidate": comparison.candidate, "incumbent": comparison.incumbent}
     rows = [
         [role, code(version.run_id), code(version.weights_sha256[:12])]

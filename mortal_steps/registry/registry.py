@@ -92,12 +92,10 @@ class Registry:
 
     @property
     def link(self) -> Path:
-        """The path from which the model in use is loaded."""
         return self.store.root / PRODUCTION
 
     def history(self) -> Sequence[Decision]:
-        """Return every decision, oldest first; raises `CorruptFileError` where one is damaged or
-        gone."""
+        """Return every decision, oldest first; raises `CorruptFileError`."""
         found: list[Decision] = []
         for path in sorted(self.store.path(HISTORY).glob("[0-9]*.json")):
             record = self.store.find_record(_path(len(found) + 1), Decision)
@@ -114,12 +112,10 @@ class Registry:
         return in_use(self.history())
 
     def production(self) -> ModelVersion | None:
-        """Return the model in use."""
         used = self.in_use()
         return used[-1] if used else None
 
     def answered(self, request: str) -> Decision | None:
-        """Return the decision on this request, if there was one."""
         return next((made for made in self.history() if made.request == request), None)
 
     def add(

@@ -89,8 +89,7 @@ def restore_logs(run: Run) -> None:
 
 
 def restore_logs_of_complete(run: Run) -> None:
-    """Make damaged logs of a run again that trains no more. Raises `StoreError` if another process
-    drives it."""
+    """Mend a complete run's damaged logs. Raises `StoreError` if it is driven."""
     if run.logs.damaged(run.manifest.logs):
         run.acquire()
         try:

@@ -64,8 +64,7 @@ def _write(run: Run) -> None:
 
 
 def _samples(run: Run) -> list[Sample]:
-    """Return one completion of each kind; none before the first step, nor where the last step's
-    records are damaged, which is warned of."""
+    """Return a completion of each kind; none before a step, or if records are damaged."""
     if run.manifest.step == run.info.first_step:
         return []
     try:

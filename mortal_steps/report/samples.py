@@ -144,7 +144,6 @@ def why_masked(completion: Completion, failures: Sequence[RewardFailure]) -> lis
 
 
 def _failures(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[RewardFailure]]:
-    """Return the failures on each problem."""
     failures: dict[str, list[RewardFailure]] = {}
     for shard in rewards:
         if shard.masked:

@@ -103,7 +103,6 @@ def _waiting(run: Run) -> list[str]:
 
 
 def mean_reward(values: list[float | None]) -> float | None:
-    """Return the mean over the steps that have a reward."""
     scored = [value for value in values if value is not None]
     return sum(scored) / len(scored) if scored else None
 

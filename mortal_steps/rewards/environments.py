@@ -91,8 +91,7 @@ class RewardEnvironment:
         return scores
 
     def prompt_text(self, prompt: Any) -> str:
-        """Return what `score` gets as the prompt: its text, or of a chat that of the last
-        message."""
+        """Return the prompt that `score` gets: text, or a chat's last message."""
         return asked(prompt)
 
     def __call__(self, **kwargs: Any) -> Sequence[float | None]:
@@ -133,7 +132,6 @@ class RewardEnvironment:
     def execute_batch_in_function(
         self, codes: Sequence[str | None], stdins: Sequence[str] | None = None
     ) -> list[ExecutionResult]:
-        """As `execute_batch_in_sandbox`."""
         return self._execute_batch(self.function_config, codes, stdins)
 
     def execute_rows(

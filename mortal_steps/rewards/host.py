@@ -88,8 +88,7 @@ class RewardHost:
         return ", ".join(term.full_name for term in self._terms.values())
 
     def async_of(self, names: Sequence[str]) -> list[str]:
-        """Return those of the functions that run beside each other when they are called at once;
-        none where the host was lost before it could tell."""
+        """Return the functions that run beside each other; none if the host was lost."""
         return self._that_are(ASYNC, names) if len(names) > 1 else []
 
     def with_environments(self, names: Sequence[str]) -> list[str]:
@@ -153,12 +152,10 @@ class RewardHost:
                 self.process.call("release", returns=None, timeout_s=RELEASE_S)
 
     def close(self) -> None:
-        """End the process and all that it started."""
         self._sent = None
         self.process.close()
 
     def _hand_over(self, arguments: CallArguments) -> None:
-        """Let the host have the arguments, unless it has them."""
         self.start()
         if self._sent is arguments:
             return

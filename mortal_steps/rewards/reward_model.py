@@ -25,8 +25,7 @@ from mortal_steps.rewards.kinds.model import ModelTerm
 
 
 class RewardModel:
-    """The score of each completion; called as a reward function. `term` says which model, and
-    how."""
+    """Scores completions as a reward function; `term` says with which model."""
 
     def __init__(self, term: ModelTerm) -> None:
         torch.set_num_threads(term.threads)

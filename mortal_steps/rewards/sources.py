@@ -6,28 +6,32 @@ the error tells. The same is true of tools and environments.
 
 A function's files are the one that defines it, and the user's own modules that these import. They
 are parsed and not executed. Imports inside functions count, too, and so do calls of
-`import_module` with a literal name. Installed packages and data files do not count.
+`import_module` with a literal name. Installed packages and data files do not count, but for the
+packages that environments are in: their versions are compared, and the files of those that come
+from no index.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import json
 import logging
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.models.local_folder import files_of
-from mortal_steps.rewards.users_code.project import find_in, folders_of
+from mortal_steps.rewards.users_code.files import files_behind
+from mortal_steps.rewards.users_code.project import OURS, find_in, folders_of
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import read_identity
+from mortal_steps.system.libraries import changes, packages_of
 
 SOURCES_FILE = "reward_sources.json"
 MISSING = "missing"
@@ -42,27 +46,30 @@ class RewardSources:
     files: Mapping[str, str]
     """sha256 of each file by its path, from the folder that the run began in where it is below it;
     `missing` for a function's file that is not there."""
+    packages: Mapping[str, str] | None = None
+    """Versions of the packages that environments are in, by name; None where they are not asked
+    for: there are none, or they are in containers."""
 
     def digest(self) -> str:
-        """Return a digest of the files; short, hexadecimal, for people to copy."""
-        content = json.dumps(dict(self.files), sort_keys=True)
+        """Return a digest of all that; short, hexadecimal, for people to copy."""
+        content = json.dumps({**self.files, **(self.packages or {})}, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def changes_to(self, other: RewardSources) -> list[str]:
-        """Return which files are different in `other`, one phrase each."""
+        """Return what is different in `other`, one phrase each."""
         found = []
         for path in sorted(self.files.keys() | other.files.keys()):
             before, now = self.files.get(path), other.files.get(path)
             if before != now:
                 how = {MISSING: "is missing", None: "is not used any more"}.get(now, "was altered")
                 found.append(f"{path} {how if before is not None else 'is new'}")
+        if self.packages is not None and other.packages is not None:
+            found += changes(self.packages, other.packages)
         return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredWith:
-    """Sources, and since when they score."""
-
     step: int
     """Train steps done when they were noted: what was not scored by then, they score."""
     sources: RewardSources
@@ -124,10 +131,11 @@ def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: in
     history = find_history(store)
     if history:
         _check(store, config, history[-1].sources, now)
-        changes = history[-1].sources.changes_to(now)
-        if not changes:
+        before = history[-1].sources
+        if changed := before.changes_to(now):
+            logger.warning("from step %d on, other code is used: %s", step, "; ".join(changed))
+        elif before.packages is not None or now.packages is None:
             return
-        logger.warning("from step %d on, other code is used: %s", step, "; ".join(changes))
     else:
         logger.warning("the reward functions' sources are noted from step %d on", step)
     _write(store, history, now, step)
@@ -174,15 +182,26 @@ def find_sources(
     }
     for spec in functions:
         module = spec.rpartition(":")[0]
-        for path in _closure(module, folders_of(module, working_dir), working_dir):
+        for path in files_behind(module, folders_of(module, working_dir), working_dir):
             files[_from(working_dir, path)] = digest_file(path) if path.is_file() else MISSING
     return RewardSources(files=files)
 
 
 def _present(config: RunConfig, working_dir: Path, began_in: Path | None = None) -> RewardSources:
-    return find_sources(
+    found = find_sources(
         config.users_code, working_dir, folders=config.reward_folders, began_in=began_in
     )
+    return replace(found, packages=_packages(config, working_dir))
+
+
+def _packages(config: RunConfig, working_dir: Path) -> Mapping[str, str] | None:
+    """Return the versions of what the environments are in, as their interpreter has it."""
+    installed = [each for each in config.environment.modules if not find_in([working_dir], each)]
+    modules = sorted({each.partition(".")[0] for each in installed} - OURS)
+    if not modules or config.compute.backend != "local":
+        return None
+    python = config.environment.python or config.compute.local.rollout.python or sys.executable
+    return packages_of(modules, python, working_dir)
 
 
 def _seen_by_driver(store: RunStore, config: RunConfig, working_dir: Path) -> RewardSources | None:
@@ -226,17 +245,16 @@ def _write(store: RunStore, history: Sequence[ScoredWith], now: RewardSources, s
 
 
 def _began_in(store: RunStore, working_dir: Path) -> Path:
-    """Return the folder that the run began in, on whichever machine that was."""
     info = read_identity(store)
     return working_dir.absolute() if info is None else Path(info.working_dir)
 
 
 def _check(store: RunStore, config: RunConfig, before: RewardSources, now: RewardSources) -> None:
-    changes = before.changes_to(now)
-    if changes and config.rewards.accept_changed != now.digest():
+    changed = before.changes_to(now)
+    if changed and config.rewards.accept_changed != now.digest():
         raise RewardError(
             f"{_called(config)} are not those with which run {store.root.name} was scored: "
-            f"{'; '.join(changes)}. Restore them, or let the run continue with them: `mortal "
+            f"{'; '.join(changed)}. Restore them, or let the run continue with them: `mortal "
             f"resume {store.root.name} --accept-changed-rewards`, or for a deployment's run set "
             f"rewards.accept_changed = {now.digest()!r} in its parameters"
         )
@@ -249,8 +267,7 @@ def _called(config: RunConfig) -> str:
 
 
 def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
-    """Return the name of a model's file, which is the same on every machine that works on the
-    run."""
+    """Return a model file's name, the same on every machine of the run."""
     name = _from(working_dir, path)
     return name if began_in is None else _from(began_in, Path(name))
 
@@ -268,39 +285,3 @@ def _digest(path: Path) -> str:
 @functools.cache
 def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
     return digest_file(path)
-
-
-def _closure(module: str, folders: Sequence[Path], working_dir: Path) -> Iterator[Path]:
-    """Every file of the user's that a module, or a file, leads to."""
-    is_file = module.endswith(".py")
-    waiting = [(working_dir / module).absolute()] if is_file else find_in(folders, module)
-    seen: set[Path] = set()
-    while waiting:
-        path = waiting.pop()
-        if path in seen:
-            continue
-        seen.add(path)
-        yield path
-        for name, base in _imports(path):
-            waiting += find_in([base] if base else folders, name, relative=base is not None)
-
-
-def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
-    """Yield the dotted names that a file imports, each with the folder in which a relative one
-    starts."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return  # the reward host says what is wrong with it
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = path.parents[node.level - 1] if node.level else None
-            start = f"{node.module}." if node.module else ""
-            yield from ((f"{start}{alias.name}", base) for alias in node.names)
-        elif isinstance(node, ast.Call) and node.args:
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            name = getattr(node.args[0], "value", None)
-            if called in ("import_module", "__import__") and isinstance(name, str):
-                yield name, None

@@ -33,17 +33,14 @@ class SampledProblems:
 
     @property
     def num_completions(self) -> int:
-        """Completions of all problems."""
         return sum(len(group.completions) for group in self.groups)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens sampled."""
         return sum(each.num_sampled for group in self.groups for each in group.completions)
 
     @property
     def tokens_per_s(self) -> float:
-        """Of sampling."""
         return self.num_tokens / self.sample_s
 
 
@@ -97,8 +94,7 @@ def sample_here(
     num_generations: int,
     sampling: SamplingParams,
 ) -> SampledProblems:
-    """Sample in this process, with a worker of these `settings`: its arguments but for the run
-    directory."""
+    """Sample here with a worker of these `settings`, its arguments but the folder."""
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         worker = FinishedModelWorker(run_dir=folder, **settings)
         try:

@@ -78,7 +78,6 @@ class LeaseRecord:
 
     @classmethod
     def of_this_process(cls) -> LeaseRecord:
-        """Make a record for this process, renewed now."""
         return cls(
             host=socket.gethostname(),
             boot=boot_id(),
@@ -255,7 +254,6 @@ def _refuse_beside(store: RunStore, holder: LeaseRecord | None) -> None:
 
 
 def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
-    """Watch whether a holder that seems dead renews its lease."""
     deadline = time.monotonic() + WATCHED_FOR_RENEWALS * RENEW_EVERY_S
     while time.monotonic() < deadline:
         time.sleep(RENEW_EVERY_S / 10)

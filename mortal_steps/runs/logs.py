@@ -98,7 +98,6 @@ class RunLogs:
         ]
 
     def replace(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replace a log's content by exactly these rows."""
         write_atomically(self._root / name, _lines(rows))
         self._written.pop(name, None)
 
@@ -111,7 +110,6 @@ class RunLogs:
                 self.replace(name, kept)
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """Read the lines that can be read; see `read_lines`."""
         return read_lines(self._root / name, needs=("step",))
 
     def _mark(self, name: str) -> LogMark:

@@ -119,7 +119,6 @@ def note(run: Run, notice: Notice) -> bool:
 
 
 def mark_sent(store: RunStore, notices: Iterable[Notice]) -> None:
-    """Write down that these notices were sent."""
     _append(store, [{"id": notice.id, SENT: time.time()} for notice in notices])
 
 

@@ -79,11 +79,9 @@ class Run:
         self.manifest = self._read_manifest()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read the rows of metrics.jsonl."""
         return read_lines(self.store.path(METRICS), needs=("step", "reward"))
 
     def timings(self) -> list[dict[str, Any]]:
-        """Read the rows of timings.jsonl."""
         return read_lines(self.store.path(TIMINGS), needs=("step", "stage", "busy_s", "wait_s"))
 
     def _read_manifest(self) -> RunManifest:
@@ -157,8 +155,7 @@ class Run:
             self._lease = None
 
     def go_back_to(self, step: int) -> None:
-        """Set the run back to an earlier step. The steps after it are passed through again, and
-        lead to the same records."""
+        """Set the run back; the steps after are passed again, to the same records."""
         self.logs.keep_until(step)
         self.update(step=step)
 
@@ -173,7 +170,6 @@ class Run:
         return float(sum(scored)) / max(1, len(scored))
 
     def is_best(self, score: float) -> bool:
-        """Return whether a checkpoint with this score is the best so far."""
         return self.manifest.best_reward is None or score > self.manifest.best_reward
 
     def note(self, **changes: Any) -> None:
@@ -207,8 +203,7 @@ class Run:
             self._lease.check()
 
     def _remove_leftovers(self) -> None:
-        """Delete what killed writes have left at the steps where this run continues; steps that are
-        done have no leftovers."""
+        """Delete killed writes' leftovers where this run continues."""
         self.store.remove_leftovers("")
         for folder in ("steps", "evaluations"):
             for number, path in self.store.numbered(folder):
@@ -216,8 +211,7 @@ class Run:
                     self.store.remove_leftovers(f"{folder}/{path.name}")
 
     def _mend_best(self) -> None:
-        """Write the mark of the best checkpoint to disk again: the actor reads it when it removes
-        checkpoints."""
+        """Mark the best checkpoint on disk again, which the actor reads."""
         step, score = self.manifest.best_step, self.manifest.best_reward
         if step is not None and score is not None and checkpoints.find_best(self.store) is None:
             checkpoints.mark_best(self.store, step, score)
@@ -247,8 +241,7 @@ def find_run(runs_dir: Path, run_id: str) -> Run:
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
-    """Open every run below `runs_dir`, oldest first. One whose run.json is damaged or unreadable is
-    skipped with a warning."""
+    """Open every run, oldest first; one whose run.json is damaged is warned of."""
     found = []
     for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
@@ -259,8 +252,7 @@ def list_runs(runs_dir: Path) -> list[Run]:
 
 
 def check_never_begun(root: Path) -> None:
-    """Raise `CorruptFileError` for a run that has lost its identity: another run must not continue
-    from its steps."""
+    """Raise `CorruptFileError` for a run that has lost its identity."""
     if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
         raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
 

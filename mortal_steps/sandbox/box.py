@@ -64,7 +64,6 @@ class Interpreter:
 
 
 def own_interpreter() -> Interpreter:
-    """Return the interpreter of this process."""
     folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return Interpreter(
         executable=os.path.realpath(sys.executable),
@@ -161,8 +160,7 @@ def _files(interpreter: Interpreter) -> list[str]:
 
 
 def _system_links() -> dict[str, str]:
-    """Return the folders of the system that are links, such as /bin on most systems, and their
-    targets."""
+    """Return system folders that are links, such as /bin, and their targets."""
     return {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
 
 
@@ -182,7 +180,6 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def _shown_at(path: str) -> str:
-    """Where a file of the interpreter is in the box."""
     hidden = any(_is_in(path, folder) for folder in EMPTY)
     return f"{INSTALLED}{path}" if hidden else path
 

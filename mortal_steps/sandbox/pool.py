@@ -103,7 +103,6 @@ class Pool(Generic[L]):
             raise
 
     def lanes(self) -> list[L]:
-        """Return the lanes that have started."""
         return list(self._lanes.values())
 
     def close(self) -> None:
@@ -129,8 +128,7 @@ class Pool(Generic[L]):
         return result
 
     def _run_in_a_lane(self, program: Program) -> ExecutionResult:
-        """Return the result of a program in this thread's lane, which is replaced when it is
-        lost."""
+        """Return the result from this thread's lane, which is replaced when lost."""
         lost = 0
 
         def run() -> ExecutionResult:

@@ -81,8 +81,7 @@ def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
 
 
 def saved_models(run: Run) -> list[SavedModel]:
-    """Return all models on disk, damaged ones included. Of one step, the model that was saved last
-    comes first."""
+    """Return models on disk, damaged ones too; of one step, the last saved first."""
     found = _final_models(run) if run.manifest.status == "completed" else []
     for version in weights.published_versions(run.store):
         path = weights.path_of(version)
@@ -133,8 +132,7 @@ def choose(run: Run, step: int | None) -> SavedModel:
 
 
 def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
-    """Return the first candidate that is undamaged. A damaged one is worth only a warning, because
-    all candidates hold the weights of the same step."""
+    """Return the first undamaged candidate: all hold the same step's weights."""
     damage: list[str] = []
     for saved in candidates:
         try:

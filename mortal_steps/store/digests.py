@@ -46,6 +46,5 @@ def has_digest(path: Path, listed: str) -> bool:
 
 
 def num_threads(num_bytes: int) -> int:
-    """Return the number of threads that hash so many bytes. Each hasher has its own threads, since
-    threads do not survive a fork."""
+    """Return how many threads hash so many bytes."""
     return min(len(os.sched_getaffinity(0)), MOST_THREADS) if num_bytes >= LARGE_BYTES else 1

@@ -35,15 +35,13 @@ def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = 
 
 
 def hidden_beside(path: Path, why: str) -> Path:
-    """Return an unused name in the same folder; `why`, its suffix, tells what a kill has left
-    there."""
+    """Return an unused hidden name in the same folder; `why` is its suffix."""
     return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.{why}"
 
 
 @contextlib.contextmanager
 def writing_beside(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to fill, which takes the place of `path` when the block ends without an
-    error."""
+    """Yield a file that takes the place of `path` when the block ends well."""
     partial = hidden_beside(path, "partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +57,6 @@ def writing_beside(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a small JSON file atomically."""
     write_atomically(path, json.dumps(value, indent=1).encode() + b"\n")
 
 
@@ -171,8 +168,7 @@ def failed_write(path: Path, error: BaseException) -> StoreError:
 
 
 def is_disk_error(error: BaseException) -> bool:
-    """Return whether the disk is to blame: no space, a quota, a limit on the size of files, or a
-    fault."""
+    """Return whether the disk is to blame: no space, a limit, or a fault."""
     return _error_number(error) in FULL_DISK | FAULTY_DISK
 
 

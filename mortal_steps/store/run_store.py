@@ -122,21 +122,18 @@ class RunStore(RecordStore):
         return RunStore(shared_memory.folder_of(self.root))
 
     def holding(self, relative: str) -> RunStore:
-        """Return the store that has the folder `relative`: the one in shared memory if it is
-        there."""
+        """Return the store with the folder `relative`: shared memory's if it is there."""
         return self.in_memory if self.in_memory.path(relative).exists() else self
 
     def folder_digest(self, relative: str) -> str:
-        """Return the sha256 of a committed folder's manifest; raises `CorruptFileError` if there is
-        none."""
+        """Return the sha256 of a folder's manifest; raises `CorruptFileError` without one."""
         try:
             return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
     def folder_files(self, relative: str) -> dict[str, str]:
-        """Return the digest of each file of a committed folder, as its manifest has it; raises
-        `CorruptFileError` if there is none."""
+        """Return a folder's digests by file; raises `CorruptFileError` without a manifest."""
         manifest = self.path(relative) / FOLDER_MANIFEST
         try:
             return listed_files(manifest.read_bytes(), manifest)
@@ -144,8 +141,7 @@ class RunStore(RecordStore):
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
     def folder_bytes(self, relative: str) -> int:
-        """Return the bytes of a committed folder's files; raises `CorruptFileError` if there is
-        none."""
+        """Return the bytes of a folder's files; raises `CorruptFileError` without a manifest."""
         return sum((self.path(relative) / n).stat().st_size for n in self.folder_files(relative))
 
     def verify_folder(self, relative: str, sha256: str) -> Path:

@@ -47,7 +47,6 @@ def make_folder(run: Path) -> None:
 
 
 def remove_folder(run: Path) -> None:
-    """Remove the run's folder, if there is one."""
     folder = folder_of(run)
     if _is_own(folder):
         delete_folder(folder)

@@ -57,12 +57,10 @@ class FrameError(Exception):
 
 
 def send_frame(connection: socket.socket, message: object) -> None:
-    """Blocking send of one frame."""
     connection.sendall(encode_frame(message))
 
 
 def send_bytes(connection: socket.socket, content: bytes) -> None:
-    """Blocking send of one frame that is no pickle."""
     connection.sendall(HEADER.pack(len(content)) + content)
 
 
@@ -113,7 +111,6 @@ class Frames(asyncio.Protocol):
 
 
 def encode_frame(message: object) -> bytes:
-    """Return a message as it travels."""
     payload = pickle.dumps(message, protocol=5)
     return HEADER.pack(len(payload)) + payload
 

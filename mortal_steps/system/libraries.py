@@ -10,8 +10,12 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from mortal_steps.errors import ConfigError
+from mortal_steps.system import installed
 from mortal_steps.system.gpus import has_gpu
 
 LIBRARIES = (
@@ -31,6 +35,7 @@ print(json.dumps(found))
 """
 QUERY = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 NOT_THERE = "not there"
+ASK_S = 60.0
 
 
 def computing_versions(rollout_python: str | None = None) -> dict[str, str]:
@@ -40,8 +45,25 @@ def computing_versions(rollout_python: str | None = None) -> dict[str, str]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return those that are installed for this interpreter, by name."""
     return {name: version for name in LIBRARIES if (version := _version(name)) is not None}
+
+
+def packages_of(modules: Sequence[str], python: str, working_dir: Path) -> dict[str, str]:
+    """Return the versions of the packages that hold these modules for an interpreter, by name, with
+    a digest of the module's files where the version does not tell what is in them. Raises
+    `ConfigError` for what is no interpreter."""
+    command = [python, "-P", installed.__file__, *modules]
+    asked: dict[str, Any] = {"cwd": working_dir, "timeout": ASK_S, "check": True}
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, **asked).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(
+            f"{python} does not say what is installed for it: "
+            f"{getattr(error, 'stderr', None) or error}; name the `bin/python` of a virtual "
+            "environment"
+        ) from None
+    found: dict[str, str] = json.loads(told)
+    return found
 
 
 def changes(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -68,8 +90,7 @@ def _in_interpreter(python: str | None) -> dict[str, str]:
 
 
 def gpu_versions() -> dict[str, str]:
-    """Return models of the GPUs and version of their driver; nothing where no NVIDIA driver tells.
-    This process does not use CUDA for it."""
+    """Return GPU models and driver version, without CUDA; empty if no driver tells."""
     lines = _output(*QUERY).splitlines() if has_gpu() else []
     rows = sorted({tuple(line.rsplit(", ", 1)) for line in lines if ", " in line})
     if not rows:

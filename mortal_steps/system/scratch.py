@@ -30,12 +30,15 @@ class Scratch:
         _remove_left_behind(parent, prefix)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-            self._lock = os.open(self.path, os.O_RDONLY)
+            try:
+                self._lock = os.open(self.path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # somebody took it for left behind before it was locked
             with contextlib.suppress(OSError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
             if os.fstat(self._lock).st_nlink:
                 break
-            os.close(self._lock)  # somebody took it for left behind before it was locked
+            os.close(self._lock)  # as above, but while it waited for the lock
         self._removing = weakref.finalize(self, _remove, self.path, self._lock)
 
     def fileno(self) -> int:

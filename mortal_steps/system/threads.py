@@ -27,8 +27,7 @@ def yield_to_others() -> None:
 
 
 def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
-    """Return a new event loop that runs in a thread of this name until it is stopped, or the
-    process ends."""
+    """Return a new event loop that runs in a thread of this name until stopped."""
     loop = asyncio.new_event_loop()
 
     def run() -> None:
@@ -65,7 +64,6 @@ class BackgroundClock:
 
     @contextlib.contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Count the time of the block."""
         began = time.perf_counter()
         try:
             yield

@@ -83,8 +83,7 @@ class Calls:
                 self._forget(path.stem)
 
     async def _attach(self, key: str, request: CallRequest) -> Submitted | None:
-        """Return the call submitted under this key, if it asks for the same; else nobody wants
-        it."""
+        """Return the call under this key if it asks for the same; others are cancelled."""
         found = self._find(key)
         if found is None:
             return None
@@ -149,7 +148,6 @@ class Calls:
                 )
 
     async def _poll(self, key: str, call_id: str, deadline: float) -> CallResult | None:
-        """Return the result, or None if there is none yet."""
         call = modal.FunctionCall.from_id(call_id)
         try:
             result: CallResult = await call.get.aio(

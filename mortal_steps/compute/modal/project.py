@@ -42,7 +42,6 @@ def _object(file: str, here: Path) -> Path:
 
 
 def digest_of(files: Mapping[str, Path]) -> str:
-    """Return the digest of names and content."""
     content = [f"{digest_file(path)} {name}\n" for name, path in sorted(files.items())]
     return hashlib.sha256("".join(content).encode()).hexdigest()
 

@@ -54,8 +54,6 @@ class RunsVolume:
         return content
 
     async def find(self, path: str) -> bytes | None:
-        """Return a file's content, if it is there."""
-
         async def once() -> bytes | None:
             try:
                 return b"".join([block async for block in self._volume.read_file.aio(path)])

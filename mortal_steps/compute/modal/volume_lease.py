@@ -58,8 +58,7 @@ class ModalLease:
         return self._lost is not None
 
     def note_lost(self, error: LeaseLostError) -> None:
-        """Note that a container, which has looked at the Volume, says that the run was taken
-        over."""
+        """Note that a container found the run taken over."""
         self._lost = error
 
     async def check(self) -> None:
@@ -196,7 +195,6 @@ async def _newest(
 
 
 async def _claim(leases: modal.Dict, run_id: str, number: int, record: LeaseRecord) -> None:
-    """Take the number, unless somebody has it."""
     mine = replace(record, renewed_at=time.time())
     await leases.put.aio(_entry(run_id, number), mine, skip_if_exists=True)
 

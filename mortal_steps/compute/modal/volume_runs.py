@@ -225,8 +225,7 @@ async def _download(volume: RunsVolume, store: RunStore, names: Iterable[str]) -
 
 
 async def _download_steps(volume: RunsVolume, store: RunStore, first: int) -> None:
-    """Download the records of steps that are not done: scores may be none that can be made
-    again."""
+    """Download records of unfinished steps, whose scores may not come out the same again."""
     run_id = store.root.name
     for name in await volume.folders(f"{run_id}/steps"):
         if name.isdecimal() and int(name) >= first:

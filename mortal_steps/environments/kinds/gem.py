@@ -19,6 +19,7 @@ class GemEnvironment(CalledEnvironment):
     action."""
 
     needs: ClassVar[Mapping[str, str]] = {"gem": "gem-llm"}
+    is_in: ClassVar[tuple[str, ...]] = ("gem",)
 
     type: Literal["gem"] = "gem"
     id: str

@@ -26,6 +26,7 @@ class SkyRLEnvironment(CalledEnvironment):
     of the model is a step, and what it observes is the user's next message."""
 
     needs: ClassVar[Mapping[str, str]] = {"skyrl_gym": "skyrl-gym", "omegaconf": "omegaconf"}
+    is_in: ClassVar[tuple[str, ...]] = ("skyrl_gym",)
 
     type: Literal["skyrl"] = "skyrl"
     id: str | None = None

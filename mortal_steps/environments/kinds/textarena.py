@@ -19,6 +19,7 @@ class TextArenaEnvironment(CalledEnvironment):
     message."""
 
     needs: ClassVar[Mapping[str, str]] = {"textarena": "textarena"}
+    is_in: ClassVar[tuple[str, ...]] = ("textarena",)
 
     type: Literal["textarena"] = "textarena"
     id: str

@@ -31,6 +31,7 @@ class VerifiersEnvironment(AskingEnvironment):
     it."""
 
     needs: ClassVar[Mapping[str, str]] = {"verifiers": "verifiers"}
+    is_in: ClassVar[tuple[str, ...]] = ("verifiers",)
     has_rows: ClassVar[bool] = True
 
     type: Literal["verifiers"] = "verifiers"
@@ -42,23 +43,32 @@ class VerifiersEnvironment(AskingEnvironment):
     commands take as `--env.…`, such as `{taskset = {game = "Wordle-v0"}, agent = {max_turns =
     6}}`."""
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        module = self._name.replace("-", "_")
+        return (*super().modules, module, module.lower())
+
+    @property
+    def _name(self) -> str:
+        """The id without its owner and its version."""
+        return self.id.rpartition("/")[2].partition("@")[0]
+
     def load_agent(self) -> VerifiersAgent:
         """Return it as the installed version of verifiers loads it."""
         for name in CHATTERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         version = importlib.metadata.version("verifiers")
-        name = self.id.rpartition("/")[2].partition("@")[0]
         numbers = tuple(int(part) for part in version.split(".")[:2])
         try:
             # Each needs its own version of verifiers.
             if numbers == (0, 3):
                 from mortal_steps.environments.kinds.verifiers_v0 import EnvironmentAgent
 
-                return EnvironmentAgent(self.id, self.args, name, Outages(self.outages))
+                return EnvironmentAgent(self.id, self.args, self._name, Outages(self.outages))
             if numbers >= (0, 4):
                 from mortal_steps.environments.kinds.verifiers_v1 import TasksetAgent
 
-                return TasksetAgent(self.id, self.args, name)
+                return TasksetAgent(self.id, self.args, self._name)
         except ConfigError:
             raise
         except Exception as error:

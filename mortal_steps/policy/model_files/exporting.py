@@ -32,8 +32,7 @@ class Export:
 
 
 def export_in_process(checkpoint: Path, folder: Path, export: Export) -> None:
-    """Call `export_model` in a process of its own, whose memory is freed at its end; raises
-    `ModelError`."""
+    """Call `export_model` in a process whose memory is freed. Raises `ModelError`."""
     command = [sys.executable, "-P", "-m", __name__, str(checkpoint), str(folder)]
     done = subprocess.run(
         [*command, json.dumps(asdict(export))], capture_output=True, text=True, check=False

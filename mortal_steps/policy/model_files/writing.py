@@ -50,8 +50,7 @@ LARGEST_FILE = "50GB"
 def save_model(
     model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
 ) -> None:
-    """Write a plain `from_pretrained` folder without a tokenizer; an adapter is added to its base
-    weights. With `dtype` the tensors are cast."""
+    """Write a `from_pretrained` folder without tokenizer, adapters merged, cast to `dtype`."""
     save_settings(model, folder, dtype)
     write_tensors(folder, published_tensors(model), dtype=dtype)
 
@@ -157,8 +156,7 @@ def _write_file(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dt
 def save_settings(
     model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
 ) -> None:
-    """Write the files that `save_model` writes besides the tensors: configurations, and the code of
-    a model with a class of its own."""
+    """Write what `save_model` writes besides tensors: configurations, and custom code."""
     base = _base_of(model)
     quantizer = getattr(base, "hf_quantizer", None)
     base.hf_quantizer = None  # it would write its own tensors

@@ -65,7 +65,6 @@ def base_of(store: RunStore, model: ModelConfig, model_path: str) -> AdapterBase
 
 
 def model_cache(runs_dir: Path) -> Path:
-    """Folder of the models made for the runs of one runs directory."""
     return runs_dir.absolute() / ".models"
 
 
@@ -145,8 +144,7 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
 
 
 def _find_record(store: RunStore) -> StartingModel | None:
-    """Return the recorded starting model, if there is one; a damaged record is logged and counts as
-    missing."""
+    """Return the starting model's record, if any; a damaged one is logged."""
     try:
         found = store.find_record(RECORD_FILE, StartingModel)
     except CorruptFileError as error:
@@ -180,8 +178,7 @@ def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def _fingerprint(config: RunConfig, data: str) -> str:
-    """Digest of everything that decides the model's bits. The rows are part of it only for a warm
-    start."""
+    """Digest of all that decides the model's bits; rows only for a warm start."""
     model = config.model
     parts: dict[str, Any] = {"seed": config.seed, "version": __version__}
     if model.new is not None:
@@ -196,8 +193,7 @@ def _fingerprint(config: RunConfig, data: str) -> str:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Digests of a local model's files, which may change under the same path; empty for a hub
-    model."""
+    """Digests of a local model's files; empty for a hub model."""
     if not folder.is_dir():
         return {}
     return {path.name: digest_file(path) for path in sorted(folder.iterdir()) if path.is_file()}

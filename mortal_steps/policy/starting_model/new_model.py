@@ -147,8 +147,7 @@ def _check_words(config: NewModelConfig) -> None:
 
 
 def shape_of(config: NewModelConfig) -> Qwen3Config:
-    """Return the model's configuration as transformers has it; raise `ModelError` as `build_model`
-    does."""
+    """Return transformers' configuration of the model; raises as `build_model`."""
     tokenizer = build_tokenizer(config)
     if config.head_dim % 2:
         raise ModelError(

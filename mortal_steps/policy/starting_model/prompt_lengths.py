@@ -56,7 +56,6 @@ class PromptLengths:
 
     @property
     def longest(self) -> int:
-        """Number of tokens of the longest prompt."""
         return max(self.tokens, default=0)
 
 
@@ -88,8 +87,7 @@ def measure(
 
 @contextlib.contextmanager
 def _many_threads() -> Iterator[None]:
-    """Let tokenizers use one thread per core, which the environment of workers otherwise
-    forbids."""
+    """Let tokenizers use a thread per core, which workers otherwise forbid."""
     before = os.environ.get(THREADS)
     os.environ[THREADS] = "true"
     try:
@@ -101,7 +99,6 @@ def _many_threads() -> Iterator[None]:
 
 
 def _read(folder: str, model: ModelConfig) -> tuple[int, Any]:
-    """Return context length and tokenizer of a model folder."""
     from transformers import AutoConfig, AutoTokenizer
 
     name, remote = model.name_or_path, model.trust_remote_code

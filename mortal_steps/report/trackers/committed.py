@@ -97,7 +97,6 @@ class CommittedSteps:
             )
 
     def _manifest(self) -> RunManifest | None:
-        """Return the manifest, if it is another one than before."""
         try:
             stat = self._run.store.path(MANIFEST_FILE).stat()
             # Two manifests may be written within one tick of the file system's clock.

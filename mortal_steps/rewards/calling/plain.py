@@ -40,21 +40,17 @@ def plain_value(value: Any) -> Plain:
 
 
 def short_name(name: str) -> str:
-    """Return the name of a metric or column, as it is kept."""
     return one_line(str(name), LONGEST_NAME)
 
 
 def shown(value: Any) -> str:
-    """Return a value and its type, for a message."""
     return f"{one_line(repr(value), 80)} ({type(value).__name__})"
 
 
 def one_line(text: str, length: int) -> str:
-    """Return the text as one line that can be stored and printed; what exceeds the length is not
-    looked at."""
+    """Return one storable, printable line; what exceeds `length` is not looked at."""
     return cut(printable(" ".join(text[: 4 * length].split())), length)
 
 
 def cut(text: str, length: int) -> str:
-    """Return the first characters of the text."""
     return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -49,7 +49,6 @@ class StdinCase:
     stdout: str
 
     def program(self, code: str, limits: Limits) -> Program:
-        """See `Case`."""
         return Program(code=code, stdin=self.stdin, limits=limits)
 
     def passed(self, result: ExecutionResult) -> bool:
@@ -66,12 +65,10 @@ class AssertCase:
     """Printed after the statements: an end before them is no success."""
 
     def program(self, code: str, limits: Limits) -> Program:
-        """See `Case`."""
         ending = _write_line(repr(self.marker))
         return Program(code=f"{code}\n{self.statements}\n{ending}", limits=limits)
 
     def passed(self, result: ExecutionResult) -> bool:
-        """See `Case`."""
         return result.success and result.stdout.endswith(f"\n{self.marker}\n")
 
 

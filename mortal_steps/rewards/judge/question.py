@@ -71,8 +71,7 @@ class Question:
     messages: Sequence[Mapping[str, str]]
 
     def digest(self) -> str:
-        """Return the sha256 of all that decides the answer, hexadecimal: equal questions have one
-        answer."""
+        """Return the sha256 of all that decides the answer."""
         content = {
             "base_url": self.term.base_url.rstrip("/"),
             "model": self.term.model,
@@ -86,8 +85,7 @@ class Question:
 def question_about(
     term: JudgeTerm, completion: str, prompt: str, columns: Mapping[str, Any]
 ) -> Question:
-    """Return the question to a judge about a completion. Raises `ValueError` if the judge's prompt
-    names a column that is not there."""
+    """Return the question about a completion. Raises `ValueError` for an unknown column."""
     values = {**columns, "prompt": prompt, "completion": completion}
     low, high = term.score_range
 

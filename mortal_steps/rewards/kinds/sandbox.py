@@ -44,7 +44,6 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         return max(timeout_s, 3 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:
-        """Return the environment."""
         environment = import_named(ENVIRONMENT, "rewards.terms")
         made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
         return made

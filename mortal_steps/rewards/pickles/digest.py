@@ -257,8 +257,7 @@ def _globals_of(code: types.CodeType) -> Iterator[str]:
 
 
 def _imports_of(code: types.CodeType) -> Iterator[str]:
-    """Modules that the code imports when it runs; of what it takes from one, each name may be a
-    module, too."""
+    """Modules that the code may import; what it takes from one may be a module."""
     imported = ""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":

@@ -160,8 +160,7 @@ class Job:
     def _with_retries(
         self, name: str, arguments: CallArguments, first: Outcome | None = None
     ) -> Outcome:
-        """Return the last outcome of a function, whose first one may be known; the last attempt is
-        in a new process."""
+        """Return a function's last outcome; the last attempt is in a new process."""
         outcome = first or self._once(name, arguments)
         delays_s = backoff(FIRST_DELAY_S, LONGEST_DELAY_S)
         for left in reversed(range(self._work.config.retries)):
@@ -182,8 +181,7 @@ class Job:
         return self._call([name], arguments)[name]
 
     def _call(self, names: Sequence[str], arguments: CallArguments) -> dict[str, Outcome]:
-        """Call functions once. Raises the `MortalError` that one raised, and `StoppedError` after a
-        failure in another thread."""
+        """Call functions once; raises their `MortalError`, or `StoppedError`."""
         if self._work.stopped.is_set():
             raise StoppedError
         if not names:
@@ -198,7 +196,6 @@ class Job:
 
 
 def _may_be_the_process(outcome: Outcome) -> bool:
-    """Return whether a new process might do better."""
     return isinstance(outcome, CallFailure) and outcome.kind in OF_ONE_PROCESS
 
 

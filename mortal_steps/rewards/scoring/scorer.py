@@ -39,8 +39,7 @@ from mortal_steps.types import (
 
 
 class Scorer:
-    """Scores shards with the rewards `names`, in this order, in the hosts that they are assigned
-    to."""
+    """Scores shards with the rewards `names`, in order, in their hosts."""
 
     def __init__(
         self, assignments: Sequence[Assignment], names: Sequence[str], config: RewardsConfig
@@ -203,7 +202,6 @@ def _put_together(
 
 
 def _in_order(name: str, jobs: Sequence[Job]) -> list[Part]:
-    """Return the results of a function, in the order of its problems."""
     parts = [item for job in jobs for item in job.parts.get(name, {}).items()]
     return [part for _, part in sorted(parts, key=lambda item: item[0])]
 

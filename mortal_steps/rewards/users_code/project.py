@@ -121,8 +121,7 @@ def _normal(name: str) -> str:
 
 
 class UsersModules(MetaPathFinder):
-    """Finds modules in the user's folders before installed ones. It is the first entry of
-    `sys.meta_path`."""
+    """Finds users' modules before installed ones, first in `sys.meta_path`."""
 
     def __init__(self) -> None:
         self._folders: list[str] = []

@@ -42,8 +42,7 @@ class Engine(Protocol):
     """Longest prompt plus completion, in tokens."""
 
     def check(self, folder: Path) -> None:
-        """Raise `EngineError` if the folder is known not to fit the model. Nothing is loaded or
-        changed. By default, `load` finds out."""
+        """Raise `EngineError` if the folder cannot fit; by default, `load` finds out."""
 
     @abstractmethod
     def load(self, folder: Path) -> None:
@@ -97,8 +96,7 @@ class Engine(Protocol):
 
     @abstractmethod
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Logprobs at temperature 1 of all tokens but the first, each given those before it; length
-        `len(token_ids) - 1`."""
+        """Logprobs at temperature 1 of all tokens but the first; length `len(token_ids) - 1`."""
         ...
 
     def close(self) -> None:
@@ -121,9 +119,7 @@ class EngineFactory(Protocol):
         model: ModelConfig,
         rollout: RolloutConfig,
         tokenizer: Callable[[], Any],
-    ) -> Engine:
-        """Build the engine."""
-        ...
+    ) -> Engine: ...
 
 
 def read_model_config(model_path: str, trust_remote_code: bool) -> Any:

@@ -64,8 +64,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def tensor_shapes(folder: Path, *, required: bool = True) -> TensorShapes:
-    """Name and shape of every tensor in the model's safetensors; raises `EngineError`, for a model
-    in another format only where one is `required`."""
+    """Shape of every safetensors tensor; `EngineError` for other formats if `required`."""
     from safetensors import SafetensorError, safe_open
 
     shapes: TensorShapes = {}
@@ -82,8 +81,7 @@ def tensor_shapes(folder: Path, *, required: bool = True) -> TensorShapes:
 
 
 def names_by_file(folder: Path) -> dict[str, frozenset[str]]:
-    """Names of the tensors in each of the folder's safetensors, but for damaged files, which their
-    digest tells."""
+    """Tensor names in each safetensors file, but for damaged ones."""
     from safetensors import SafetensorError, safe_open
 
     found = {}

@@ -59,8 +59,7 @@ class Episodes(ABC):
     """
 
     def __init__(self, *, tokenizer: Any, template_options: Mapping[str, Any]) -> None:
-        """`tokenizer` is transformers' of the model, and `template_options` are for its chat
-        template."""
+        """`tokenizer` is transformers'; `template_options` are for its chat template."""
         self.tokenizer = tokenizer
         self.template_options = template_options
 
@@ -90,8 +89,7 @@ class Episodes(ABC):
         return None
 
     def forget_progress(self) -> None:
-        """After each shard that was committed: drop what only served to make it again. By default,
-        there is nothing."""
+        """Drop what served to make the committed shard again. By default, nothing."""
         return None
 
     def took(self) -> Mapping[str, float]:
@@ -168,8 +166,7 @@ def read_chat_settings(store: RunStore) -> ChatSettings:
 def check_groups(
     name: str, groups: Sequence[GeneratedGroup], seeds_PG: Sequence[Sequence[int]]
 ) -> None:
-    """Raise `EngineError` unless there is a group for each problem and a completion for each
-    seed."""
+    """Raise `EngineError` unless groups fit problems and completions fit seeds."""
     found = [len(group.completions) for group in groups]
     wanted = [len(seeds) for seeds in seeds_PG]
     if found != wanted:

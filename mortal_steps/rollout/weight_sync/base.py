@@ -22,8 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class WeightSync(Protocol):
-    """A way for an engine to load new weights. An instance is made without arguments for each
-    load."""
+    """Loads new weights into an engine; made without arguments for each load."""
 
     releases_memory: bool
     """Whether it calls `Engine.release_memory`. Some engines have to know this when they start."""
@@ -37,8 +36,7 @@ class WeightSync(Protocol):
 
 
 def weight_sync(rollout: RolloutConfig) -> WeightSync:
-    """Return the way of syncing that the configuration names, or `reload`; raises `ConfigError` if
-    it cannot be imported."""
+    """Return the way that the configuration names, or `reload`. Raises `ConfigError`."""
     name = rollout.weight_sync or RELOAD
     made: WeightSync = WEIGHT_SYNC.load(name)()
     return made
@@ -61,8 +59,7 @@ def restarted_on_failure(engine: Engine, folder: Path) -> Iterator[None]:
 
 
 class Reload:
-    """`reload`: the engine sleeps, wakes up and reads the folder: two sets of weights never need
-    room."""
+    """`reload`: sleep, wake, read: two sets of weights never need room."""
 
     releases_memory = True
 
@@ -74,8 +71,7 @@ class Reload:
 
 
 class Volume:
-    """`volume`: the engine reads the folder over its old weights, the least that it must be able
-    to."""
+    """`volume`: read over the old weights, the least that an engine must be able to."""
 
     releases_memory = False
 

@@ -63,8 +63,7 @@ def load_weights(
 
 
 def log_compared(others: list[str], *, before: list[str] | None) -> list[str]:
-    """Log which tensors of a version the canary alone speaks for, unless these are those of the
-    version before; returns them."""
+    """Log, once, which tensors the canary alone vouches for; returns them."""
     if others and others != before:
         logger.warning(
             "%d tensors of a version are not compared with those published, since the engine has "
@@ -78,8 +77,7 @@ def log_compared(others: list[str], *, before: list[str] | None) -> list[str]:
 
 
 def published_in(folder: Path) -> PublishedTensors:
-    """Return the tensors in a version's folder. A damaged probe has no digests; `check_probe`
-    refuses it."""
+    """Return a version's tensors; a damaged probe has no digests."""
     try:
         digests = dict(json.loads((folder / PROBE_FILE).read_bytes())["tensors"])
     except (OSError, ValueError, KeyError, TypeError):

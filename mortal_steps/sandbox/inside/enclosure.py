@@ -59,8 +59,7 @@ class Box:
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """Yield a descriptor that becomes readable when the program's first process may have
-        ended."""
+        """Yield a descriptor that is readable when the first process may have ended."""
         descriptor = os.pidfd_open(pid)
         try:
             yield descriptor
@@ -83,19 +82,16 @@ class Box:
 
 
 class Bare(Box):
-    """No isolation. Of the user's processes, only the server's children are known to belong to a
-    program."""
+    """No isolation: only the server's children are known to be a program's."""
 
     counts = False
 
     def prepare(self) -> None:
-        """See `Box`."""
         _go_first()
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """See `Box`."""
         folder = tempfile.mkdtemp(prefix="mortal-program-")
         os.chdir(folder)
         try:
@@ -153,7 +149,6 @@ class Container(Box):
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """See `Box`."""
         yield self._woken
 
     def has_ended(self, descriptor: int, pid: int) -> bool:

@@ -41,8 +41,7 @@ def main(descriptor: int) -> None:
 
 
 def serve(connection: wire.Connection) -> None:
-    """Run programs until the other end is closed, or a program leaves something behind that the
-    next one would find."""
+    """Run programs until the other end closes, or one leaves something behind."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the first process of a box ignores it then
     with contextlib.suppress(EOFError):
         start = wire.receive(connection, LARGEST_REQUEST)
@@ -113,7 +112,6 @@ def _run(
 
 
 def _answer(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
-    """Return the answer that describes how the program ended."""
     limit = ending.limit
     if ending.exit_code == -signal.SIGKILL and ending.cpu_s >= limits["cpu_s"]:
         limit = limit or "cpu_s"  # the kernel killed it before the server did

@@ -41,8 +41,7 @@ class Ending:
 
 
 class Watch:
-    """Watches one program: its first process is `pid`, and `outputs` are the descriptors from which
-    its stdout and stderr are read."""
+    """Watches the program with first process `pid` and output descriptors `outputs`."""
 
     def __init__(
         self, pid: int, outputs: tuple[int, int], limits: dict[str, Any], enclosure: Box
@@ -57,8 +56,7 @@ class Watch:
         self._given_s = 0.0
 
     def until_its_end(self, connection: Connection) -> Ending:
-        """Watch until no process of the program is left. If the owner closes the connection, the
-        program and this process end."""
+        """Watch until no process is left; both end if the owner closes the connection."""
         try:
             with self._enclosure.end_of(self._pid) as ended:
                 self._ending.limit = self._look_on(ended, connection)
@@ -76,8 +74,7 @@ class Watch:
         return self._ending
 
     def _look_on(self, ended: int, connection: Connection) -> str | None:
-        """Watch until the first process ends or a limit is reached. Returns the name of the limit,
-        or None."""
+        """Watch until the first process ends or a limit, which is returned, is reached."""
         poll = select.poll()
         for descriptor in (ended, *self._kept):
             poll.register(descriptor, select.POLLIN)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -278,3 +279,21 @@ def test_what_a_kill_of_everybody_leaves_the_next_worker_removes(tmp_path, monke
     used.remove()
     new.remove()
     assert list(tmp_path.iterdir()) == [others]
+
+
+def test_a_folder_that_another_process_removes_before_it_is_locked_is_made_anew(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    make, made = tempfile.mkdtemp, []
+
+    def make_and_lose_the_first(**named):
+        made.append(Path(make(**named)))
+        if len(made) == 1:
+            made[0].rmdir()
+        return str(made[-1])
+
+    monkeypatch.setattr("tempfile.mkdtemp", make_and_lose_the_first)
+    scratch = Scratch()
+    assert scratch.path == made[1] and scratch.path.exists()
+    scratch.remove()

@@ -1,12 +1,8 @@
 """A rollout worker that is killed in the middle of episodes: same bits, and no effect twice."""
 
 import functools
-import os
-import signal
-import subprocess
-import sys
+import multiprocessing
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,30 +11,26 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
 from mortal_steps.types import GeneratedShard
+from tests.support.environments import killed_shard
 
-ROOT = Path(__file__).parents[3]
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([killed_shard.__name__])
 SHARD = "run/steps/000000/generations-0.parquet"
 PATIENCE_S = 120
 
 
 def begin(folder, factory):
-    effects = folder / "effects"
-    effects.touch()
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.environments.killed_shard", folder, factory],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "EFFECTS": str(effects),
-            "SAMPLED": str(folder / "sampled"),
-            "OMP_NUM_THREADS": "1",
-        },
-    )
+    (folder / "effects").touch()
+    process = FORKS.Process(target=killed_shard.sample_shard, args=(folder, factory), daemon=True)
+    process.start()
+    return process
 
 
 def whole(folder, factory):
     """Sample the shard to its end; return its digest."""
-    assert begin(folder, factory).wait(PATIENCE_S) == 0
+    process = begin(folder, factory)
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
     return digest_file(folder / SHARD)
 
 
@@ -46,10 +38,10 @@ def kill_after(folder, factory, num_effects):
     """SIGKILL to the worker once so many calls have begun."""
     process, deadline = begin(folder, factory), time.monotonic() + PATIENCE_S
     while len(effects_of(folder)) < num_effects:
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.exitcode is None and time.monotonic() < deadline
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
 
 
 def effects_of(folder):
@@ -109,12 +101,12 @@ def test_what_keeps_no_state_or_saves_it_is_not_called_again_for_a_recorded_answ
     assert set(effects_of(tmp_path)) == set(effects)
 
 
-@pytest.mark.parametrize("factory", ["Noted", "Talked", "agent"])
+@pytest.mark.parametrize(("factory", "num_effects"), [("Noted", 9), ("Talked", 11), ("agent", 5)])
 def test_an_environment_that_cannot_save_is_called_again_and_so_brought_back(
-    undisturbed, tmp_path, factory
+    undisturbed, tmp_path, factory, num_effects
 ):
     digest, effects, batches = undisturbed(factory)
-    kill_after(tmp_path, factory, 11)
+    kill_after(tmp_path, factory, num_effects)
     rounds, before = rounds_in(tmp_path), len(sampled_in(tmp_path))
     assert rounds == batches[: len(rounds)] != []
     assert whole(tmp_path, factory) == digest

@@ -46,7 +46,7 @@ def shopping(base_url: str, prompt: list, target: int, trouble: str = "", **row)
     """
     shop, last = Shop(), prompt[-1]
     told = shop.reset(target=target, **row)
-    if trouble.startswith("differ"):
+    if trouble.partition(":")[0] in ("differ", "dated"):
         told += f" It is {time.time()}."
     messages = [*prompt[:-1], {**last, "content": last["content"] + told}]
     client = openai.OpenAI(base_url=base_url, api_key="none", max_retries=0)
@@ -63,7 +63,7 @@ def shopping(base_url: str, prompt: list, target: int, trouble: str = "", **row)
             if "EFFECTS" in os.environ:
                 with open(os.environ["EFFECTS"], "a") as file:
                     file.write(f"{target}/{len(messages)}/0/0\n")
-            if len(messages) > 4 and trouble:
+            if len(messages) > 4 and ":" in trouble:
                 _meet(trouble, target, messages)
     except openai.BadRequestError as error:
         assert error.code == "context_length_exceeded"
@@ -101,4 +101,4 @@ def _meet(trouble: str, target: int, messages: list) -> None:
 
 def dated(base_url: str, **row) -> dict:
     """Shop, and say what time it is."""
-    return shopping(base_url, **{**row, "trouble": "differ"})
+    return shopping(base_url, **{**row, "trouble": "dated"})

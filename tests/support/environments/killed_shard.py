@@ -1,13 +1,8 @@
-"""The first shard of a run with tools, sampled in this process, which a test kills meanwhile.
-
-python -m tests.support.environments.killed_shard FOLDER FACTORY
-
-FACTORY: a class in code.py, `-` for tools alone, or one that asks itself (`AGENTS`).
-"""
+"""The first shard of a run with tools, sampled in this process, which a test kills meanwhile."""
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 
 from tests.support.environments.cases import Case, asking, build
@@ -17,8 +12,12 @@ AGENTS = {"agent": "shopping", "dated": "dated"}
 """Functions in agents.py."""
 
 
-def main(folder: Path, factory: str) -> None:
-    """Sample it."""
+def sample_shard(folder: Path, factory: str) -> None:
+    """Sample it, and note in the files `effects` and `sampled` what was called and sampled.
+
+    `factory`: a class in code.py, `-` for tools alone, or one that asks itself (`AGENTS`).
+    """
+    os.environ["EFFECTS"], os.environ["SAMPLED"] = str(folder / "effects"), str(folder / "sampled")
     case = Case(
         factory=None if factory == "-" else "Shop" if factory in AGENTS else factory,
         tools=("noted",) if factory == "-" else (),
@@ -31,7 +30,3 @@ def main(folder: Path, factory: str) -> None:
     workers = Workers(asking(run, AGENTS[factory]) if factory in AGENTS else run, folder / "run")
     workers.sample(0)
     workers.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])

@@ -68,7 +68,6 @@ class TrainerState:
         torch.save(self.optimizer, folder / OPTIMIZER_NAME)
 
     def digests(self) -> dict[str, str]:
-        """Return the digest of each part of a copy."""
         return {"optimizer": digests.digest(self.optimizer["state"]), **self.small_digests}
 
 
@@ -85,7 +84,6 @@ def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerSta
 
 
 def state_digests(trainer: Stepped) -> dict[str, str]:
-    """Return the digest of each part of the trainer's state."""
     optimizer = digests.digest(trainer.optimizer.state_dict()["state"])
     return {"optimizer": optimizer, **_small_digests(trainer)}
 

@@ -199,7 +199,6 @@ class TransformersEngine(Engine):
         return scores
 
     def close(self) -> None:
-        """Give back the memory."""
         del self._model
         if self._device == "cuda":
             torch.cuda.empty_cache()

@@ -65,8 +65,7 @@ def supervised(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_processes(llm: Any, error: Exception | None = None) -> None:
-    """Raise `UnusableProcessError`, because of `error` if there is one, unless every process of
-    vLLM is there."""
+    """Raise `UnusableProcessError` from `error` unless all of vLLM's processes live."""
     executor = llm.llm_engine.model_executor
     workers = getattr(executor, "workers", None) or ()  # none where vLLM needs no other process
     if getattr(executor, "is_failed", False) or any(not one.proc.is_alive() for one in workers):

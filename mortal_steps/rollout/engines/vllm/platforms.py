@@ -57,8 +57,7 @@ def fit_to_cpu(options: dict[str, Any], rollout: RolloutConfig) -> None:
 
 
 def require_libnuma() -> None:
-    """Raise `EngineError` without it: vLLM's compiled part is then missing, and vLLM does not say
-    so."""
+    """Raise `EngineError` without it: vLLM's compiled part is then silently missing."""
     try:
         ctypes.CDLL("libnuma.so.1")
     except OSError as error:
@@ -104,8 +103,7 @@ def _pack_experts_at_each_load() -> None:
 
 
 def with_fixed_kernels(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an `LLM`, without kernels that are chosen by measuring, but for what
-    these options say of that themselves."""
+    """Return `LLM` options without kernels chosen by measuring, unless they say so."""
     compilation = options.get("compilation_config", {})
     if isinstance(compilation, int):
         compilation = {"mode": compilation}

@@ -1,0 +1,79 @@
+"""Print which packages hold the modules that are its arguments, and their versions, as JSON.
+
+Any interpreter runs this very file (`libraries.packages_of`), so nothing is imported here but the
+standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+)
+from pathlib import Path
+
+SITE = ("site-packages", "dist-packages")
+
+
+def _found_here(modules: Sequence[str]) -> dict[str, str]:
+    """Return the versions by the packages' names. What comes from no index (an editable package, a
+    folder, a repository) may change without its version, which a digest of the module's files
+    follows. Modules that are not there are left out."""
+    found, by_module = {}, packages_distributions()
+    for module in modules:
+        spec = importlib.util.find_spec(module)
+        if spec is None:
+            continue
+        holders = [distribution(name) for name in by_module.get(module, ())] or _named_as(module)
+        version = " and ".join(each.version for each in holders)
+        if not holders or not all(map(_is_of_an_index, holders)):
+            version = f"{version} (files {_digest(spec)})".strip()
+        found[" and ".join(each.name for each in holders) or module] = version
+    return found
+
+
+def _named_as(module: str) -> list[Distribution]:
+    """Return the package of the module's name: an editable one may not say what it holds."""
+    try:
+        return [distribution(module)]
+    except PackageNotFoundError:
+        return []
+
+
+def _is_of_an_index(package: Distribution) -> bool:
+    installer, origin = package.read_text("INSTALLER"), package.read_text("direct_url.json")
+    return installer is not None and origin is None
+
+
+def _digest(spec: ModuleSpec) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(_files(spec)):
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a package with their names there, or of a single module and those beside
+    it."""
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder)
+            hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
+            if path.is_file() and not hidden:
+                yield str(name), path
+    if spec.submodule_search_locations is None and spec.origin is not None:
+        path = Path(spec.origin)
+        beside = [path] if path.parent.name in SITE else path.parent.glob("*.py")
+        yield from ((each.name, each) for each in beside)
+
+
+if __name__ == "__main__":
+    json.dump(_found_here(sys.argv[1:]), sys.stdout)

@@ -1,0 +1,145 @@
+"""mortal_steps.rewards.sources: environments in installed packages are known by their versions."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import parse_config
+from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.rewards.sources import (
+    accept_present_sources,
+    begin_sources,
+    check_sources,
+    find_history,
+    note_sources,
+)
+from mortal_steps.store import RunStore
+from tests.support.environments.interpreters import INSTALLED, make_interpreter
+
+NAME, MODULE = "tiny-games", "tiny_games"
+PROJECT = f"""
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "{NAME}"
+version = "0.6.9"
+[tool.setuptools]
+packages = ["{MODULE}"]
+"""
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    names = ["_distutils_hack", *(each.name for each in INSTALLED.glob("setuptools*"))]
+    return make_interpreter(tmp_path / "venv", names)
+
+
+@pytest.fixture
+def config(python: str) -> RunConfig:
+    return parse_config({"environment": {"factory": f"{MODULE}.shop:Shop", "python": python}})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "runs/r")
+
+
+def pip(python: str, *arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--python", python, "--quiet", *arguments]
+    subprocess.run([*command, "--disable-pip-version-check"], check=True)
+
+
+def install(python: str, version: str) -> None:
+    """Install it as an index has it: a wheel of that name and version."""
+    info = f"{MODULE}-{version}.dist-info"
+    with zipfile.ZipFile(f"{MODULE}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{MODULE}/__init__.py", "")
+        wheel.writestr(f"{info}/METADATA", f"Name: {NAME}\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    pip(python, "install", "--no-index", "--find-links", ".", f"{NAME}=={version}")
+
+
+def test_another_version_stops_the_run_until_it_is_accepted(
+    python: str, config: RunConfig, store: RunStore, tmp_path: Path
+) -> None:
+    install(python, "0.6.9")
+    begin_sources(store, config, tmp_path, step=0)
+    check_sources(store, config, tmp_path)
+    install(python, "0.7.0")
+    with pytest.raises(RewardError, match=rf"{NAME} was 0\.6\.9, now 0\.7\.0\. Restore"):
+        check_sources(store, config, tmp_path)
+    accepted = accept_present_sources(config, tmp_path)
+    note_sources(store, accepted, tmp_path, step=5)
+    assert [entry.sources.packages for entry in find_history(store)] == [
+        {NAME: "0.6.9"},
+        {NAME: "0.7.0"},
+    ]
+    pip(python, "uninstall", "--yes", NAME)
+    with pytest.raises(RewardError, match=rf"{NAME} was 0\.7\.0, now not there"):
+        check_sources(store, config, tmp_path)
+
+
+@pytest.mark.parametrize("how", [["--editable"], []])
+def test_a_package_in_a_folder_is_known_by_its_files(
+    how: list[str], python: str, config: RunConfig, store: RunStore, tmp_path: Path
+) -> None:
+    source = tmp_path / "games" / MODULE
+    source.mkdir(parents=True)
+    (source.parent / "pyproject.toml").write_text(PROJECT)
+    (source / "__init__.py").write_text("")
+    (source / "words.txt").write_text("three")
+    installing = ("install", "--no-index", "--no-build-isolation", *how, "./games")
+    pip(python, *installing)
+    begin_sources(store, config, tmp_path, step=0)
+    check_sources(store, config, tmp_path)
+    (source / "__init__.py").write_text("x = 1")
+    if not how:
+        check_sources(store, config, tmp_path)
+        pip(python, *installing, "--force-reinstall")
+    told = rf"{NAME} was 0\.6\.9 \(files \w+\), now 0\.6\.9 \(files \w+\)"
+    with pytest.raises(RewardError, match=told):
+        check_sources(store, config, tmp_path)
+
+
+def test_a_run_that_began_without_noting_them_notes_them_when_it_goes_on(
+    python: str, config: RunConfig, store: RunStore, tmp_path: Path
+) -> None:
+    install(python, "0.6.9")
+    begin_sources(store, RunConfig(), tmp_path, step=0)
+    for step in (3, 4):
+        note_sources(store, config, tmp_path, step)
+    assert [(each.step, each.sources.packages) for each in find_history(store)] == [
+        (0, None),
+        (3, {NAME: "0.6.9"}),
+    ]
+
+
+def test_what_is_no_interpreter_is_named(store: RunStore, tmp_path: Path) -> None:
+    config = parse_config({"environment": {"type": "gem", "id": "x", "python": "/nowhere/python"}})
+    with pytest.raises(ConfigError, match=r"/nowhere/python does not say what is installed"):
+        begin_sources(store, config, tmp_path, step=0)
+
+
+@pytest.mark.parametrize(
+    ("environment", "modules"),
+    [
+        ({"type": "textarena", "id": "FrozenLake-v0"}, {"textarena"}),
+        ({"type": "gem", "id": "game:Sudoku-v0-easy"}, {"gem"}),
+        ({"type": "skyrl", "id": "own_envs.maze:Maze"}, {"skyrl_gym", "own_envs.maze"}),
+        ({"type": "skyrl", "id": "path/maze.py:Maze"}, {"skyrl_gym"}),
+        ({"type": "verifiers", "id": "owner/my-game@0.2"}, {"verifiers", "my_game"}),
+        ({"type": "openenv", "url": "http://127.0.0.1:8000"}, set()),
+        ({"type": "agent", "agent": "agents.shop:plays"}, {"agents.shop"}),
+    ],
+)
+def test_each_kind_names_the_modules_that_its_environments_are_in(
+    environment: dict, modules: set
+) -> None:
+    assert set(parse_config({"environment": environment}).environment.modules) == modules
