@@ -206,11 +206,8 @@ def _report(run: Run, seconds: float) -> None:
 
 
 class PrefectStart(ParallelStartup, contextlib.ExitStack):
-    """Starts Prefect, its server and its client, while a run is being checked; the server stays for
-    the time of the block.
-
-    Raises `ServerError` at once if the user's own server does not answer.
-    """
+    """Starts Prefect, its server and its client beside a run's checks; the server stays for the
+    block. Raises `ServerError` at once if the user's own server does not answer."""
 
     def __init__(self) -> None:
         super().__init__()

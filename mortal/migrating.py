@@ -157,10 +157,7 @@ class OrchestratorConfig:
     """Rows of the dataset; None: all."""
 
     def run_config(self) -> RunConfig:
-        """Return the same as a configuration of this system.
-
-        Raises `ConfigError` for a value that it does not allow.
-        """
+        """Return the same as a configuration of this system. Raises `ConfigError`."""
         return parse_config(self._values(), origin="OrchestratorConfig")
 
     def write(self, path: str | Path) -> Path:

@@ -25,10 +25,8 @@ ROW = ["step", "shard", "group", "generation"]
 
 
 def runs(runs_dir: str | Path = "runs") -> list[SavedRun]:
-    """List the runs in a folder, oldest first.
-
-    A run whose identity is damaged is left out, with a warning in the log.
-    """
+    """List the runs in a folder, oldest first; one whose identity is damaged is logged and left
+    out."""
     return [SavedRun(run) for run in list_runs(Path(runs_dir).expanduser())]
 
 
@@ -49,11 +47,8 @@ def open_run(run_id: str, runs_dir: str | Path = "runs") -> SavedRun:
 
 
 class SavedRun:
-    """A run to look at. It is never changed, and never loads a model.
-
-    Each call reads the run directory anew, so the tables of a run in progress grow. Tables are
-    pandas `DataFrame`s; steps are counted from 1, as in `mortal show`.
-    """
+    """A run to look at, which never loads a model. Each call reads the directory anew and returns a
+    pandas `DataFrame`; steps are counted from 1, as in `mortal show`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -25,10 +25,8 @@ TELL_EVERY_S = 15.0
 
 
 def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
-    """Stop a run that a process of this machine drives.
-
-    Raises `StoreError` if none does, and `TransientError` if it has not ended in `patience_s`.
-    """
+    """Stop a run that a process of this machine drives. Raises `StoreError` if none does, and
+    `TransientError` if it has not ended in `patience_s`."""
     run = find_run(runs_dir, run_id)
     driver = _driver_here(run)
     try:

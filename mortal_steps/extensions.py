@@ -93,11 +93,8 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:
 
 
 def import_named(spec: str, key: str) -> Any:
-    """Import the object that `module:name` names. A module that is not installed is looked for in
-    the working folder.
-
-    Raises `ConfigError` that names the `key` of the configuration.
-    """
+    """Import what `module:name` names, from the working folder, too. Raises `ConfigError` that
+    names the `key`."""
     module_name, _, name = spec.partition(":")
     here = str(Path.cwd())
     try:

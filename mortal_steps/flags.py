@@ -146,10 +146,8 @@ NOT_ON_MODAL = ("backend",)
 
 
 def in_place_of_flags(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> Any:
-    """Return the function with `parameters` where it has `**flags`, for those who read a signature.
-
-    Its own parameters come first; all of them are passed by name.
-    """
+    """Return the function with `parameters` for `**flags` in its signature, after its own; all are
+    passed by name."""
     signature = inspect.signature(function, eval_str=True)
     own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
 

@@ -116,11 +116,8 @@ def tag_worker(number: int | None = None) -> None:
 
 
 def _add_tags(*tags: str) -> None:
-    """Add tags by which the Prefect UI can filter task runs, once the task run is running.
-
-    If a task run begins with tags, Prefect asks the server for a concurrency slot for each of them;
-    that takes longer than many stages do, and stops a run whose server is away.
-    """
+    """Tag a running task run for the UI's filters: one that begins with tags has Prefect ask for a
+    concurrency slot each, which is slow and needs the server."""
     context = TaskRunContext.get()
     assert context is not None, "a stage's task is called in a task run"
     context.task_run.tags = list(dict.fromkeys([*context.task_run.tags, *tags]))

@@ -147,11 +147,8 @@ class Segments:
 
     @contextlib.asynccontextmanager
     async def at(self, step: int) -> AsyncIterator[None]:
-        """Task runs that are made in the block belong to the segment of `step`.
-
-        If that step is done, they belong to the segment of the first step that is not. If the
-        server does not know that segment, they belong to the run itself.
-        """
+        """Task runs made in the block belong to the segment of `step` or, if that is done, of the
+        first step that is not; without it, to the run itself."""
         run = self._run  # whose steps before this one are done, and their segments ended
         segment = self._segment(min(max(step, run.manifest.step), run.info.num_steps - 1))
         flow_run = None if segment is None else await segment.flow_run()
@@ -210,9 +207,8 @@ class Segments:
         await best_effort(self._mark_what_was_left(), "what was left unfinished stays Running")
 
     async def _mark_what_was_left(self) -> None:
-        """Mark as Crashed what earlier processes have left unfinished: task runs, segments, and
-        flow runs that no deployment made. Flow runs of a deployment are left to Prefect's
-        automations."""
+        """Mark task runs, segments and undeployed flow runs that earlier processes left as Crashed;
+        deployments' are left to automations."""
         parent = self._parent.flow_run
         assert isinstance(parent, FlowRun)
         of_run = FlowRunFilter.model_validate({"tags": {"all_": [self._tags[1]]}})

@@ -15,10 +15,8 @@ from mortal_steps.flags import PANELS, Flag, in_place_of_flags
 
 
 def port_number(given: str | int) -> int:
-    """Return a TCP port, or 0: what the user typed, or the default.
-
-    typer's own way to check a range prints it and so takes the room of the help's other columns.
-    """
+    """Return a TCP port, or 0. typer's own check of a range takes the room of the help's other
+    columns."""
     if not str(given).isdecimal() or int(given) > LARGEST_PORT:
         raise typer.BadParameter(f"{given!r} is not a number from 0 to {LARGEST_PORT}")
     return int(given)

@@ -106,10 +106,8 @@ def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
 
 
 def _flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by the flags' own names; rewards, which are one text here, as a list.
-
-    Raises `ConfigError` for two names of one flag with different values.
-    """
+    """Return values by the flags' own names; rewards, one text here, as a list. Raises
+    `ConfigError` for two names of one flag with different values."""
     found: dict[str, Any] = {}
     for flag in FLAGS:
         values = {

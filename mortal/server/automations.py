@@ -30,11 +30,8 @@ from mortal_steps.errors import ServerError
 
 
 def automate(recovery: Recovery) -> Iterator[str]:
-    """Make the automations, in place of those of an earlier call. Yields lines that say what was
-    done.
-
-    Raises `ServerError` if the server has no deployment of one of the `FLOWS`.
-    """
+    """Make the automations in place of earlier ones; yields lines that say what was done. Raises
+    `ServerError` if the server has no deployment of one of the `FLOWS`."""
     with get_client(sync_client=True) as client:
         deployments = deployed(client)
         if not deployments:
@@ -103,11 +100,8 @@ def _no_deployments(client: SyncPrefectClient) -> ServerError:
 
 
 def _make(client: SyncPrefectClient, wanted: AutomationCore) -> bool:
-    """Make the automation unless it exists already. Returns whether it was made.
-
-    Automations of the same name that differ are deleted afterwards, so that no event is missed in
-    between.
-    """
+    """Make the automation unless it exists; returns whether it was made. Different ones of its name
+    are deleted afterwards, so that no event is missed in between."""
     there = client.read_automations_by_name(wanted.name)
     same = [each for each in there if AutomationCore.model_validate(dict(each)) == wanted]
     if not same:

@@ -166,20 +166,14 @@ def opened(path: Path) -> IO[str]:
 
 
 def try_lock(lock: IO[str], how: int) -> bool:
-    """Lock the open file without waiting. Returns whether the lock is held now. Raises
-    `StoreError`.
-
-    `how`: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
-    """
+    """Lock the open file by `how`, `fcntl.LOCK_SH` or `LOCK_EX`, without waiting; returns whether
+    it is held now. Raises `StoreError`."""
     return lock_file(lock, how | fcntl.LOCK_NB, Path(lock.name))
 
 
 def database_url(home: Path) -> str:
-    """Return the URL of the database of the server whose files are in `home`, in the form that
-    Prefect takes.
-
-    Raises `ServerError` if the environment variable names a database that Prefect cannot use.
-    """
+    """Return the database's URL, in Prefect's form, of the server whose files are in `home`. Raises
+    `ServerError` for one in the environment that Prefect cannot use."""
     named = os.environ.get(VARIABLE) or os.environ.get(EARLIER_VARIABLE)
     if not named:
         return f"{SQLITE}:///{home / DATABASE}"

@@ -81,11 +81,8 @@ def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[S
 
 @contextlib.contextmanager
 def answering(server: ServerRecord, say: Callable[[str], None]) -> Iterator[None]:
-    """Wait until the server answers, and name it to Prefect's client in this process and in its
-    children. During the block, the server is restarted if it dies.
-
-    Raises `ServerError` if it does not start.
-    """
+    """Wait until the server answers, name it to Prefect's client here and in children, and keep it
+    running during the block. Raises `ServerError` if it does not start."""
     os.environ.update(client_environment(server))
     home = server_home()
     _wait_until_it_answers(home, server)
@@ -195,11 +192,8 @@ def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
 
 
 def answers(port: int) -> bool:
-    """Return whether the server on this port of 127.0.0.1 is healthy.
-
-    This does not use Prefect's client, because making one takes longer than the request. Raises
-    `ServerError` if the network interface of loopback is down.
-    """
+    """Return whether the server on this loopback port is healthy; quicker than making Prefect's
+    client. Raises `ServerError` if the interface of loopback is down."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)
     try:
         connection.request("GET", "/api/health")

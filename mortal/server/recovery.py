@@ -207,11 +207,8 @@ def _scheduled_again(recovery: Recovery) -> AutomationCore:
 def nothing_after(
     last: set[str], others: set[str], seconds: float, runs: dict[str, Any]
 ) -> EventTrigger:
-    """Return a trigger that fires for a run if `seconds` pass after one of the events `last`
-    without any of them, any of `others`, or a sign of life.
-
-    It does not listen for Crashed and AwaitingRetry; the module's docstring says why.
-    """
+    """Return a trigger that fires `seconds` after one of the events `last` if none of them, of
+    `others` or a sign of life follows. It ignores Crashed and AwaitingRetry (see the module)."""
     return EventTrigger(
         **runs,
         after=last,

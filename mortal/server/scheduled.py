@@ -73,11 +73,8 @@ def serve(
     schedule: Schedule | None,
     say: Callable[[str], None],
 ) -> None:
-    """Serve deployments with these settings until this process receives a signal to end. `say`
-    receives messages for the user.
-
-    Raises `ConfigError` if the server has a deployment of that name that belongs to a work pool.
-    """
+    """Serve deployments with these settings until a signal ends this process. Raises `ConfigError`
+    if the server has a deployment of that name in a work pool."""
     deployments = scheduled_deployments(settings, name, schedule)
     for deployment in deployments:
         _refuse_pooled(deployment.name)
@@ -206,11 +203,8 @@ served_resume = _served(grpo_resume)
 
 
 def cron_schedule(cron: str, timezone: str) -> Schedule:
-    """Return the times as Prefect's schedule.
-
-    Raises `ConfigError` if they are malformed, or if they never come, such as 31 February:
-    Prefect's server accepts those, and never begins a run.
-    """
+    """Return the times as Prefect's schedule. Raises `ConfigError` if they are malformed or never
+    come, such as 31 February, which Prefect's server accepts."""
     given, fields = f"--cron {cron!r} --timezone {timezone!r}", len(cron.split())
     if fields > FIELDS:
         raise ConfigError(f"{given}: there are {fields} fields; {REMEDY}")

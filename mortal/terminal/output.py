@@ -102,11 +102,8 @@ def waiting(text: str) -> None:
 
 
 def open_closed_streams() -> None:
-    """Let each standard stream that is closed lead to nowhere.
-
-    The next file that is opened would take its number otherwise, and whatever writes to the stream
-    would write into a file of the run.
-    """
+    """Let each closed standard stream lead to nowhere: the next file opened would take its number,
+    and get what is written to the stream."""
     for number, (name, mode) in enumerate(STREAMS):
         if getattr(sys, name) is not None or _is_open(number):
             continue

@@ -206,11 +206,8 @@ def _save_model(run: Run, folder: Path) -> Path:
 
 
 def _push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
-    """Upload the finished model to a repository on the hub, which is made if it does not exist.
-    Returns the repository's address.
-
-    Raises the errors of `save_model`, and `ModelError` if the hub refuses.
-    """
+    """Upload the finished model to a repository, which is made if need be; returns its address.
+    Raises the errors of `save_model`, and `ModelError` if the hub refuses."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 

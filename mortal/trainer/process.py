@@ -100,11 +100,8 @@ def _perform(request: Request) -> Any:
 
 
 def _watch_owner() -> None:
-    """Interrupt this process when its input ends.
-
-    It reads the descriptor directly, because a read from `sys.stdin` holds a lock that an ending
-    interpreter would wait for.
-    """
+    """Interrupt this process when its input ends. `sys.stdin` would hold a lock that an ending
+    interpreter waits for, so the descriptor is read itself."""
     while os.read(0, 1):
         pass
     let_go_of_terminals()

@@ -22,10 +22,8 @@ class TrainingResult:
     """A run as it was when this object was made. Tables are read when they are first used."""
 
     def __init__(self, run_dir: Path, status: str | None = None) -> None:
-        """`status`: the status of a run that another machine drives; None: as in its directory.
-
-        Raises `RunNotFoundError` if there is no run in `run_dir`.
-        """
+        """`status`: of a run that another machine drives; None: as in its directory. Raises
+        `RunNotFoundError`."""
         self._run = find_run(run_dir.parent, run_dir.name)
         summary = summarize(self._run)
         self.summary: RunSummary = replace(summary, status=status) if status else summary

@@ -87,11 +87,8 @@ def devices_of(role_config: RoleConfig) -> tuple[str, ...]:
 
 
 def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[str, Gpu]:
-    """Return the GPUs that a role's workers may use, by the names that the configuration or the
-    environment has for them: those that it names, or all that are visible.
-
-    Raises `ConfigError` for one that is not there.
-    """
+    """Return the GPUs that a role's workers may use, named or all that are visible, by the names
+    given there. Raises `ConfigError` for one that is not there."""
     role_config = getattr(local, role)
     seen = _visible_to(local, role)
     if not devices_of(role_config):

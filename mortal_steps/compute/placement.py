@@ -55,11 +55,8 @@ class Placement:
 
 
 def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
-    """Find where the workers of a run are; without `samples`, it has no rollout workers.
-
-    Raises `ConfigError` for GPUs that are not there, and for some that would be paid for and do
-    nothing.
-    """
+    """Find where a run's workers are; without `samples`, it has no rollout workers. Raises
+    `ConfigError` for GPUs that are not there or would be paid for and do nothing."""
     if config.compute.backend == "modal":
         return _place_on_modal(config, samples)
     placed = placed_config(config)
@@ -186,9 +183,8 @@ def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 def check_devices(config: RunConfig, *, samples: bool = True) -> None:
-    """Raise `ConfigError` for devices of the actor or of a rollout worker that do not exist, for
-    another number of GPUs than the actor has ranks, and for GPUs on Modal that would do nothing.
-    Warn of GPUs of this machine that do nothing."""
+    """Raise `ConfigError` for devices that do not exist, another number of GPUs than the actor has
+    ranks, and GPUs on Modal that would do nothing; warn of GPUs of this machine that do nothing."""
     if config.compute.backend == "modal":
         config.compute.check_mode()
         find_placement(config, samples=samples)

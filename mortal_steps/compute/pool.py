@@ -94,11 +94,8 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[Container]:
-        """Yield the next free container, for the time of the block.
-
-        Raises the error that kept a worker from getting ready, and a `TransientError` if none could
-        be started.
-        """
+        """Yield the next free container for the block. Raises the error that kept a worker from
+        getting ready, and a `TransientError` if none could be started."""
         self._start_missing()
         number = await self._next_free()
         joined = self.ready[number]
@@ -186,11 +183,8 @@ class Compute:
         self.pools = pools
 
     async def start(self, role: Role) -> None:
-        """Start the workers of `role`; return when the first of them is ready.
-
-        The others join as they become ready. Raises the error of a worker that could not get ready,
-        and a `TransientError` if no worker could be started.
-        """
+        """Start the workers of `role`; return when the first is ready, others join later. Raises a
+        worker's own error in getting ready, a `TransientError` if none could be started."""
         async with self.pools[role].taken():
             pass
 

@@ -116,10 +116,8 @@ def _apply_flag(
 
 
 def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a configuration with `CODE_DATASET` where they name no `data.source`.
-
-    Raises `ConfigError` for rewards other than the sandbox without a dataset.
-    """
+    """Return the values with `CODE_DATASET` where they name no `data.source`. Raises `ConfigError`
+    for rewards other than the sandbox without a dataset."""
     whole = copy.deepcopy(dict(values))
     data, rewards = whole.get("data") or {}, whole.get("rewards") or {}
     if not isinstance(data, dict) or not isinstance(rewards, dict) or data.get("source"):

@@ -243,10 +243,8 @@ class RunConfig(Section):
 
     @property
     def corrects_importance(self) -> bool:
-        """Whether TRL's importance-sampling correction is on.
-
-        It is truncated importance sampling: https://fengyao.notion.site/off-policy-rl
-        """
+        """Whether TRL's truncated importance sampling is on
+        (https://fengyao.notion.site/off-policy-rl)."""
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
         engine = self.rollout.engine_kind
@@ -265,6 +263,10 @@ class RunConfig(Section):
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
+        if rollout.source == ATROPOS:
+            options = atropos_options(rollout.source_options)
+            kept = identity_of(options, options.model_dump(), defaults=defaults)
+            rollout = rollout.model_copy(update={"source_options": kept})
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
         changes = {"rollout": rollout, "training": training}
@@ -274,9 +276,7 @@ class RunConfig(Section):
         return identity_of(meant, meant.model_dump(mode="json"), defaults=defaults)
 
     def fingerprint(self) -> str:
-        """Return the digest of what differs from the defaults in `identity()`, hexadecimal sha256.
-
-        A key that a later version adds, with a default, changes no fingerprint.
-        """
+        """Return the sha256 of what differs from the defaults in `identity()`: a key that a later
+        version adds changes no fingerprint."""
         chosen = self.identity(defaults=False)
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()

@@ -187,10 +187,8 @@ def check_names(chosen: Mapping[str, Any], kind: str) -> None:
 
 
 def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`training.trl.model_init_kwargs`, which TRL also takes as a JSON string.
-
-    Raises `ConfigError` for an argument of `from_pretrained` that a run cannot choose.
-    """
+    """`training.trl.model_init_kwargs`, also given as a JSON string. Raises `ConfigError` for an
+    argument of `from_pretrained` that a run cannot choose."""
     key = "training.trl.model_init_kwargs"
     given = chosen.get("model_init_kwargs") or {}
     try:

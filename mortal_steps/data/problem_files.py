@@ -48,11 +48,8 @@ encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class ProblemFile(Sequence[Problem]):
-    """The problems of a file: a sequence that keeps none in memory.
-
-    Travels between processes as the file's path. Raises `CorruptFileError` where the file is
-    missing or is no problem file.
-    """
+    """A file's problems as a sequence that keeps none in memory and travels as the path. Raises
+    `CorruptFileError` where the file is missing or is no problem file."""
 
     def __init__(self, path: Path, *, keeps: object | None = None) -> None:
         """Keep `keeps` alive as long as this object, such as the folder of a temporary file."""

@@ -54,11 +54,8 @@ class CellClosedError(Exception):
 
 
 class Cell:
-    """Asks the episodes of a cell, for one thread at a time.
-
-    `key` names its problem, and `starts` gives each of its episodes. Every method raises
-    `EnvironmentFailedError` with `on_error = "raise"`, and `CellClosedError` after `kill`.
-    """
+    """Asks the episodes of a cell, for one thread at a time; `key` names its problem, `starts` has
+    its episodes. Raises `EnvironmentFailedError` unless masked, `CellClosedError` after `kill`."""
 
     def __init__(
         self,

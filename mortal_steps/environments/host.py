@@ -38,9 +38,8 @@ def environment_host(
     before_start: Callable[[], None] | None = None,
     handler: str | None = None,
 ) -> HostProcess:
-    """Return the process, not started; `terms` are the rewards of the stage by name, `handler` is
-    another one than that of episodes. See `EnvironmentHandler` and `HostProcess` for the others.
-    Its start raises `ConfigError` if its interpreter lacks something."""
+    """Return the process, not started; `terms` are the stage's rewards by name, `handler` an
+    unusual one; see `EnvironmentHandler`, `HostProcess`. Its start raises `ConfigError`."""
 
     def check() -> None:
         check_interpreter(environment)
@@ -87,10 +86,8 @@ class Describer:
         self._passed_on = passed_on
 
     def describe(self) -> Description:
-        """Return what they offer.
-
-        Raises `ConfigError` for what cannot be imported or described, and `WorkerLostError`.
-        """
+        """Return what they offer. Raises `ConfigError` for what cannot be imported or described,
+        `WorkerLostError`."""
         return describe_once(self._environment, self._passed_on)
 
 

@@ -61,10 +61,8 @@ def encode_answer(answer: HostAnswer[Any]) -> bytes:
 
 
 def decode_answer(content: bytes, number: int, returns: Any) -> HostAnswer[Any]:
-    """Return the answer to request `number`, whose value has the type `returns`.
-
-    Raises `NoAnswerError` for anything else.
-    """
+    """Return the answer to request `number`, whose value has type `returns`. Raises `NoAnswerError`
+    for anything else."""
     try:
         answer = _adapter(returns).validate_json(content)
     except ValidationError:

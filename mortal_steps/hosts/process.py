@@ -90,11 +90,8 @@ class HostProcess(Host):
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start the process, unless it runs.
-
-        Raises `WorkerLostError` if the machine has no room for it, the `MortalError` that the
-        handler's constructor raised, what `before_start` raises, and `HostLostError`.
-        """
+        """Start the process, unless it runs. Raises `WorkerLostError` without room for it, the
+        `MortalError` of the handler's constructor or `before_start`, and `HostLostError`."""
         with self._starting:
             if self.is_running():
                 return

@@ -40,10 +40,8 @@ def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
 
 
 def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: bool = True) -> None:
-    """Raise `ModelError` unless the folder holds a model and, for a `whole` one, its tokenizer.
-
-    The error names the folder as `called`.
-    """
+    """Raise `ModelError`, naming the folder as `called`, unless it holds a model and, if `whole`,
+    its tokenizer."""
     named = f"{called}: {folder}"
     if not folder.is_dir():
         raise ModelError(f"{called}: no such folder: {folder}")

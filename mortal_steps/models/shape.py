@@ -184,11 +184,8 @@ def count_parameters(folder: Path) -> int:
 
 
 def cache_bytes_per_token(settings: Mapping[str, Any]) -> int:
-    """Bytes in float32, at most, of one token in all layers.
-
-    Models call the same thing by several names; a model without attention heads (Mamba) counts as
-    one with a head as wide as it is.
-    """
+    """Bytes in float32, at most, of one token in all layers. Models' names differ; one without
+    attention heads (Mamba) counts as one with a head as wide as it is."""
     text = settings.get("text_config") or settings
     width = _first(text, WIDTH) or 0
     heads = _first(text, HEADS) or 1

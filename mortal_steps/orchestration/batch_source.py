@@ -85,11 +85,8 @@ class RolloutWorkers:
 
     @contextlib.asynccontextmanager
     async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:
-        """All rollout workers, with this version, for the time of the block; callers take turns.
-
-        The block begins at once. A worker handles its requests in order, so a request to sample
-        waits at the worker until it has loaded the version.
-        """
+        """Provide all rollout workers with this version, from the block's beginning on: a request
+        to sample waits at its worker until the version is loaded. Callers take turns."""
         async with self._lock:
             loading = self._load(weights) if self._loaded != weights.version else []
             try:

@@ -64,11 +64,8 @@ class ForkFiles:
         )
 
     def take_state(self) -> None:
-        """Link the checkpoint and the weights that sample the first steps, so that they stay here
-        if the parent removes them.
-
-        Raises `StoreError`, and `CorruptFileError` for what the parent has removed already.
-        """
+        """Link the checkpoint and the weights that sample the first steps, before the parent
+        removes them. Raises `StoreError`, `CorruptFileError` for what is gone already."""
         self._link_folder(self._saved.path, self._own_state())
         for version in recovery.sampling_versions(self._rollout, self._step):
             if version <= self._step and weights.find_in(self._parent.store, version):

@@ -129,11 +129,8 @@ def resume_config(
 
 
 def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
-    """Do what `open_run` does for a new run, up to making it: settle its defaults and check it.
-
-    `show` is called with the lines of the forecast: which worker is where, and what memory each
-    card needs. Raises what `open_run` raises, and `StoreError` for a run that exists.
-    """
+    """Check a new run as `open_run` does, without making it; `show` gets the lines of the forecast.
+    Raises what `open_run` raises, and `StoreError` for a run that exists."""
     root = _checked_root(config)
     if (root / IDENTITY_FILE).exists():
         raise StoreError(

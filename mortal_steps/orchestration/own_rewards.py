@@ -17,10 +17,8 @@ from mortal_steps.rewards.kinds.get_reward import GetReward
 
 
 def with_described_rewards(config: RunConfig) -> RunConfig:
-    """Return the configuration with the rewards that its environments give themselves.
-
-    Raises what `Describer.describe` raises, and `ConfigError` for a `get_reward` that none has.
-    """
+    """Return the configuration with its environments' own rewards. Raises what `Describer.describe`
+    raises, and `ConfigError` for a `get_reward` that none has."""
     if not config.environment.is_used:
         return config
     return _with_offered(config, _classes_offered(config))

@@ -161,11 +161,8 @@ class Session:
         return await self.call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
-        """Have one rollout worker load and verify a published version.
-
-        If the worker is lost meanwhile, nobody waits for it: once it is back, it loads the version
-        that its first shard asks for.
-        """
+        """Have a rollout worker load and verify a published version. Nobody waits for one that is
+        lost meanwhile: back again, it loads the version of its first shard."""
         key = self._key("sync_weights", weights.version, worker)
         started = time.perf_counter()
         timing = StageTiming(stage="sync_weights", step=weights.version)
@@ -178,10 +175,8 @@ class Session:
         return _with_wait(timing, started, worker)
 
     async def begin_checkpoint(self, step: int) -> str | None:
-        """Have the actor begin to write its state; `checkpoint` waits for the end.
-
-        Returns None, or the reason why the state cannot be written beside other work.
-        """
+        """Have the actor begin to write its state; `checkpoint` waits for the end. Returns why that
+        is not possible beside other work, or None."""
         key = self._key("checkpoint", step, 1)
         why = await self.compute.call("actor", "begin_checkpoint", key=key, step=step)
         return None if why is None else str(why)
@@ -218,10 +213,8 @@ class Session:
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
-        """Bring the actor to `step`, and start the run's other workers at the same time.
-
-        One ready rollout worker is enough to begin; the others join when they are ready.
-        """
+        """Bring the actor to `step` and start the other workers at the same time; one ready rollout
+        worker is enough to begin."""
         started = time.perf_counter()
         key = self._key("start_workers", step)
         publish = self.schedule.samples or self.schedule.evaluates(0)

@@ -81,11 +81,8 @@ def chosen_problems(
 def try_rollout(
     config: RunConfig, problems: Sequence[Problem], num_generations: int
 ) -> SampledProblems:
-    """Sample completions with the model that a run of this configuration would begin with.
-
-    Raises `ConfigError` for a configuration whose workers are on Modal, and what the checks before
-    a run and its rollout worker raise.
-    """
+    """Sample with the model that such a run would begin with. Raises `ConfigError` for workers on
+    Modal, and what the checks before a run and its rollout worker raise."""
     if config.compute.backend == "modal":
         raise ConfigError(
             "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
@@ -208,11 +205,8 @@ def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
 def try_rewards(
     config: RunConfig, given: Sequence[GivenGroup], *, one_by_one: bool = False
 ) -> Trial:
-    """Score the groups; with `one_by_one`, each group in calls of its own.
-
-    Raises `RewardError` for a function that cannot be imported, or the `MortalError` that a
-    function raises itself.
-    """
+    """Score the groups, each in calls of its own if `one_by_one`. Raises `RewardError` for a
+    function that cannot be imported, or its own `MortalError`."""
     check_something_scores(config, given[0].group.problem)
     check_interpreter(config.compute, "reward")
     size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)

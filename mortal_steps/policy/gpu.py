@@ -10,10 +10,8 @@ from mortal_steps.types import TrainingPlace
 
 
 def has_bfloat16() -> bool:
-    """Whether torch's accelerator computes in bfloat16; a CUDA device that emulates it does not.
-
-    `compute.devices` asks the same before a run begins.
-    """
+    """Whether torch's accelerator computes in bfloat16 without emulation, as `compute.devices` asks
+    before a run."""
     import torch
     from transformers.utils import is_torch_bf16_gpu_available
 
@@ -45,12 +43,8 @@ def why_unused() -> str | None:
 
 
 def on_one_gpu() -> dict[str, Any]:
-    """Return arguments of `from_pretrained` for a model on this rank's GPU, the first where there
-    is one rank; none without a GPU.
-
-    By default, TRL lets accelerate deal the layers out to all GPUs, and to the host's memory where
-    they are short of room.
-    """
+    """Return `from_pretrained`'s arguments for this rank's GPU, if any: by default, TRL lets
+    accelerate deal layers out to all GPUs and the host."""
     import torch
 
     return {"device_map": {"": f"cuda:{rank()}"}} if torch.cuda.is_available() else {}

@@ -80,11 +80,8 @@ def check_entry(store: RunStore, step: int) -> None:
 
 
 def repair_entry(store: RunStore, entry: JournalEntry) -> None:
-    """Commit the entry of a step that was taken before, unless the existing entry is whole and
-    names the same files.
-
-    Scores that were made again for a damaged shard may have other side metrics.
-    """
+    """Commit the entry of a step taken before, unless one that names the same files is there:
+    scores made again may have other side metrics."""
     try:
         there = find_entry(store, entry.request.step)
     except CorruptFileError as error:
@@ -109,10 +106,8 @@ def find_result(store: RunStore, step: int) -> StepResult | None:
 
 
 def check_replay(recorded: StepResult, replayed: StepResult) -> None:
-    """Compare a replayed step with its record; a difference in numbers is only logged.
-
-    Raises `ActorStateError` if the record belongs to another history.
-    """
+    """Compare a replayed step with its record; other numbers are logged. Raises `ActorStateError`
+    if the record belongs to another history."""
     step, batches = recorded.step, recorded.history_id
     if batches != replayed.history_id or recorded.batch_sha256 != replayed.batch_sha256:
         raise ActorStateError(
@@ -153,11 +148,8 @@ def next_state_id(
 
 
 def batch_digest(store: RunStore, request: TrainRequest) -> str:
-    """Digest of the batch: its step, and its rows, or generations and scores of each shard, in
-    shard order.
-
-    Metrics that reward functions report on the side are not part of it.
-    """
+    """Digest of the batch: its step, and its rows or each shard's generations and scores in order,
+    without side metrics."""
     given: dict[str, Any]
     if isinstance(request.batch, Rows):
         given = {"rows": request.batch.rows.sha256}
@@ -193,11 +185,8 @@ def read_batch(store: RunStore, expected: Expected, request: TrainRequest) -> Tr
 def read_rollouts(
     store: RunStore, expected: Expected, step: int, batch: ScoredRollouts
 ) -> RolloutBatch:
-    """Put the scored rollouts of a step together from their verified shards.
-
-    Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
-    step's batch, `EngineError` for a completion that cannot be trained on.
-    """
+    """Put a step's scored rollouts together from verified shards. Raises `CorruptFileError`,
+    `StoreError` for shards of no such batch, `EngineError` for an untrainable completion."""
     groups: list[RolloutGroup] = []
     versions: list[PolicyVersion] = []
     for reference in batch.rewards:

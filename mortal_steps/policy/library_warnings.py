@@ -33,11 +33,8 @@ MOST_CHARS = 600
 
 
 class LibraryWarnings(logging.Handler):
-    """The warnings of the libraries, each once.
-
-    Two messages are the same warning if they begin alike, up to numbers: some end in the values of
-    a row.
-    """
+    """The libraries' warnings, each once: those that begin alike, up to numbers, are the same, as
+    some end in a row's values."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -59,10 +59,8 @@ class StateManager:
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def bring_to(self, step: int) -> ActorState:
-        """Bring the state after `step` train steps into memory: restore a checkpoint, then replay.
-
-        Raises `ActorStateError` if a step before it was never taken.
-        """
+        """Bring the state after `step` steps into memory, from a checkpoint by replay. Raises
+        `ActorStateError` if a step before it was never taken."""
         if self.state is None or self.state.step != step:
             self._saver.settle()  # what is being written may be the newest, and is no leftover
             saved = checkpoints.newest_whole(self._store, at_most=step)
@@ -85,10 +83,8 @@ class StateManager:
         return self._take(self.bring_to(entry.request.step), entry)
 
     def _take(self, state: ActorState, entry: JournalEntry) -> StepResult:
-        """Train on a batch and commit the result, or compare it with the one committed.
-
-        If that fails, the state is no longer what its step says: it is discarded.
-        """
+        """Train on a batch and commit the result, or compare it with the committed one; a failure
+        discards the state."""
         self._saver.save_lost(state)
         batch = journal.read_batch(self._store, self._expected, entry.request)
         recorded = journal.find_result(self._store, batch.step)

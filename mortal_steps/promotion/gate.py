@@ -38,10 +38,8 @@ class Gate:
         overrides: Sequence[str] = (),
         local: Callable[..., Compute] = LocalCompute,
     ) -> None:
-        """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`.
-
-        Raises `ConfigError` where nothing can be judged so.
-        """
+        """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`. Raises `ConfigError`
+        where nothing can be judged so."""
         for override in overrides:
             if override.strip().partition(".")[0] not in OVERRIDABLE:
                 raise ConfigError(

@@ -132,11 +132,8 @@ class Judge:
         }
 
     async def judge(self, path: str, sha256: str) -> Judgement:
-        """Return the scores of the model in this folder, whose manifest has this digest; if they
-        are known, they are not computed again.
-
-        Raises what workers raise, and `CorruptFileError` for a model that is not whole.
-        """
+        """Return the scores of the model in this folder, whose manifest has this digest, computed
+        once. Raises what workers raise, `CorruptFileError` for a damaged model."""
         folder = f"{FOLDER}/{self.key(sha256)}"
         async with self._alone():
             found = self._find(f"{folder}/judgement.json")

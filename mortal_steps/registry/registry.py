@@ -168,11 +168,9 @@ class Registry:
             self._follow()
 
     def decide(self, decision: Decision) -> Decision:
-        """Write the decision down and move the link; one `request` is decided once.
-
-        Raises `ProductionMovedError` if another version than `before` is in use by now, and
-        `CorruptFileError` if the version is not whole.
-        """
+        """Write the decision down and move the link, once per `request`. Raises
+        `ProductionMovedError` if another version than `before` is in use, `CorruptFileError` for a
+        damaged one."""
         with self._alone():
             made = self.answered(decision.request) if decision.request is not None else None
             if made is None:
@@ -184,11 +182,8 @@ class Registry:
             return made
 
     def roll_back(self, *, by: str, why: str, to: str | None = None) -> Decision:
-        """Put an earlier version to use again: the one before, or one of the run `to`.
-
-        A rollback that a kill has cut short is completed, and is the answer. Raises `StoreError` if
-        there is no such version.
-        """
+        """Put an earlier version to use again, or one of the run `to`, completing a killed
+        rollback. Raises `StoreError` if there is none."""
         history = self.history()
         used = in_use(history)
         if not used:

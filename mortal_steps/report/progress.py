@@ -32,9 +32,8 @@ RECENT_STEPS = 10
 
 
 def recent_steps(eval_steps: int | None) -> int:
-    """Return the number of steps over which a run's speed is averaged. It is large enough to
-    contain an evaluation, if there are any, so that evaluations always have their share in the
-    speed."""
+    """Return how many steps a run's speed is averaged over: enough to contain an evaluation, so
+    that these always have their share."""
     return max(RECENT_STEPS, eval_steps or 0)
 
 
@@ -100,10 +99,8 @@ class StepReport:
 
 
 class ProgressLine:
-    """Shows what a run does: a bar on a terminal, else lines.
-
-    `log` receives notes and, where there is no terminal, a line now and then; it is the run's log.
-    """
+    """Shows what a run does: a bar on a terminal, else lines. `log`, the run's log, gets notes and,
+    without a terminal, a line now and then."""
 
     def __init__(
         self,

@@ -34,10 +34,8 @@ _writing = threading.Lock()
 
 
 def write_report(run: Run) -> None:
-    """Write everything known of the run to its report.
-
-    Errors are logged and never raised: the run is more important than its report.
-    """
+    """Write everything known of the run to its report; errors are logged, as the run is more
+    important."""
     with _writing:
         try:
             _write(run)

@@ -59,11 +59,8 @@ class RewardEnvironment:
     _lost: Exception | None = None
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
-        """Return the score of one completion; None where it abstains. `kwargs`: the columns of its
-        row.
-
-        It is called from several threads at a time; see `score_batch`.
-        """
+        """Return a completion's score, None to abstain; `kwargs` are its row's columns. Several
+        threads may call it at a time; see `score_batch`."""
         raise NotImplementedError(f"{type(self).__name__} defines neither score nor score_batch")
 
     def score_batch(

@@ -85,10 +85,8 @@ class SourceHistory:
 
 
 def find_history(store: RunStore) -> Sequence[ScoredWith]:
-    """Return what a run was scored with, oldest first; empty for one that began without noting it.
-
-    Raises `CorruptFileError` for damage.
-    """
+    """Return what a run was scored with, oldest first; empty where that was not noted. Raises
+    `CorruptFileError`."""
     try:
         found = store.find_record(SOURCES_FILE, SourceHistory)
     except CorruptFileError as error:
@@ -121,10 +119,8 @@ def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
 
 
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
-    """Record the sources where they are new or accepted; only for the run's one driver.
-
-    Raises `RewardError` as `check_sources` does.
-    """
+    """Record new or accepted sources; only for the run's driver. Raises `RewardError` as
+    `check_sources` does."""
     now = _seen_by_driver(store, config, working_dir)
     if now is None:
         return
@@ -205,11 +201,8 @@ def _packages(config: RunConfig, working_dir: Path) -> Mapping[str, str] | None:
 
 
 def _seen_by_driver(store: RunStore, config: RunConfig, working_dir: Path) -> RewardSources | None:
-    """Return the present sources. None if another machine has brought the functions to the Volume.
-
-    Where a container scores, it compares itself what is not on this machine: model folders that are
-    not here are taken as they were noted.
-    """
+    """Return the present sources, None if another machine brought them to the Volume. Model folders
+    that are not here, as a container scores, are taken as noted."""
     now = _present(config, working_dir, _began_in(store, working_dir))
     if not config.compute.scores_in_a_container:
         return now

@@ -45,10 +45,8 @@ class SampledProblems:
 
 
 class FinishedModelWorker(RolloutWorker):
-    """Samples with the model in `model_path`, whatever version the `weights` of a request name.
-
-    The engine begins with these weights and never has others, so nothing has to be proven.
-    """
+    """Samples with the model in `model_path` whatever version a request names; it never has other
+    weights, so nothing is proven."""
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
         """Raise `CorruptFileError` for a folder that is not as committed."""
@@ -60,10 +58,8 @@ class FinishedModelWorker(RolloutWorker):
     def sample(
         self, *, problems: Sequence[Problem], num_generations: int, sampling: SamplingParams
     ) -> SampledProblems:
-        """Sample `num_generations` completions of each problem, in one shard.
-
-        Raises what `RolloutWorker.start` and `RolloutWorker.generate` raise.
-        """
+        """Sample `num_generations` completions per problem as one shard; raises what
+        `RolloutWorker.start` and `generate` raise."""
         began = time.perf_counter()
         self.start()
         started = time.perf_counter()

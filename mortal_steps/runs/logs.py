@@ -75,11 +75,8 @@ class RunLogs:
         return {name: self._mark(name) for name in LOGS}
 
     def cut(self, marks: Mapping[str, LogMark]) -> list[str]:
-        """Cut each log to its mark.
-
-        Returns the names of logs that do not begin with the content that their mark describes, or
-        have no mark; these are left as they are.
-        """
+        """Cut each log to its mark; returns the names of those, left as they are, that do not begin
+        as their mark says or have none."""
         damaged = self.damaged(marks)
         for name in LOGS:
             if name not in damaged and (path := self._root / name).exists():
@@ -125,11 +122,8 @@ class RunLogs:
 
 
 def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Read the JSON objects of a log that hold the keys `needs`.
-
-    A last line cut short by a crash is left out; any other line that cannot be read is, too, with a
-    warning.
-    """
+    """Read a log's JSON objects with the keys `needs`; a last line that a crash cut short is left
+    out, any other unreadable one too, with a warning."""
     if not path.exists():
         return []
     *whole, _ = path.read_bytes().split(b"\n")
@@ -162,10 +156,8 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 @contextlib.contextmanager
 def flow_log(folder: Path) -> Iterator[None]:
-    """Append what this process logs to `logs/flow.log`, for the time of the block.
-
-    Raises `StoreError` where the file cannot be opened.
-    """
+    """Append what this process logs to `logs/flow.log` for the block. Raises `StoreError` where it
+    cannot be opened."""
     path = folder / FLOW_LOG
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)

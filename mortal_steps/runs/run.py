@@ -39,10 +39,8 @@ MOST_NAMED = 20
 
 
 class Run:
-    """A run directory with its identity, its manifest and its logs.
-
-    Without a `config`, the run's own configuration is read when it is needed.
-    """
+    """A run directory with its identity, manifest and logs. Without a `config`, the run's own is
+    read when needed."""
 
     def __init__(self, store: RunStore, config: RunConfig | None, info: RunInfo) -> None:
         self.store = store
@@ -88,11 +86,8 @@ class Run:
         return read_manifest(self.store, num_eval_problems=self.info.num_eval_problems)
 
     def update(self, **changes: Any) -> None:
-        """Replace fields of the manifest and commit it. A new step also commits how long the logs
-        are.
-
-        Raises `LeaseLostError` if another process has taken the run over from this one.
-        """
+        """Replace fields of the manifest and commit it, with a new step also the logs' lengths.
+        Raises `LeaseLostError` if the run was taken over."""
         self._take(changes)
         self._commit(new_step="step" in changes)
 
@@ -117,10 +112,8 @@ class Run:
             self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
 
     def append(self, log: str, *rows: Mapping[str, Any]) -> None:
-        """Append lines to a log; they count once the step that they belong to is done.
-
-        Raises `LeaseLostError` as `update` does, and `StoreError`.
-        """
+        """Append lines that count once their step is done. Raises `LeaseLostError` as `update`
+        does, and `StoreError`."""
         self._check_lease()
         self.logs.append(log, *rows)
 
@@ -138,10 +131,8 @@ class Run:
         return True
 
     def acquire(self) -> Lease:
-        """Become the one process that drives the run; raises `StoreError` if another one does.
-
-        What an earlier driver wrote until now counts, not what was read when the run was opened.
-        """
+        """Become the run's one driver, and read what earlier ones wrote until now. Raises
+        `StoreError` if another process drives it."""
         self._lease = acquire(self.store)
         self.read_again()
         self._remove_leftovers()
@@ -218,11 +209,8 @@ class Run:
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """Open an existing run.
-
-    Raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and `StoreError` if it
-    cannot be read at all.
-    """
+    """Open an existing run. Raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged,
+    `StoreError` if it cannot be read."""
     store = RunStore(runs_dir / run_id)
     try:
         info = read_identity(store)

@@ -243,10 +243,8 @@ class _Checking:
 def check_here(
     runs_dir: Path, run_id: str, note: Callable[[Checked], None] | None = None
 ) -> RunCheck:
-    """`check_run`, of a directory on the machine that the flow runs on.
-
-    Raises `StoreError` where most of the run is on a Volume alone.
-    """
+    """`check_run` on the flow's machine. Raises `StoreError` where most of the run is on a Volume
+    alone."""
     with contextlib.suppress(CorruptFileError, RunNotFoundError):
         run = find_run(runs_dir, run_id)
         modal, last = run.config.compute.modal, run.manifest.step - 1
@@ -264,10 +262,8 @@ def check_here(
 def check_run(
     runs_dir: Path, run_id: str, note: Callable[[Checked], None] | None = None
 ) -> RunCheck:
-    """Check every file of a run; `note` is called with the result of each as it is known.
-
-    Raises `RunNotFoundError`. A damaged run.json is one of the results.
-    """
+    """Check every file of a run; `note` gets each result as it is known. Raises `RunNotFoundError`;
+    a damaged run.json is a result."""
     root = runs_dir / run_id
     if not (root / MANIFEST_FILE).exists():
         with contextlib.suppress(CorruptFileError):

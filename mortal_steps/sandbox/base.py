@@ -9,10 +9,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a program may use. The kernel counts it; the program cannot influence the count.
-
-    Raises `ValueError` for a limit that is not a finite number above 0.
-    """
+    """What a program may use, as the kernel counts it. Raises `ValueError` for a limit that is not
+    finite and above 0."""
 
     timeout: float = 5.0
     """Seconds of CPU time, for all of the program's processes together. This is the main limit,

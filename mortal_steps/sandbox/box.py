@@ -85,10 +85,8 @@ def find_bubblewrap() -> str | None:
 
 
 def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
-    """Return the command of a server that serves the inherited `descriptor`.
-
-    Raises `FileNotFoundError` if bubblewrap has been removed.
-    """
+    """Return the command of a server of the inherited `descriptor`. Raises `FileNotFoundError`
+    without bubblewrap."""
     modules = str(INSIDE.parent) if way == "bare" else IN_BOX
     serve = (
         f"import sys; sys.path.append({modules!r}); from inside.server import main; "
@@ -131,11 +129,8 @@ def _namespaces(way: Way) -> list[str]:
 
 
 def made_folders(interpreter: Interpreter) -> dict[str, list[str]]:
-    """Return the folders that exist only because something in them is shown, each with the names of
-    all that is in it.
-
-    One of them may be the user's home, of which the box then shows the interpreter alone.
-    """
+    """Return folders that exist only for something shown in them, with the names in each: of the
+    user's home, the box may show the interpreter alone."""
     links, binds = _system_links(), _binds(interpreter)
     shown = [*links, *(place for _, place in binds), *OF_THE_BOX]
     above = ["/", *_above(shown)]

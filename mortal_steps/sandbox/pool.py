@@ -85,10 +85,8 @@ class Pool(Generic[L]):
         return [results[0] for results in self.run_rows(rows)]
 
     def run_rows(self, rows: Iterable[Row]) -> list[Results]:
-        """Run the rows in parallel. Returns, for each row, the results of the programs that ran.
-
-        Raises `SandboxError` if a program keeps losing its lanes or no thread can be started.
-        """
+        """Run rows in parallel; returns the results of each row's programs. Raises `SandboxError`
+        if one keeps losing lanes or no thread can be started."""
         futures: list[Future[Results]] = []
         try:
             try:

@@ -33,10 +33,8 @@ def digest_of_file(path: Path) -> str:
 
 
 def has_digest(path: Path, listed: str) -> bool:
-    """Return whether it is the file that is listed with this digest.
-
-    Raises `CorruptFileError` where this version does not know the digest's algorithm.
-    """
+    """Return whether it is the file with this digest. Raises `CorruptFileError` for an algorithm
+    that this version does not know."""
     if not listed.startswith(BLAKE3):
         raise CorruptFileError(
             f"{path} is listed with the digest {listed[:20]}, whose algorithm this version of "

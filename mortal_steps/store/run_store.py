@@ -181,9 +181,8 @@ class RunStore(RecordStore):
     def check_folder(
         self, relative: str, sha256: str | None = None, *, but: Collection[str] = ()
     ) -> Iterator[tuple[Path, str | None]]:
-        """Yield every file of a committed folder, its manifest first, and what is wrong with it, if
-        anything is. Without `sha256` the manifest is taken at its word; files in `but` are left
-        out."""
+        """Yield a committed folder's files but `but`, its manifest first, and what is wrong with
+        each, if anything. Without `sha256` the manifest is taken at its word."""
         folder = self.path(relative)
         manifest = folder / FOLDER_MANIFEST
         try:
@@ -237,11 +236,8 @@ class RunStore(RecordStore):
         return sorted((int(e.name), e) for e in entries if re.fullmatch(r"[0-9]+", e.name))
 
     def remove_leftovers(self, relative: str, *, of: str = "") -> None:
-        """Delete the hidden files and folders that killed commits and deletions left in `relative`,
-        or those left of a file or folder named `of` alone.
-
-        Only for the one process that commits there. Raises `StoreError`.
-        """
+        """Delete hidden leftovers of killed commits and deletions in `relative`, or those `of` one
+        name. For the one process that commits there. Raises `StoreError`."""
         for leftover in self.path(relative).glob(f".{of}*"):
             if leftover.suffix not in {".partial", ".removed", ".replaced"}:
                 continue

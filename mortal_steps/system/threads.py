@@ -39,11 +39,8 @@ def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Call `work` in a thread, and return its result.
-
-    Whoever is cancelled meanwhile hears of it when `work` is done: nothing is written behind the
-    back of those who clean up.
-    """
+    """Return `work`'s result from a thread. A cancellation waits for its end: nothing is written
+    behind those who clean up."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)

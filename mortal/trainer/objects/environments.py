@@ -20,11 +20,8 @@ def environment_keys(
     factory: Factory | Mapping[str, Factory] | None,
     runs_dir: str,
 ) -> dict[str, Any]:
-    """Return the keys of `[environment]`; none where there is nothing to call.
-
-    Raises `ConfigError` for what is neither code nor its name, and for an object that cannot be
-    kept in a file.
-    """
+    """Return the keys of `[environment]`; none without anything to call. Raises `ConfigError` for
+    what is no code or name, or cannot be kept in a file."""
     keys: dict[str, Any] = {}
     if tools is not None:
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):

@@ -38,10 +38,8 @@ it is trained."""
 
 
 def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str, Any]:
-    """Return the keys of `[model]` for a model's name, or for a model object with its tokenizer.
-
-    Raises `ModelError`, with the remedy, for anything that training cannot start from.
-    """
+    """Return the keys of `[model]` for a model's name, or a model object with its tokenizer. Raises
+    `ModelError` for what training cannot start from."""
     if processing_class is not None and not hasattr(processing_class, "save_pretrained"):
         raise ModelError(
             f"processing_class is of type {type(processing_class).__name__}; give a tokenizer from "

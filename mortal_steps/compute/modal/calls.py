@@ -59,11 +59,9 @@ class Calls:
     async def result(
         self, key: str, function: modal.Function[Any, Any, Any], request: CallRequest
     ) -> CallResult:
-        """Return what came of the call of `key`.
-
-        Raises `WorkerLostError`, `ComputeError` where Modal refuses, `WorkerError` for what the
-        container could not answer. That the request's own lease is lost is a result, too.
-        """
+        """Return what came of the call of `key`, a lost lease included. Raises `WorkerLostError`,
+        `ComputeError` where Modal refuses, `WorkerError` for what the container could not
+        answer."""
         found = await self._attach(key, request)
         if found is not None:
             result = await self._taken(key, found)
@@ -73,10 +71,8 @@ class Calls:
         return await self._taken(key, await self._submit(key, function, request))
 
     async def cancel_all(self) -> None:
-        """End every call whose result nobody has taken, of earlier flows, too, with its container.
-
-        One that cannot be cancelled now is for the next flow to attach to.
-        """
+        """End every call whose result nobody has taken, with its container; the next flow attaches
+        to one that cannot be cancelled now."""
         for path in sorted(self._store.path(FOLDER).glob("*.json")):
             found = self._find(path.stem)
             if found is None or await self._cancel(path.stem, found.call_id):

@@ -117,10 +117,8 @@ def _call_of(label: str) -> tuple[str, int]:
 
 
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
-    """Return what these GPUs cost; `rates` by GPU, however spelt, go before the list.
-
-    Raises `ConfigError` for a GPU without a known price.
-    """
+    """Return these GPUs' price; `rates` by GPU, however spelt, go before the list. Raises
+    `ConfigError` for an unknown price."""
     name = modal_gpu(wanted).partition(":")[0]
     known = DOLLARS_PER_SECOND | {modal_gpu(gpu): rate for gpu, rate in rates.items()}
     rate = known.get(name)

@@ -139,10 +139,8 @@ class Mirror:
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
 
     async def pull(self, request: Any, result: CallResult) -> None:
-        """Bring the records here that the answer to `request` refers to, or the finished model.
-
-        Raises `CorruptFileError` for a file that is not what the answer says.
-        """
+        """Bring the records of the answer to `request`, or the finished model, here. Raises
+        `CorruptFileError` for a file that is not what the answer says."""
         answer = result.value
         if isinstance(answer, FinalModel):
             for path, sha256 in answer.folders():

@@ -62,11 +62,8 @@ class ModalLease:
         self._lost = error
 
     async def check(self) -> None:
-        """Raise `LeaseLostError` if another process has taken the run over.
-
-        One that was not renewed lately, as this machine slept or was cut off, is renewed first;
-        raises `TransientError` if that cannot be done.
-        """
+        """Raise `LeaseLostError` if the run was taken over. A lease not renewed lately, as after
+        sleep, is renewed first; raises `TransientError` if that cannot be done."""
         if self._lost is None and self.record.age_s() > LEASE_TTL_S / 2:
             await call_with_retries(self._run_id, self._renew)
         if self._lost is not None:
@@ -136,10 +133,8 @@ async def find_lease(volume: RunsVolume, run_id: str) -> LeaseRecord | None:
 
 
 async def ask_to_stop(volume: RunsVolume, run_id: str, who: str) -> LeaseRecord:
-    """Let whoever drives the run on Modal hear that `who` wants it to stop; returns the driver.
-
-    Raises `StoreError` if nobody drives it.
-    """
+    """Tell the run's driver on Modal that `who` wants it to stop; returns the driver. Raises
+    `StoreError` if there is none."""
     leases = _leases_of(volume)
     number, holder = await call_with_retries(run_id, partial(_newest, leases, run_id))
     if holder is None or not holder.holds():

@@ -163,11 +163,8 @@ class Algorithm(AlgorithmConfig):
 
 
 def algorithm_of(config: RunConfig) -> Algorithm:
-    """Return the algorithm of a run; a user's own class is imported here.
-
-    Raises `ConfigError` for a class that cannot be imported, is no `Algorithm`, or does not take
-    the settings.
-    """
+    """Return a run's algorithm, importing a user's class. Raises `ConfigError` for one that cannot
+    be imported, is no `Algorithm`, or does not take its settings."""
     chosen = config.algorithm
     if isinstance(chosen, Algorithm):
         return chosen

@@ -124,10 +124,8 @@ def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, 
 
 
 def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:
-    """Return the verified folder of a checkpoint.
-
-    Raises `CorruptFileError`, and `ActorStateError` where another configuration wrote it.
-    """
+    """Return a checkpoint's verified folder. Raises `CorruptFileError`, and `ActorStateError` where
+    another configuration wrote it."""
     folder = store.verify_folder(checkpoint.path, checkpoint.sha256)
     written_by = read_state(store, checkpoint.path).fingerprint
     if written_by != fingerprint:

@@ -28,10 +28,8 @@ def versions_before(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
 
 
 def check_begins_here(store: RunStore, step: int) -> None:
-    """Raise `CorruptFileError` if the run is a fork, which has nothing before its first checkpoint.
-
-    To be called when the state after `step` train steps can only be reached from the beginning.
-    """
+    """Raise `CorruptFileError` for a fork, which has nothing before its first checkpoint, if `step`
+    can only be reached from the beginning."""
     info = read_identity(store)
     if info is None or info.parent is None:
         return

@@ -122,10 +122,8 @@ def measure_prompts(
     context: int,
     fits: int = 0,
 ) -> PromptLengths:
-    """Return the lengths of all prompts as the rollout workers render them, many at once.
-
-    Raises `DataError` for chat messages if the tokenizer has no chat template.
-    """
+    """Return the lengths of all prompts as rollout workers render them. Raises `DataError` for
+    chats if the tokenizer has no template."""
     tokens = array("L")
     unusable: dict[int, str] = {}
     dated = False
@@ -183,10 +181,8 @@ def keep_fitting(
     held_out: Sequence[Problem],
     lengths: PromptLengths,
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Return the problems that the run has: all of them, or those that fit (`data.on_long`).
-
-    `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
-    """
+    """Return all problems, or those that fit (`data.on_long`), by `lengths` of both in order.
+    Raises `DataError` that counts and names the others."""
     count = len(train)
 
     def id_of(row: int) -> str:

@@ -24,11 +24,8 @@ def number_of(value: Any) -> float | None:
 
 
 def plain_value(value: Any) -> Plain:
-    """Return a value of a logged column as plain Python: a type of the user's own is unknown
-    outside.
-
-    A number that JSON does not have (nan, infinity) is None.
-    """
+    """Return a logged value as plain Python, as a user's types are unknown outside; None for a
+    number that JSON lacks (nan, infinity)."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and -(2**63) <= value < 2**63:

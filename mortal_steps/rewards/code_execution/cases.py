@@ -22,10 +22,8 @@ TIMES_ONE_CASE = 10
 
 
 def total_limits(timeout: float, total_timeout: float | None) -> Limits:
-    """CPU time and time of all test cases, where one has `timeout` CPU seconds.
-
-    Raises `ValueError` for a time that is none.
-    """
+    """CPU time and time of all test cases, where one has `timeout` CPU seconds. Raises `ValueError`
+    for what is none."""
     return Limits(timeout=TIMES_ONE_CASE * timeout if total_timeout is None else total_timeout)
 
 
@@ -74,11 +72,8 @@ class AssertCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallCase:
-    """What a function, or a method of `Solution`, returns.
-
-    Raises `ValueError` for arguments that no program can be given, and for an expected value that
-    JSON cannot hold.
-    """
+    """What a function, or a method of `Solution`, returns. Raises `ValueError` for arguments or an
+    expected value that cannot be carried."""
 
     function: str
     args: Sequence[Any]

@@ -21,11 +21,8 @@ ENTRY_POINT = "entry_point"
 
 
 class CodeExecutionEnvironment(RewardEnvironment):
-    """1 for a program that passes all test cases of its problem, else 0.
-
-    `settings` are those of `type = "sandbox"` (`SandboxTerm`). A program that runs out of time, in
-    one test case or in all together, has failed the later ones.
-    """
+    """1 for a program that passes all test cases, else 0; `settings` are those of `SandboxTerm`.
+    One that runs out of time has failed the later cases."""
 
     name = "CodeExecution"
 

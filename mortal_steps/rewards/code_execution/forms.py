@@ -37,11 +37,8 @@ CHECK = "check"
 
 
 def cases_of(value: Any, entry_point: Any = None) -> list[Case]:
-    """Return the test cases that a column holds; `entry_point`: the function that a text's `check`
-    takes.
-
-    Raises `ValueError` for what is none.
-    """
+    """Return the test cases in a column; `entry_point` is what a text's `check` takes. Raises
+    `ValueError` for what is none."""
     if value is None:
         return []
     if isinstance(value, str):

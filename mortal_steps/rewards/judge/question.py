@@ -118,10 +118,8 @@ class Grade(BaseModel):
 
 
 def read_grade(text: object, score_range: tuple[float, float]) -> Grade:
-    """Return the grade in an answer: one JSON object, bare or as one fenced block, with a `score`.
-
-    Raises `UnusableAnswerError` for anything else.
-    """
+    """Return the grade in an answer: a JSON object, bare or fenced, with a `score`. Raises
+    `UnusableAnswerError`."""
     if not isinstance(text, str) or not text.strip():
         raise UnusableAnswerError("the answer is empty")
     fenced = FENCED.fullmatch(text.strip())

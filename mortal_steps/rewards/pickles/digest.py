@@ -81,11 +81,8 @@ def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def digest_of(value: Any, called: str) -> tuple[str, frozenset[str]]:
-    """Return the digest, hexadecimal sha256, and the modules that are imported for the object.
-
-    `called` is how an error names the object. Raises `RewardError` for what has no digest, and
-    could not travel to another process either.
-    """
+    """Return an object's sha256 and the modules that it imports; `called` names it in errors.
+    Raises `RewardError` for what could not travel to another process either."""
     digester = _Digester()
     try:
         digest = digester.of(value, called)

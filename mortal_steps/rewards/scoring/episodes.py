@@ -74,9 +74,8 @@ def failed_episodes(shard: GeneratedShard) -> Iterator[RewardFailure]:
 
 
 def episode_metrics(shard: GeneratedShard) -> dict[str, float]:
-    """Return how a shard's episodes went, as means over its completions: turns, tokens that an
-    environment added, the share that ended in each way, and, unless it is 0, the share with an
-    answer that changed. Without environments, nothing."""
+    """Return means over the completions of how episodes went: turns, environments' tokens, the
+    share of each ending and of changed answers; nothing without environments."""
     made = [each for group in shard.groups for each in group.completions if each.episode]
     if not made:
         return {}

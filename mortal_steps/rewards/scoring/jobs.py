@@ -87,11 +87,8 @@ class Job:
         """How long calls took, by function."""
 
     def score_whole(self) -> None:
-        """Call each function on the whole shard; as in TRL, the async ones last and in parallel.
-
-        Raises `RewardError` for a function that keeps failing, unless failures are masked, and the
-        `MortalError` that a function raised.
-        """
+        """Call each function on the whole shard; as in TRL, async ones last and in parallel. Raises
+        `RewardError` for one that keeps failing, unless masked, and functions' `MortalError`."""
         groups = self._work.shard.groups
         whole = arguments_of(groups, self._work.trainer_state)
         in_parallel = self._host.async_of(self._names)

@@ -107,10 +107,8 @@ class Scorer:
         return _put_together(shard, sha256, parts, done), seconds
 
     def dry_run(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
-        """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says.
-
-        Rewards that need an environment are left out.
-        """
+        """Raise `RewardError` if a reward fails once, whatever `rewards.on_error` says; those that
+        need an environment are left out."""
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
         alone = self._called_alone()
         others = {name: no_scores(shard) for name in self._names if name not in alone}
@@ -230,10 +228,8 @@ def _mean_metrics(parts: Mapping[str, Sequence[Part]]) -> dict[str, float]:
 
 
 def _extra_columns(parts: Mapping[str, Sequence[Part]]) -> dict[str, list[Any]]:
-    """Return each function's columns; None for the completions that a function failed on.
-
-    Of two functions with a column of the same name, the later one's is `<function>/<column>`.
-    """
+    """Return functions' columns, None where they failed; the later of two functions with one name
+    has it as `<function>/<column>`."""
     columns: dict[str, list[Any]] = {}
     for function, parts_of_function in parts.items():
         answers = [part.answer for part in parts_of_function]

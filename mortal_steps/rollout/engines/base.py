@@ -72,10 +72,8 @@ class Engine(Protocol):
         self.load(folder)
 
     def release_memory(self) -> None:
-        """Free the memory of the weights and of what was computed with them; a `load` follows.
-
-        By default nothing: `load` overwrites the old weights.
-        """
+        """Free the memory of weights and what was computed with them, before a `load`; by default
+        nothing, as `load` overwrites them."""
 
     def resume_memory(self) -> None:
         """Get ready to sample after `release_memory` and `load`. By default nothing."""

@@ -52,11 +52,8 @@ class ToolSettings:
 
 
 class Episodes(ABC):
-    """Makes the completions of a shard with an engine that holds the weights.
-
-    A subclass may take settings of its own, `rollout.episodes_options`, as keyword arguments; the
-    others it hands on.
-    """
+    """Makes a shard's completions with an engine that holds the weights. A subclass may take
+    `rollout.episodes_options` as keyword arguments; it hands on the others."""
 
     def __init__(self, *, tokenizer: Any, template_options: Mapping[str, Any]) -> None:
         """`tokenizer` is transformers'; `template_options` are for its chat template."""
@@ -132,11 +129,8 @@ def tool_episodes(
     settings: ToolSettings,
     before_start: Callable[[], None],
 ) -> Episodes:
-    """Return the `Episodes` of a run with tools or environments.
-
-    `rewards` are those of the stage; `before_start` is called before a process loads users' code.
-    Raises `StoreError` for a run of which nobody has settled how its chats are rendered.
-    """
+    """Return the `Episodes` of a run with tools, with the stage's `rewards`; `before_start` comes
+    before users' code is loaded. Raises `StoreError` if its chats are not settled."""
     chat = read_chat_settings(store)
     kind = GATEWAY_EPISODES if environment.asks else TOOL_EPISODES
     made: Episodes = import_named(kind, "environment")(

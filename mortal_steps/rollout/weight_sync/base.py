@@ -28,10 +28,8 @@ class WeightSync(Protocol):
     """Whether it calls `Engine.release_memory`. Some engines have to know this when they start."""
 
     def load(self, engine: Engine, folder: Path) -> None:
-        """Make the engine sample with the weights in a published version's folder.
-
-        Raises `EngineError` if the engine cannot load them; its weights are then undefined.
-        """
+        """Make the engine sample with a published version. Raises `EngineError` if it cannot load
+        it; its weights are then undefined."""
         ...
 
 
@@ -44,9 +42,8 @@ def weight_sync(rollout: RolloutConfig) -> WeightSync:
 
 @contextlib.contextmanager
 def restarted_on_failure(engine: Engine, folder: Path) -> Iterator[None]:
-    """If the block fails midway, restart the engine with the folder, since a failure may leave the
-    engine unusable. A folder that does not fit the model still raises `EngineError`, and nothing is
-    restarted in a process that can compute no more."""
+    """Restart the engine with the folder if the block fails midway. A folder that does not fit
+    still raises `EngineError`; a process that can compute no more restarts nothing."""
     try:
         yield
     except EngineError:

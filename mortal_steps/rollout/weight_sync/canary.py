@@ -86,11 +86,9 @@ def published_in(folder: Path) -> PublishedTensors:
 
 
 def check_probe(engine: Engine, folder: Path, tolerance: float, *, proven: bool) -> None:
-    """Raise `WeightsMismatchError` unless the engine scores the folder's probe as the actor did.
-
-    `tolerance` is in nats. With `proven`, every tensor has been compared with the published one.
-    Raises `CorruptFileError` for a folder without a probe.
-    """
+    """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did, within
+    `tolerance` nats; `proven`: all tensors were compared. Raises `CorruptFileError` without a
+    probe."""
     token_ids, expected = _read_probe(folder / PROBE_FILE)
     if not all(map(math.isfinite, expected)):
         raise WeightsMismatchError(

@@ -45,10 +45,8 @@ class Box:
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """Enter an empty working folder; it is removed afterwards, with all that is in it.
-
-        `size_mb`: how many MiB it may hold.
-        """
+        """Enter an empty working folder of at most `size_mb` MiB, which is removed afterwards with
+        all in it."""
         kernel.mount_tmp("/tmp", size_mb)
         os.chdir("/tmp")
         try:
@@ -113,10 +111,8 @@ class Bare(Box):
 
 
 class Container(Box):
-    """A container that somebody else isolates, and that only this server uses.
-
-    It needs no namespaces, mounts or pidfds, because the container's kernel may be an emulated one.
-    """
+    """A container that somebody else isolates for this server alone: it needs no namespaces, mounts
+    or pidfds, which an emulated kernel may lack."""
 
     def __init__(self, first_uid: int) -> None:
         super().__init__(first_uid + os.getpid())

@@ -63,10 +63,8 @@ def _prepare(start: dict[str, Any], enclosure: Box) -> None:
 
 
 def _answer_one(connection: wire.Connection, start: dict[str, Any], enclosure: Box) -> None:
-    """Run the program of the next request, and keep nothing of it in memory.
-
-    The next program is forked from this process and can read whatever its memory holds.
-    """
+    """Run the next request's program, and keep nothing of it in memory, which the next program, a
+    fork, can read."""
     request = wire.receive_head(connection, LARGEST_REQUEST)
     limits = request["limits"]
     code_size, stdin_size = request[wire.SIZES]
@@ -84,11 +82,8 @@ def _run(
     start: dict[str, Any],
     enclosure: Box,
 ) -> tuple[Ending, float]:
-    """Run a program until all of its processes have ended. Returns how it ended and how many
-    seconds it took.
-
-    `files`: descriptors of its code and its stdin.
-    """
+    """Run a program until all its processes ended; returns how, and the seconds. `files`:
+    descriptors of code and stdin."""
     code, stdin = files
     with enclosure.scratch(limits["tmp_mb"]):
         out, out_end = os.pipe()

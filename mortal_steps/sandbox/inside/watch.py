@@ -114,10 +114,8 @@ class Watch:
         return self._over_together() if self._enclosure.counts else None
 
     def _give_back_waiting(self) -> None:
-        """Give back the time during which the program was ready to run but got no core.
-
-        If it never gets one, the lane's owner gives the lane up.
-        """
+        """Give back the time that the program was ready to run without a core; if it never gets
+        one, the lane's owner gives up."""
         pids = [self._pid, *self._enclosure.others()] if self._enclosure.counts else [self._pid]
         more_s = max(0.0, max(map(_waited_s, pids)) - self._given_s)
         self._given_s += more_s
@@ -142,10 +140,7 @@ class Watch:
         return "processes" if count > self._limits["processes"] else None
 
     def _end_all(self) -> None:
-        """Kill the program's processes and wait until none is left.
-
-        Processes whose parent has ended become children of this one.
-        """
+        """Kill the program's processes until none is left; orphans become children of this one."""
         while (child := self._reap(os.WNOHANG)) is not None:
             if child == 0:
                 self._enclosure.kill_others()
@@ -170,11 +165,8 @@ def _cpu_of(pid: int) -> float:
 
 
 def _memory_mb_of(pid: int) -> float:
-    """MiB of memory that a process holds, mapped files excluded. Memory that several processes
-    share counts for each of them.
-
-    Raises `OSError` if the process has ended.
-    """
+    """MiB that a process holds, without mapped files; shared memory counts for each. Raises
+    `OSError` if it has ended."""
     with open(f"/proc/{pid}/status", "rb") as status:
         fields = dict(line.split(b":", 1) for line in status if line[:3] in (b"VmR", b"Rss"))
     resident, files = (fields.get(name, b"0 kB").split()[0] for name in (b"VmRSS", b"RssFile"))

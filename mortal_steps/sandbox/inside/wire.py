@@ -97,11 +97,8 @@ def send(connection: Connection, message: dict[str, Any], *texts: Text) -> None:
 
 
 def receive(connection: Connection, largest: int) -> dict[str, Any]:
-    """Receive a message with its texts.
-
-    Raises `EOFError` if the other end is closed, and `ValueError` if what arrives is not a message
-    or is larger than `largest` bytes.
-    """
+    """Receive a message with its texts. Raises `EOFError` at the end, `ValueError` for no message
+    or more than `largest` bytes."""
     length, texts = _lengths(connection, largest)
     return decode(_exactly(connection, length + texts), length)
 

@@ -157,6 +157,18 @@ def test_a_key_with_its_default_is_not_in_the_fingerprint():
     assert "learning_rate" not in chosen["training"]
 
 
+def test_of_an_atropos_run_only_what_changes_its_numbers_is_in_the_fingerprint():
+    def fingerprint(**options):
+        return RunConfig(
+            rollout={"source": "atropos", "source_options": options}, algorithm={"type": "atropos"}
+        ).fingerprint()
+
+    elsewhere = {"url": "http://other:8001", "port": 9002, "poll_s": 0.5}
+    assert fingerprint(**elsewhere, wandb_project="p", wandb_group="g") == fingerprint()
+    assert fingerprint(seq_len=2048) == fingerprint()
+    assert fingerprint(seq_len=4096) != fingerprint()
+
+
 def test_trl_options_name_the_keys_that_decide_them():
     decided = trl_options_decided(RunConfig)
     both = "training.batch_size and training.num_generations"

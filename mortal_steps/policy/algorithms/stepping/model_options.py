@@ -21,9 +21,8 @@ KERNELS = "use_kernels"
 
 
 def check_model_options(training: TrainingConfig, started: ModelConfig, *, here: bool) -> None:
-    """Raise `ConfigError` for an option that TRL cannot apply to the model, and `ModelError` if the
-    model's configuration cannot be read. Arguments for loading are tried on a model that is
-    `here`."""
+    """Raise `ConfigError` for options that TRL cannot apply to the model, `ModelError` without its
+    configuration. Loading is tried with a model that is `here`."""
     chosen = training.trl
     if here:
         _check_loading(chosen, started)

@@ -101,10 +101,8 @@ def why_no_copy(trainer: Stepped) -> str | None:
 
 
 def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
-    """Read the moving reference model, which transformers leaves alone; all else it restores.
-
-    A folder that was `renewed` by another configuration may have none: it begins to move here.
-    """
+    """Read the moving reference model, which transformers does not restore; one `renewed` by
+    another configuration may begin here."""
     if trainer.args.sync_ref_model and (not renewed or any(folder.glob(f"{REFERENCE}*"))):
         load_model(trainer.ref_model, folder, REFERENCE)
 

@@ -227,10 +227,8 @@ class TransformersEngine(Engine):
 
 
 class _StopStringWatch(StoppingCriteria):  # type: ignore[misc]
-    """Looks for stop strings in the completions; a prompt that holds one ends nothing.
-
-    `completed` collects, per step, a tensor of shape (B,): which rows had just completed one.
-    """
+    """Looks for stop strings in completions, not prompts. `completed` collects, per step, which
+    rows had just completed one; shape (B,)."""
 
     def __init__(self, criteria: StopStringCriteria, *, prompt_length: int) -> None:
         self.completed: list[torch.Tensor] = []

@@ -21,10 +21,8 @@ UNIFORMS_PER_BLOCK = 64
 
 
 class SeededDraw(LogitsProcessor):  # type: ignore[misc]
-    """Draws each row's next token with the row's own uniforms and forces it on a greedy search.
-
-    `tokens` and `logprobs` collect, per step, a tensor of shape (B,).
-    """
+    """Draws each row's next token with its own uniforms, and forces it on a greedy search; `tokens`
+    and `logprobs` collect, per step, a tensor of shape (B,)."""
 
     def __init__(self, seeds: Sequence[int], params: SamplingParams) -> None:
         self.tokens: list[torch.Tensor] = []

@@ -43,10 +43,8 @@ def cpu_options(settings: Mapping[str, Any], max_model_len: int) -> dict[str, An
 
 
 def fit_to_cpu(options: dict[str, Any], rollout: RolloutConfig) -> None:
-    """Take out of an `LLM`'s options what has no meaning on a CPU.
-
-    Raises `EngineError` for a combination at which vLLM would end.
-    """
+    """Take out of an `LLM`'s options what has no meaning on a CPU. Raises `EngineError` for a
+    combination at which vLLM would end."""
     options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
     if options["enable_chunked_prefill"] and rollout.seeds == "request":
         raise EngineError(
@@ -69,10 +67,8 @@ def require_libnuma() -> None:
 
 
 def keep_weights_plain() -> None:
-    """Switch off the prepacked copies of weights that CPU layers would compute with.
-
-    Also switches off torch.compile, which costs seconds at the first batch of a CPU engine.
-    """
+    """Switch off CPU layers' prepacked copies of weights, and torch.compile, which costs seconds at
+    the first batch."""
     import torch
     from vllm import _custom_ops
     from vllm.model_executor.layers import utils
