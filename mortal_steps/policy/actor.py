@@ -108,7 +108,7 @@ class Actor:
         if training.ranks == 1:
             return algorithm_of(self._config).stepper(self._config, **options)
         if self._crew is None:
-            self._crew = Crew(training.ranks, training.rank_timeout_s)
+            self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
         return self._crew.stepper(self._config, **options)
 
     def check(

@@ -13,6 +13,11 @@ CASES = {
     "plain": {"ranks": 2},
     "lora": {"ranks": 2, "use_lora": True, "lora": {"dropout": 0.2}, **ACCUMULATED},
     "rloo": {"ranks": 2, "algorithm": {"type": "rloo"}, **ACCUMULATED},
+    "sharded": {"ranks": 2, "sharding": "full"},
+    "sharded-lora": {
+        **{"ranks": 2, "sharding": "full", "use_lora": True, "lora": {"publish": "adapter"}},
+        **ACCUMULATED,
+    },
     "four": {"ranks": 4, "loss_type": "grpo", **ACCUMULATED},
 }
 
@@ -24,6 +29,9 @@ def test_ranks_have_the_bits_of_stock_trl(model_path, tmp_path, case):
     ours = mortal_on_ranks(config, model_path, tmp_path / "mortal", NUM_STEPS)
     assert len(theirs.weights) == NUM_STEPS * config.training.optimizer_steps_per_batch
     assert differ(theirs.weights[0], theirs.weights[-1]), "nothing was trained"
+    if config.training.sharding == "full":  # looked at after each step
+        theirs.weights = theirs.weights[config.training.optimizer_steps_per_batch - 1 : :]
+        theirs.weights = theirs.weights[:: config.training.optimizer_steps_per_batch]
     for one, other in zip(theirs.weights, ours.weights, strict=True):
         assert one.keys() == other.keys()
         assert [name for name in one if not torch.equal(one[name], other[name])] == []

@@ -22,6 +22,7 @@ from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, REWARD_FUNCTION
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
+FSDP2 = {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": True}}
 OF_THE_CLOCK = {"step_time", "epoch"}
 
 
@@ -84,6 +85,7 @@ def options_of(config, output_dir, num_steps):
         "report_to": "none",
         "disable_tqdm": True,
         "logging_steps": training.optimizer_steps_per_batch,
+        **(FSDP2 if training.sharding == "full" else {}),
         **training.trl,
     }
 
@@ -210,7 +212,11 @@ class Recorder(TrainerCallback):
 
     def of(self, model):
         """Return what is kept of the weights."""
-        return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+        trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+        return {
+            name: (p.full_tensor() if hasattr(p, "full_tensor") else p).clone()
+            for name, p in trained.items()
+        }
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" in logs:

@@ -16,6 +16,7 @@ from transformers.utils import is_liger_kernel_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import trl_values
+from mortal_steps.config.training import FULL
 from mortal_steps.config.trl_options import (
     check_names,
     idleness,
@@ -39,6 +40,8 @@ from mortal_steps.policy.ranks.world import num_ranks
 WORTH_A_WARNING = 0.9
 """Share of weights that an update changes below which a warning is due."""
 FRACTION_BITS = {"bfloat16": 7, "float16": 10}
+SHARDED = {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": True}}
+"""FSDP2."""
 NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
@@ -149,6 +152,7 @@ def our_options(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
+        **(SHARDED if training.sharding == FULL and num_ranks() > 1 else {}),
     }
     known = options_of(kind.__name__)
     return {option: value for option, value in decided.items() if option in known}
