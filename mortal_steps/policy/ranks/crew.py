@@ -19,7 +19,7 @@ from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
 from mortal_steps.policy.ranks.follower import ANSWERED, GATHER, MAKE
-from mortal_steps.policy.ranks.world import join
+from mortal_steps.policy.ranks.world import START_S, join
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 
@@ -78,11 +78,12 @@ class Crew:
         try:
             value = own()
         except Exception:
-            self._gather(method, min(PATIENCE_S, self._timeout_s))
+            self._gather(method, PATIENCE_S if method == MAKE else min(PATIENCE_S, self._timeout_s))
             raise
         finally:
             self._are_together = False
-        for number, answer in enumerate(self._gather(method, self._timeout_s), 1):
+        limit_s = START_S if method == MAKE else max(PATIENCE_S, self._timeout_s)
+        for number, answer in enumerate(self._gather(method, limit_s), 1):
             if answer.error is not None:
                 raise answer.error
             if method in ANSWERED and not self._shards and answer.value != value:

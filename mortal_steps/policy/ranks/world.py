@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+START_S = 1800.0
+"""How long ranks may be apart, in seconds, while they import libraries and load the model."""
 NCCL = {
     # Orders of reduction that do not depend on what NCCL measures when it starts; the algorithm of
     # NVLink switches does not repeat its bits (https://github.com/NVIDIA/nccl/issues/1497).
@@ -60,9 +62,12 @@ def join(
         for name, value in NCCL.items():
             os.environ.setdefault(name, value)
         torch.cuda.set_device(number)
+    store = torch.distributed.FileStore(str(rendezvous), count)
+    store.set(str(number), "is here")
+    store.wait([str(each) for each in range(count)], datetime.timedelta(seconds=START_S))
     torch.distributed.init_process_group(
         "cuda:nccl,cpu:gloo" if on_gpu else "gloo",
-        init_method=rendezvous.absolute().as_uri(),
+        store=torch.distributed.PrefixStore("ranks", store),
         rank=number,
         world_size=count,
         timeout=datetime.timedelta(seconds=timeout_s),

@@ -22,7 +22,6 @@ from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, REWARD_FUNCTION
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
-FSDP2 = {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": True}}
 OF_THE_CLOCK = {"step_time", "epoch"}
 
 
@@ -85,9 +84,15 @@ def options_of(config, output_dir, num_steps):
         "report_to": "none",
         "disable_tqdm": True,
         "logging_steps": training.optimizer_steps_per_batch,
-        **(FSDP2 if training.sharding == "full" else {}),
+        **(fsdp2() if training.sharding == "full" else {}),
         **training.trl,
     }
+
+
+def fsdp2():
+    at_once = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    fsdp = {"version": 2, "reshard_after_forward": True}
+    return {"fsdp": True, "fsdp_config": fsdp, "accelerator_config": at_once}
 
 
 def own_rows(count):

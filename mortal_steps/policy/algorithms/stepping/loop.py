@@ -73,8 +73,9 @@ class Stepped(Trainer):
             is_last = micro_step + 1 == num_micro_steps
             self.accelerator.gradient_state._set_sync_gradients(is_last)
             # As in `Trainer._run_epoch`: ranks add their gradients up at the last micro-step.
+            each = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
             apart = self.accelerator.no_sync(self.model_wrapped)
-            with contextlib.nullcontext() if is_last else apart:
+            with contextlib.nullcontext() if is_last or each else apart:
                 self._count_loss(self.training_step(self.model_wrapped, rows, None))
             if not is_last:
                 self.control = self.callback_handler.on_substep_end(

@@ -40,8 +40,6 @@ from mortal_steps.policy.ranks.world import num_ranks
 WORTH_A_WARNING = 0.9
 """Share of weights that an update changes below which a warning is due."""
 FRACTION_BITS = {"bfloat16": 7, "float16": 10}
-SHARDED = {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": True}}
-"""FSDP2."""
 NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
@@ -152,10 +150,18 @@ def our_options(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
-        **(SHARDED if training.sharding == FULL and num_ranks() > 1 else {}),
+        **(_sharded() if training.sharding == FULL and num_ranks() > 1 else {}),
     }
     known = options_of(kind.__name__)
     return {option: value for option, value in decided.items() if option in known}
+
+
+def _sharded() -> dict[str, Any]:
+    """Options of FSDP2. Gradients are dealt out after each micro-batch, or a rank would hold all of
+    them. transformers writes into these dictionaries."""
+    at_once = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    fsdp = {"version": 2, "reshard_after_forward": True}
+    return {"fsdp": True, "fsdp_config": fsdp, "accelerator_config": at_once}
 
 
 def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
