@@ -1,6 +1,7 @@
 """`mortal atropos` against Atropos' own API server and an environment of its."""
 
 import json
+import re
 import signal
 import statistics
 import time
@@ -41,7 +42,10 @@ def test_the_reward_rises(mortal, folder, mode):
     found = rewards(run)
     assert len(found) == STEPS
     assert statistics.mean(found[-8:]) > statistics.mean(found[:8]) + RISES_BY[mode]
+    assert "parameters on 64 sequences of environments a step" in said
+    assert re.search(rf"step {STEPS}/{STEPS}  .* 8 groups  .* s/step  \d+ trained tokens/s", said)
     assert f"BENCHMARK SUMMARY ({mode})" in said
+    assert re.search(r"Peak resident set: +\d\.\d\d GB", said)
     assert f"Total steps:             {STEPS}" in said
     # Of the first batch, endpoint and trainer have the same weights.
     assert run.metrics()[0]["sampling/sampling_logp_difference/max"] < 1e-3
