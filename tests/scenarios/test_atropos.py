@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not has_atropos(), reason="no interpreter with atroposlib; `make atropos-env` makes one"
 )
 
-RISES_BY = {"none": 0.1, "shared_vllm": 0.1, "lora_only": 0.03}
+RISES_BY = 0.1
 
 
 def rewards(run):
@@ -41,7 +41,7 @@ def test_the_reward_rises(mortal, folder, mode):
     run = find_run(folder / "runs", mode)
     found = rewards(run)
     assert len(found) == STEPS
-    assert statistics.mean(found[-8:]) > statistics.mean(found[:8]) + RISES_BY[mode]
+    assert statistics.mean(found[-8:]) > statistics.mean(found[:8]) + RISES_BY
     assert "parameters on 64 sequences of environments a step" in said
     assert re.search(rf"step {STEPS}/{STEPS}  .* 8 groups  .* s/step  \d+ trained tokens/s", said)
     assert f"BENCHMARK SUMMARY ({mode})" in said
