@@ -24,9 +24,8 @@ from prefect.logging import get_run_logger
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
-from mortal_tasks.best_effort import best_effort
 from mortal_tasks.notices import NoticeEvents
-from mortal_tasks.server_watch import ServerWatch
+from mortal_tasks.server_watch import ServerWatch, best_effort
 
 TASK_RUNS_LEVEL = "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"
 
