@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.atropos.api import AtroposApi, Registration
 from mortal_steps.config.atropos import atropos_options
-from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.shape import find_shape
 from mortal_steps.orchestration.batch_source import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session, step_file
 from mortal_steps.types import BatchRef, FileRef, Problem, Rows, StageTiming, WeightsRef
-
-logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
 """Seconds between two looks at whether a rollout worker was restarted."""
@@ -115,11 +111,8 @@ class AtroposBatches(BatchSource):
             self._stopping.set()
 
     def _recorded(self, step: int) -> StepBatch | None:
-        try:
-            found = self._session.store.find_record(step_file("get_batch", step), list[Problem])
-        except CorruptFileError as error:
-            logger.warning("step %d trains on another batch: %s", step, error)
-            return None
+        path, otherwise = step_file("get_batch", step), f"step {step} trains on another batch"
+        found = self._session.store.find_whole(path, list[Problem], otherwise)
         return None if found is None else _reference(step, found[0], len(found[1]), 0.0)
 
 

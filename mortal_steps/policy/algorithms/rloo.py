@@ -13,8 +13,7 @@ from pydantic import field_validator
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
+from mortal_steps.policy.algorithms.trl_algorithm import TrainerClass, TrlAlgorithm
 
 OF_GRPO = "leave it out, or set algorithm.type = 'grpo'"
 LACKING = {

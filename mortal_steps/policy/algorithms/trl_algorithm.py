@@ -1,19 +1,38 @@
-"""Algorithms that one of TRL's trainers computes.
+"""Algorithms that one of TRL's trainers computes; the modules in `stepping` drive it.
 
 Nothing here imports torch or TRL before an algorithm is checked: configurations are read with it.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any, ClassVar
 
-from mortal_steps.config import RunConfig
-from mortal_steps.policy.algorithms.base import AdapterBase, Stepper
-from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
+from mortal_steps.policy.algorithms.base import Algorithm, Stepper
+
+TrainerClass = type[Any]
+"""A trainer of TRL's, or a class derived from one."""
 
 
-class TrlAlgorithm(TrlHooks):
-    """An algorithm that a trainer of TRL's computes, one train step at a time."""
+class TrlAlgorithm(Algorithm):
+    """An algorithm that a trainer of TRL's computes, one train step at a time; its options are
+    those of `[training]`, under TRL's names."""
+
+    trl_config: ClassVar[str]
+    """The configuration of TRL's that its trainer takes, such as `GRPOConfig`."""
+
+    def trainer_class(self) -> TrainerClass:
+        """Return the trainer: TRL's own, or a class derived from it with, for example, another
+        `_compute_loss`. It has the algorithm, with its settings, as `self.algorithm`."""
+        raise NotImplementedError(f"{type(self).__name__} has no `trainer_class`")
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of TRL's configuration that the algorithm's own settings decide."""
+        return {}
+
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
+        """Raise `ConfigError` for what does not fit the algorithm in these sections, or in TRL's
+        configuration, which was `built` from them."""
 
     def check(self, config: RunConfig) -> tuple[str, ...]:
         # Imported where used: imports torch and TRL.
@@ -26,25 +45,8 @@ class TrlAlgorithm(TrlHooks):
         targets = check_targets(config.training, config.model, engine=config.rollout.engine)
         return idle + targets
 
-    def stepper(
-        self,
-        config: RunConfig,
-        *,
-        model_path: str,
-        num_steps: int,
-        output_dir: Path,
-        autocast: bool | None = None,
-        base: AdapterBase | None = None,
-    ) -> Stepper:
+    def stepper(self, config: RunConfig, **options: Any) -> Stepper:
         # Imported where used: imports torch and TRL.
         from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 
-        return TrlStepper(
-            self,
-            config,
-            model_path=model_path,
-            num_steps=num_steps,
-            output_dir=output_dir,
-            autocast=autocast,
-            base=base,
-        )
+        return TrlStepper(self, config, **options)

@@ -148,11 +148,7 @@ def mark_best(store: RunStore, step: int, score: float) -> None:
 
 def find_best(store: RunStore) -> BestCheckpoint | None:
     """Return the marked best checkpoint, if any; a damaged mark is logged."""
-    try:
-        found = store.find_record(BEST_FILE, BestCheckpoint)
-    except CorruptFileError as error:
-        logger.warning("the best checkpoint is not known: %s", error)
-        return None
+    found = store.find_whole(BEST_FILE, BestCheckpoint, "the best checkpoint is not known")
     return found[1] if found else None
 
 
