@@ -157,7 +157,6 @@ def _ask(name: str) -> bool:
 
 
 def _show_decision(decision: Decision, registry: Registry) -> None:
-    """Print what was decided, and where the model in use is."""
     said = f"{decision.version.id}: {decision.action}"
     say(f"{said} ({decision.why})" if decision.action == "refused" else said)
     if registry.link.is_symlink():
@@ -165,7 +164,6 @@ def _show_decision(decision: Decision, registry: Registry) -> None:
 
 
 def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
-    """Print a line for each name that has a model in production."""
     rows = []
     for registry in registries:
         moved = [made for made in registry.history() if made.action != "refused"]

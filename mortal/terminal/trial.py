@@ -21,7 +21,6 @@ TROUBLES = ("abstained", "failed", "failed_calls")
 
 
 def show_trial(trial: Trial) -> None:
-    """Print every completion, why some have no scores, and each function over all of them."""
     print_columns(_completion_rows(trial), title=f"{len(trial.completions)} completions")
     print_columns(_function_rows(trial.functions), title="functions", numbers=True)
     for text in conclusions(trial):

@@ -176,7 +176,6 @@ def prune(
 
 
 def path_of(step: int) -> str:
-    """Folder of a checkpoint, relative to the run directory."""
     return f"{FOLDER}/step-{step}"
 
 
