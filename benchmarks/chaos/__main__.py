@@ -26,7 +26,7 @@ from mortal.driver import QUIET_PREFECT
 from tests.support.chaos import agents
 from tests.support.chaos.project import AGENTS, VARIANTS
 from tests.support.chaos.run import ChaosError
-from tests.support.chaos.schedule import Volley, volleys
+from tests.support.chaos.schedule import Volley, at_ranks, volleys
 from tests.support.chaos.server import KillableServer
 from tests.support.chaos.variant import Judged, Variant
 
@@ -44,7 +44,7 @@ def main() -> None:
             try:
                 variant = Variant(name, folder, server, args.steps, _say)
                 variant.reference()
-                for run in variant.under_fire(hand):
+                for run in variant.under_fire(at_ranks(hand) if name == "ranks" else hand):
                     judged[name].append(run)
                     faults += _told(name, run)
             except ChaosError as error:
