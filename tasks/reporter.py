@@ -34,7 +34,8 @@ class PageArtifact:
     """One Markdown page of a flow run, updated in place."""
 
     def __init__(self, name: str) -> None:
-        self._key = _slug(name)
+        # An artifact's key: lower-case letters, digits and dashes only.
+        self._key = "".join(char if char.isalnum() else "-" for char in name.lower())
         self._id: UUID | None = None
 
     async def put(self, text: str, description: str) -> None:
@@ -64,11 +65,6 @@ class PageArtifact:
         wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
         found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
         return found[0].id if found else None
-
-
-def _slug(name: str) -> str:
-    """Return the text as an artifact key: lower-case letters, digits and dashes only."""
-    return "".join(c if c.isalnum() else "-" for c in name.lower())
 
 
 class PrefectReporter(Reporter):

@@ -212,13 +212,9 @@ class ServerWatch:
         get_current_settings().client.max_retries = 0
 
 
-def _ignore(reason: str) -> None:
-    pass
-
-
 @contextlib.asynccontextmanager
 async def watch_server(
-    patience_s: float, on_cancelled: Callable[[str], None] = _ignore
+    patience_s: float, on_cancelled: Callable[[str], None] = lambda reason: None
 ) -> AsyncIterator[ServerWatch]:
     """Watch the server of this flow run for the time of the block.
 

@@ -103,7 +103,7 @@ def promote(
         verdict, by = by_threshold(comparison, min_gain), f"mortal promote --min-gain {min_gain:g}"
     else:
         by = getpass.getuser()
-        promotes = yes or _ask(gate.registry.name)
+        promotes = yes or typer.confirm(f"Put this model in production as {gate.registry.name}?")
         verdict = Verdict(promote=promotes, why="--yes" if yes else "asked at the terminal")
     decision = gate.decide(comparison, verdict, by=by)
     _show_decision(decision, gate.registry)
@@ -149,11 +149,6 @@ def _show_comparison(comparison: Comparison) -> None:
     other = "incumbent" if comparison.incumbent else "before training"
     print_columns([("", "candidate", other, "difference"), *metric_rows(comparison)])
     say(f"{comparison.num_problems:,} held-out problems")
-
-
-def _ask(name: str) -> bool:
-    """Return whether the person at the terminal wants the model in production."""
-    return typer.confirm(f"Put this model in production as {name}?")
 
 
 def _show_decision(decision: Decision, registry: Registry) -> None:

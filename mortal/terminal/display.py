@@ -120,7 +120,8 @@ def show_run(run: RunSummary) -> None:
     _show_model(run)
     _show_costs(run)
     _show_files(run)
-    _show_functions(run)
+    if run.functions:
+        _show_table("reward functions, over the last steps", function_cells(run.functions))
     _show_timings(run)
 
 
@@ -173,11 +174,6 @@ def show_outcome(run: RunSummary, seconds: float) -> None:
     if run.status != "completed":
         go_on = f"   mortal resume {run_argument(Path(run.run_dir))}   (from step {run.step})"
         console.print(Text.assemble(("continue with", "bold"), printable(go_on)))
-
-
-def _show_functions(run: RunSummary) -> None:
-    if run.functions:
-        _show_table("reward functions, over the last steps", function_cells(run.functions))
 
 
 def _show_timings(run: RunSummary) -> None:

@@ -206,7 +206,8 @@ def note_finished(run: Run) -> None:
 
 def note_ended_early(run: Run, error: BaseException) -> None:
     """Note that the run was stopped or has failed, as its manifest says, by `error`."""
-    attempt, step, resume = run.manifest.attempts, run.manifest.step, _resume(run)
+    attempt, step = run.manifest.attempts, run.manifest.step
+    resume = f"`mortal resume {as_argument(run)}` continues it"
     text = shortened(printable(run.manifest.error or repr(error)))
 
     def tell(event: str, level: Level, advice: str) -> None:
@@ -219,7 +220,3 @@ def note_ended_early(run: Run, error: BaseException) -> None:
         tell("mortal.run.failed", "failure", f"remove the cause, then {resume}")
     else:
         tell("mortal.run.stopped", "news", resume)
-
-
-def _resume(run: Run) -> str:
-    return f"`mortal resume {as_argument(run)}` continues it"
