@@ -128,7 +128,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "Write a configuration": ("configuring:options", "configuring:new_model"),
     "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
-    "Keep house": ("keeping:doctor", "keeping:gc", "keeping:clear_cache"),
+    "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
     "Modal": ("keeping:deploy",),
 }
 """Panel of the help -> `module:function` of each of its commands."""

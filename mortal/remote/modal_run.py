@@ -92,7 +92,7 @@ def list_checkpoints(run: str | None, volume: str) -> None:
 
 
 def clear_cache(model: str | None, yes: bool) -> None:
-    from mortal.cli.keeping import clear_cache as command
+    from mortal.cli.caching import clear_cache as command
 
     with _explained():
         command(model, modal=True, yes=yes)

@@ -11,7 +11,7 @@ from mortal_steps.environments.starts import environment_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms import Algorithm, algorithm_of
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.chat_settings import chat_of
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.starting_model import prompt_lengths
@@ -78,7 +78,7 @@ def check_model(model: ModelConfig, path: str) -> None:
 
 
 def _check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
-    ranks, is_trls = config.training.ranks, isinstance(algorithm, TrlAlgorithm)
+    ranks, is_trls = config.training.ranks, isinstance(algorithm, TrlHooks)
     if ranks > 1 and not (is_trls and algorithm.trains_on is ScoredRollouts):
         raise ConfigError(
             f"training.ranks = {ranks}: algorithm.type = {algorithm.type!r} trains in one "

@@ -14,7 +14,8 @@ from pydantic import Field
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.trl_algorithm import TrainerClass, TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 from mortal_steps.types import Rows
 
 

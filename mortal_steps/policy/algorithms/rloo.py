@@ -13,7 +13,8 @@ from pydantic import field_validator
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.trl_algorithm import TrainerClass, TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 OF_GRPO = "leave it out, or set algorithm.type = 'grpo'"
 LACKING = {

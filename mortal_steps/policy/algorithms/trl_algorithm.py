@@ -1,38 +1,19 @@
-"""Algorithms that one of TRL's trainers computes; the modules in `stepping` drive it.
+"""Algorithms that one of TRL's trainers computes.
 
 Nothing here imports torch or TRL before an algorithm is checked: configurations are read with it.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
-from mortal_steps.policy.algorithms.base import Algorithm, Stepper
-
-TrainerClass = type[Any]
-"""A trainer of TRL's, or a class derived from one."""
+from mortal_steps.config import RunConfig
+from mortal_steps.policy.algorithms.base import Stepper
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 
 
-class TrlAlgorithm(Algorithm):
-    """An algorithm that a trainer of TRL's computes, one train step at a time; its options are
-    those of `[training]`, under TRL's names."""
-
-    trl_config: ClassVar[str]
-    """The configuration of TRL's that its trainer takes, such as `GRPOConfig`."""
-
-    def trainer_class(self) -> TrainerClass:
-        """Return the trainer: TRL's own, or a class derived from it with, for example, another
-        `_compute_loss`. It has the algorithm, with its settings, as `self.algorithm`."""
-        raise NotImplementedError(f"{type(self).__name__} has no `trainer_class`")
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of TRL's configuration that the algorithm's own settings decide."""
-        return {}
-
-    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for what does not fit the algorithm in these sections, or in TRL's
-        configuration, which was `built` from them."""
+class TrlAlgorithm(TrlHooks):
+    """An algorithm that a trainer of TRL's computes, one train step at a time."""
 
     def check(self, config: RunConfig) -> tuple[str, ...]:
         # Imported where used: imports torch and TRL.

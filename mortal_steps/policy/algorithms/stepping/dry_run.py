@@ -16,7 +16,7 @@ from typing import Any
 from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.errors import ConfigError, DivergedError
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.policy.starting_model.starting_weights import without_a_word
 from mortal_steps.scores import reward_weights, weighted_sum
@@ -53,7 +53,7 @@ COMPLETION = Completion(
 )
 
 
-def dry_run(config: RunConfig, algorithm: TrlAlgorithm) -> None:
+def dry_run(config: RunConfig, algorithm: TrlHooks) -> None:
     """Raise `ConfigError` if TRL can take a step without the options in `[training.trl]` and not
     with them; other failures are left to the run."""
     options = config.training.trl
@@ -77,7 +77,7 @@ def dry_run(config: RunConfig, algorithm: TrlAlgorithm) -> None:
         raise ConfigError(f"{keys}: TRL cannot train with this ({reason})") from error
 
 
-def _failure(config: RunConfig, algorithm: TrlAlgorithm, folder: Path) -> Exception | None:
+def _failure(config: RunConfig, algorithm: TrlHooks, folder: Path) -> Exception | None:
     try:
         stepper = TrlStepper(
             algorithm,

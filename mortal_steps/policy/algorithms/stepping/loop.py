@@ -24,7 +24,7 @@ from peft import PeftModel
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME
 
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
 from mortal_steps.policy.ranks.world import own_rows
 from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
@@ -38,7 +38,7 @@ NO_METRICS = {"step_time", "epoch", "step"}
 class Stepped(Trainer):
     """What makes one of TRL's trainers, named after it among the bases, be run from outside."""
 
-    algorithm: TrlAlgorithm
+    algorithm: TrlHooks
     """The run's algorithm with its settings."""
     recorded: dict[str, list[Any]]
     """Columns of the rollouts being trained on (`columns`)."""

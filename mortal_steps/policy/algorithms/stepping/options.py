@@ -32,7 +32,7 @@ from mortal_steps.policy.algorithms.stepping.lora import (
     quantization_config,
 )
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
 from mortal_steps.policy.ranks.world import num_ranks
 
@@ -43,7 +43,7 @@ NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
 
-def check_options(config: RunConfig, algorithm: TrlAlgorithm) -> tuple[str, ...]:
+def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
     """Build TRL's configuration of a run and drop it; return a sentence for each option without
     effect, and for a count that TRL takes otherwise.
 
@@ -73,7 +73,7 @@ def check_options(config: RunConfig, algorithm: TrlAlgorithm) -> tuple[str, ...]
 
 def build_options(
     config: RunConfig,
-    algorithm: TrlAlgorithm,
+    algorithm: TrlHooks,
     *,
     num_steps: int,
     output_dir: Path,

@@ -44,7 +44,7 @@ from mortal_steps.policy.algorithms.stepping.trainers import (
     build_trainer,
     recorded_reward,
 )
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
@@ -72,7 +72,7 @@ class TrlStepper(Stepper):
 
     def __init__(
         self,
-        algorithm: TrlAlgorithm,
+        algorithm: TrlHooks,
         config: RunConfig,
         *,
         model_path: str,

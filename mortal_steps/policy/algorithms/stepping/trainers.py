@@ -22,7 +22,7 @@ from trl import GRPOTrainer, RLOOTrainer
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
-from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.types import RolloutBatch, TrainingBatch
 
 NO_ROWS = [{"prompt": ""}]
@@ -30,7 +30,7 @@ NO_ROWS = [{"prompt": ""}]
 in the user's home, which may be read-only in a container."""
 
 
-def build_trainer(algorithm: TrlAlgorithm, *, corrects: bool, **arguments: Any) -> Stepped:
+def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> Stepped:
     """Build the algorithm's trainer, to be run from outside, with these arguments of TRL's.
 
     With `corrects`, TRL corrects for the difference between sampler and trainer by truncated

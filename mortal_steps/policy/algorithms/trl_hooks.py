@@ -1,0 +1,31 @@
+"""What an algorithm of TRL's says of itself; the modules in `stepping` drive its trainer by it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.policy.algorithms.base import Algorithm
+
+TrainerClass = type[Any]
+"""A trainer of TRL's, or a class derived from one."""
+
+
+class TrlHooks(Algorithm):
+    """An algorithm whose options are those of `[training]`, under TRL's names."""
+
+    trl_config: ClassVar[str]
+    """The configuration of TRL's that its trainer takes, such as `GRPOConfig`."""
+
+    def trainer_class(self) -> TrainerClass:
+        """Return the trainer: TRL's own, or a class derived from it with, for example, another
+        `_compute_loss`. It has the algorithm, with its settings, as `self.algorithm`."""
+        raise NotImplementedError(f"{type(self).__name__} has no `trainer_class`")
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of TRL's configuration that the algorithm's own settings decide."""
+        return {}
+
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
+        """Raise `ConfigError` for what does not fit the algorithm in these sections, or in TRL's
+        configuration, which was `built` from them."""
