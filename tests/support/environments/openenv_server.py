@@ -47,7 +47,7 @@ class Game:
         return {"observation": {"text": text, **more}, "reward": reward, "done": done}
 
 
-def main(port: int, sessions: int) -> None:
+def main(port: int, sessions: int, made: type = Game) -> None:
     """Serve until killed."""
     free = threading.Semaphore(sessions)
 
@@ -57,7 +57,7 @@ def main(port: int, sessions: int) -> None:
             connection.send(json.dumps({"type": "error", "data": data}))
             return
         try:
-            game = Game()
+            game = made()
             for text in connection:
                 asked = json.loads(text)
                 try:
