@@ -91,8 +91,7 @@ def too_late(skip_after_min: float | None) -> State[Any] | None:
 
 
 def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str | None:
-    """Return the reason as a sentence. None if the flow run is in time, has begun before, or was
-    started by a person."""
+    """Return the reason as a sentence; None if it is in time, begun before, or a person's."""
     due = flow_run.expected_start_time
     if due is None or not is_first_try(flow_run):
         return None
@@ -130,8 +129,7 @@ async def wait_for_driver(runs_dir: Path, run_id: str) -> State[Any] | None:
 
 
 async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str], None]) -> bool:
-    """Wait up to `patience_s` seconds until no process drives the run; returns whether that is so.
-    `say` is told which process it waits for."""
+    """Wait until no process drives the run, at most `patience_s`; returns whether that is so."""
     deadline = time.monotonic() + patience_s
     holder = read_lease(store)
     if holder is not None and holder.holds():
@@ -147,8 +145,7 @@ async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str
 
 
 def _drives(ui_url: str | None, flow_run_id: str) -> bool:
-    """Return whether the page of a run's driver is that of this flow run, by whatever address its
-    process knows the server."""
+    """Return whether this flow run's page is the run's, by whatever address the server is known."""
     return (ui_url or "").rstrip("/").endswith(f"/{flow_run_id}")
 
 

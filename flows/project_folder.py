@@ -19,11 +19,8 @@ VARIABLE = "MORTAL_PROJECT_FOLDER"
 
 
 def use_project_folder(directory: str) -> None:
-    """Let the flow run in `directory`: a pull step of a deployment.
-
-    Prefect takes the environment in which the pull steps end for that of the flow's process. Raises
-    `ConfigError` unless the folder is there.
-    """
+    """Let the flow run in `directory`, a pull step of a deployment, whose environment Prefect
+    passes on to the flow's process. Raises `ConfigError` unless the folder is there."""
     folder = Path(directory)
     if not folder.is_absolute() or not os.path.isdir(folder) or not os.access(folder, os.X_OK):
         raise ConfigError(
@@ -36,11 +33,8 @@ def use_project_folder(directory: str) -> None:
 
 
 def enter_project_folder() -> None:
-    """Make the folder that a pull step has named the working directory of this process.
-
-    Nothing changes where none has: `mortal train` starts in the right folder, and so do deployments
-    whose pull steps go to it.
-    """
+    """Enter the folder that a pull step has named; without one, `mortal train` and other
+    deployments start in the right folder."""
     folder = os.environ.pop(VARIABLE, None)  # not for the processes that this one starts
     if folder is not None:
         os.chdir(folder)

@@ -115,10 +115,8 @@ async def promote(
 
 
 async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) -> State[Any]:
-    """Return the end of a comparison that needs no person; None if a person decides.
-
-    Raises `ProductionMovedError` if another model came into use meanwhile.
-    """
+    """Return the end of a comparison that needs no person, else None. Raises `ProductionMovedError`
+    if another model came into use meanwhile."""
     comparison, registry = await gate.compare(candidate, partial(judge, gate)), gate.registry
     page = PageArtifact(f"promotion-{registry.name}")
     if min_gain is not None:

@@ -29,8 +29,7 @@ from mortal_steps.types import (
 
 
 class Rollouts(BatchSource):
-    """A batch source that samples and scores each step with the run's own workers, as far ahead of
-    training as `rollout.staleness` allows."""
+    """Samples and scores with the run's own workers, up to `rollout.staleness` steps ahead."""
 
     def __init__(self, *, session: Session, workers: RolloutWorkers) -> None:
         self._session = session
@@ -50,15 +49,13 @@ class Rollouts(BatchSource):
         await drop([*self._under_way, *self._drawing.values()])
 
     def publish(self, weights: WeightsRef) -> None:
-        """Take note of a new version to sample with, and forget those that no later step samples
-        with."""
+        """Take a new version to sample with, and forget those that no later step needs."""
         oldest = self._session.schedule.sampling_version(self._next)
         kept = {v: w for v, w in self._published.items() if v >= oldest}
         self._published = {**kept, weights.version: weights}
 
     def look_ahead(self, step: int) -> None:
-        """Begin every step that may be sampled before `step` is trained on: those up to `step +
-        staleness`."""
+        """Begin the steps that may be sampled by now: up to `step + staleness`."""
         ahead = self._session.run.config.rollout.staleness
         last = self._session.run.info.num_steps - 1
         while self._next <= min(step + ahead, last):

@@ -59,8 +59,7 @@ class Saves:
         await self._advance()
 
     async def settle(self) -> None:
-        """Wait until the pending checkpoint is valid and the manifest stands at the last step that
-        ended."""
+        """Wait until the checkpoint is valid and the manifest stands at the last step."""
         if self._pending is not None:
             await self._count()
             await self._advance()

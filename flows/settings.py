@@ -72,7 +72,6 @@ def settings(
 
 
 def _begun(flow_run_id: UUID, runs_dir: str) -> RunConfig | None:
-    """Return the configuration of the run that this flow run began, if it has begun one."""
     for identity in Path(runs_dir).glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}"):
         run_id = identity.parent.name
         begun = find_run(Path(runs_dir), run_id).config

@@ -28,10 +28,8 @@ def is_taken_away(stop: Stop) -> bool:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Stop, say: Callable[[str], None], *, deployed: bool) -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP request the stop; the second of them ends the run at once.
-
-    A SIGHUP that is ignored (`nohup`) stays so, and that of a deployment's process is not ours.
-    """
+    """Let SIGINT, SIGTERM and SIGHUP request the stop; the second one ends the run at once. An
+    ignored SIGHUP (`nohup`) stays so, and that of a deployment's process is not ours."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's; whoever runs the flow here handles them
         return

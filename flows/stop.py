@@ -27,7 +27,6 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether the run should stop."""
         return self._event.is_set()
 
     def request(self, reason: str, error: ServerError | None = None) -> None:

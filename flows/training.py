@@ -64,8 +64,7 @@ class Training:
         """Train steps that the actor has taken."""
 
     async def run(self) -> None:
-        """Train all remaining steps, then save the model. Raises `RunStoppedError` if the run is
-        stopped."""
+        """Train all remaining steps, then save the model. Raises `RunStoppedError`."""
         run, say = self._run, self._reporter.say
         progress = ProgressLine(
             start=run.manifest.step,
@@ -89,8 +88,7 @@ class Training:
             reporting.cancel()
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
-        """Prepare the starting model, bring the actor to the run's step, and start the first
-        rollout worker."""
+        """Prepare the starting model, the actor at the run's step, and a first rollout worker."""
         config, info = self._session.run.config, self._run.info
         model, sampled = config.model, config.sampling_type
         if model.new or model.warm_start:
@@ -165,8 +163,7 @@ class Training:
                 await asyncio.sleep(0)
 
     def _tell(self, progress: ProgressLine) -> None:
-        """Send the notices about the steps done, before the manifest counts them as done: then a
-        kill cannot lose a notice."""
+        """Send the notices before the manifest counts the steps as done: a kill cannot lose one."""
         share = self._session.budget.spent_share()
         if share is not None:
             self._recorder.alerts.spent(share, self._trained)
@@ -178,8 +175,7 @@ class Training:
             self._reporter.tell()
 
     async def _report(self) -> None:
-        """Write the report and show it. It is written in a thread, because drawing a picture takes
-        some tenths of a second."""
+        """Write the report, in a thread since drawing takes tenths of a second, and show it."""
         await asyncio.to_thread(self._recorder.report)
         if not self._reporter.away:
             await self._reporter.refresh()
@@ -212,8 +208,7 @@ class Training:
         return result
 
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
-        """Return the result of work by other workers than the actor. If it fails for good, the
-        actor's state is saved before the error is raised."""
+        """Return the others' result; where they fail for good, save the actor's state first."""
         try:
             return await work
         except LeaseLostError:
@@ -227,8 +222,7 @@ class Training:
             raise
 
     async def _save(self) -> bool:
-        """Save what was trained since the last checkpoint; returns whether there was anything to
-        save."""
+        """Save what was trained since the last checkpoint; returns whether there was any."""
         await self._saves.settle()
         saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
         if self._trained <= saved:
@@ -238,8 +232,7 @@ class Training:
         return True
 
     async def _save_and_stop(self, progress: ProgressLine) -> None:
-        """Save what was trained since the last checkpoint, then raise the error that ends the
-        run."""
+        """Save what was trained since the last checkpoint, then raise what ends the run."""
         stop, run = self._stop, self._run
         progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
         await self._save()

@@ -9,7 +9,6 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Import the command, and run it."""
     try:
         from mortal.cli import main as command
     except KeyboardInterrupt:

@@ -110,8 +110,7 @@ def drive(config: RunConfig) -> None:
 
 
 def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
-    """Run the flow in this process, with the run that is open. Once the server has its events,
-    raise the error that ended it."""
+    """Run the flow with the open run, here; flush its events, then raise what ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
     from prefect.exceptions import ObjectNotFound
@@ -152,8 +151,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
 
 
 def _calm_console() -> None:
-    """Leave out of Prefect's lines what `mortal` prints anyway, and better; keep the others above
-    the progress bar."""
+    """Leave out what `mortal` prints anyway; keep Prefect's other lines above the progress bar."""
     from prefect.logging.handlers import PrefectConsoleHandler
 
     from mortal_flows.terminal import outlive_its_reader
@@ -175,8 +173,7 @@ def is_news(record: logging.LogRecord) -> bool:
 
 
 def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
-    """Return the error for a run whose server is away: the run's own reason, if it has recorded one
-    since it began."""
+    """Return the error for a lost server, or the run's own reason if it has noted one since."""
     run = find_run(Path(config.runs_dir), str(config.run_id))
     ended = run.manifest
     if ended.error and ended.updated_at >= began:
@@ -209,11 +206,8 @@ def _report(run: Run, seconds: float) -> None:
 
 
 class PrefectStart(ParallelStartup, contextlib.ExitStack):
-    """Starts Prefect, its server and its client, while a run is being checked; the server stays for
-    the time of the block.
-
-    Raises `ServerError` at once if the user's own server does not answer.
-    """
+    """Starts Prefect, its server and its client beside a run's checks; the server stays for the
+    block. Raises `ServerError` at once if the user's own server does not answer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -83,8 +83,7 @@ class MRLTrainer(MortalTrainer):
 def rewards_of_strings(
     rewards: str | RewardOfStrings | Sequence[str | RewardOfStrings] | None,
 ) -> list[str | RewardOfStrings]:
-    """Return MRL's rewards as a `MortalTrainer` takes them. A name stays a name, and what is no
-    reward is left for it to refuse."""
+    """Return MRL's rewards as `MortalTrainer` takes, or refuses, them."""
     if rewards is None:
         return [SANDBOX]
     one_alone = isinstance(rewards, str) or callable(rewards)
@@ -144,8 +143,7 @@ class GenerationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OrchestratorConfig:
-    """A whole run on Modal: the actor on an H100, rollout workers on A10s, programs scored by their
-    test cases."""
+    """A run on Modal: an H100 trains, A10s sample, programs are scored by test cases."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -159,10 +157,7 @@ class OrchestratorConfig:
     """Rows of the dataset; None: all."""
 
     def run_config(self) -> RunConfig:
-        """Return the same as a configuration of this system.
-
-        Raises `ConfigError` for a value that it does not allow.
-        """
+        """Return the same as a configuration of this system. Raises `ConfigError`."""
         return parse_config(self._values(), origin="OrchestratorConfig")
 
     def write(self, path: str | Path) -> Path:

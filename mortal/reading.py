@@ -25,10 +25,8 @@ ROW = ["step", "shard", "group", "generation"]
 
 
 def runs(runs_dir: str | Path = "runs") -> list[SavedRun]:
-    """List the runs in a folder, oldest first.
-
-    A run whose identity is damaged is left out, with a warning in the log.
-    """
+    """List the runs in a folder, oldest first; one whose identity is damaged is logged and left
+    out."""
     return [SavedRun(run) for run in list_runs(Path(runs_dir).expanduser())]
 
 
@@ -49,11 +47,8 @@ def open_run(run_id: str, runs_dir: str | Path = "runs") -> SavedRun:
 
 
 class SavedRun:
-    """A run to look at. It is never changed, and never loads a model.
-
-    Each call reads the run directory anew, so the tables of a run in progress grow. Tables are
-    pandas `DataFrame`s; steps are counted from 1, as in `mortal show`.
-    """
+    """A run to look at, which never loads a model. Each call reads the directory anew and returns a
+    pandas `DataFrame`; steps are counted from 1, as in `mortal show`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -70,8 +65,7 @@ class SavedRun:
 
     @property
     def config(self) -> RunConfig:
-        """The whole configuration, with the defaults that the run resolved. Raises
-        `CorruptFileError` if config.toml was altered."""
+        """The configuration with resolved defaults; raises `CorruptFileError` if it was altered."""
         return self._run.config
 
     @property
@@ -96,13 +90,11 @@ class SavedRun:
         return table(self._run.metrics())
 
     def evaluations(self) -> pandas.DataFrame:
-        """Return one row for each evaluation on held-out problems; `step` is the train steps
-        done."""
+        """Return a row for each evaluation; `step` is the train steps done."""
         return table(self._run.logs.read(EVALUATIONS))
 
     def checkpoints(self) -> pandas.DataFrame:
-        """Return one row for each checkpoint, oldest first: the train steps done, whether it is the
-        best, and its folder."""
+        """Return a row for each checkpoint, oldest first: step, whether it is the best, folder."""
         self._run.read_again()
         manifest = self._run.manifest
         rows = [

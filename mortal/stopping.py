@@ -25,10 +25,8 @@ TELL_EVERY_S = 15.0
 
 
 def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
-    """Stop a run that a process of this machine drives.
-
-    Raises `StoreError` if none does, and `TransientError` if it has not ended in `patience_s`.
-    """
+    """Stop a run that a process of this machine drives. Raises `StoreError` if none does, and
+    `TransientError` if it has not ended in `patience_s`."""
     run = find_run(runs_dir, run_id)
     driver = _driver_here(run)
     try:
@@ -70,7 +68,6 @@ def _driver_here(run: Run) -> LeaseRecord:
 def _wait_for_end(
     run_id: str, driver: LeaseRecord, look: Callable[[], LeaseRecord | None], patience_s: float
 ) -> None:
-    """Wait until the lease is no longer the driver's."""
     who = f"process {driver.pid} on {driver.host}"
     typer.echo(
         f"asked {who} to stop; it is saving the state of run {run_id} and ending its workers"

@@ -31,8 +31,7 @@ class RewardError(MortalError):
 
 
 class EnvironmentFailedError(MortalError):
-    """An environment or a tool of it failed, and failed again; nobody knows what it would have
-    answered."""
+    """An environment or tool failed again; nobody knows what it would have answered."""
 
 
 class SandboxError(MortalError):

@@ -57,8 +57,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return len(self._entries)
 
     def check(self, name: str) -> str:
-        """Return the name if it is in the table or of the form `module:name`; otherwise raise
-        `ValueError` with the nearest name."""
+        """Return a known name or `module:name`; otherwise raise `ValueError` with the nearest."""
         if name in self._entries or is_imported(name):
             return name
         near = nearest(name, self._entries, cutoff=0.6)
@@ -74,8 +73,7 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return self._entries.get(name, own)
 
     def load(self, name: str, key: str = "") -> Any:
-        """Import what a name stands for; raise `ConfigError` if it cannot be imported. `key` is the
-        one that has the name, if it is another."""
+        """Import what a name stands for; raises `ConfigError`. `key`: which has the name."""
         return import_named(self.entry(name).factory, key or self.key)
 
 
@@ -95,11 +93,8 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:
 
 
 def import_named(spec: str, key: str) -> Any:
-    """Import the object that `module:name` names. A module that is not installed is looked for in
-    the working folder.
-
-    Raises `ConfigError` that names the `key` of the configuration.
-    """
+    """Import what `module:name` names, from the working folder, too. Raises `ConfigError` that
+    names the `key`."""
     module_name, _, name = spec.partition(":")
     here = str(Path.cwd())
     try:

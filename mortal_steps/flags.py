@@ -39,7 +39,6 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """Such as --max-steps."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
@@ -56,7 +55,6 @@ class Flag:
         return f"{self.help} ({', '.join(keys)})"
 
     def written(self, given: Any) -> str:
-        """Return the flag as it is typed on the command line."""
         if isinstance(given, list | tuple):
             return " ".join(f"{self.option} {one}" for one in given)
         if isinstance(given, bool):
@@ -148,10 +146,8 @@ NOT_ON_MODAL = ("backend",)
 
 
 def in_place_of_flags(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> Any:
-    """Return the function with `parameters` where it has `**flags`, for those who read a signature.
-
-    Its own parameters come first; all of them are passed by name.
-    """
+    """Return the function with `parameters` for `**flags` in its signature, after its own; all are
+    passed by name."""
     signature = inspect.signature(function, eval_str=True)
     own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
 
@@ -166,8 +162,7 @@ def in_place_of_flags(function: Callable[..., Any], parameters: list[inspect.Par
 
 
 def with_modal_flags(function: Callable[..., Any]) -> Any:
-    """For a local entrypoint of Modal's, which makes options of typed parameters: plain types, and
-    one text for what may be repeated."""
+    """Make Modal's local entrypoint take the flags: plain types, one text for a list."""
     plain: dict[type, type] = {list: str}
     return in_place_of_flags(
         function,

@@ -34,7 +34,6 @@ class RunSchedule:
     """Whether the steps are sampled with the run's weights (`BatchSource.samples`)."""
 
     def sampling_version(self, step: int) -> PolicyVersion:
-        """Return the policy version that samples the batch of `step`."""
         return sampling_version(self.rollout, step)
 
     def publishes(self, step: int) -> bool:
@@ -44,7 +43,6 @@ class RunSchedule:
         return due or self.evaluates(step)
 
     def evaluates(self, step: int) -> bool:
-        """Whether the policy is evaluated after `step` train steps."""
         if not self.holds_evaluations:
             return False
         every = self.evaluation.eval_steps or self.num_steps
@@ -119,7 +117,6 @@ def sampling_version(rollout: RolloutConfig, step: int) -> PolicyVersion:
 
 
 def completion_seed(run_seed: int, step: int, problem_id: str, generation: int) -> int:
-    """Seed of one completion's random stream."""
     return derive_seed("completion", run_seed, step, problem_id, generation)
 
 

@@ -30,10 +30,8 @@ def reward_weights(rewards: RewardsConfig) -> dict[str, float]:
 
 
 def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """Return a completion's reward: the weighted sum over the functions that scored, as in TRL.
-
-    None when every function abstained: such a completion takes no part in training.
-    """
+    """Return the weighted sum over the functions that scored, as in TRL; None, which takes no part
+    in training, if all abstained."""
     scored = [weights[name] * score for name, score in scores.items() if score is not None]
     return sum(scored) if scored else None
 

@@ -109,19 +109,15 @@ def tag_stage(name: str, *, replayed: bool = False) -> None:
 
 
 def tag_worker(number: int | None = None) -> None:
-    """Tag the current task run with the number of its worker, or of the worker that the stage
-    called last."""
+    """Tag the task run with its worker's number, or that of the one called last."""
     number = called.get() if number is None else number
     if number is not None:
         _add_tags(f"worker:{number}")
 
 
 def _add_tags(*tags: str) -> None:
-    """Add tags by which the Prefect UI can filter task runs, once the task run is running.
-
-    If a task run begins with tags, Prefect asks the server for a concurrency slot for each of them;
-    that takes longer than many stages do, and stops a run whose server is away.
-    """
+    """Tag a running task run for the UI's filters: one that begins with tags has Prefect ask for a
+    concurrency slot each, which is slow and needs the server."""
     context = TaskRunContext.get()
     assert context is not None, "a stage's task is called in a task run"
     context.task_run.tags = list(dict.fromkeys([*context.task_run.tags, *tags]))

@@ -40,8 +40,7 @@ def keep_slot() -> None:
 def renew(
     client: SyncPrefectClient, lease_id: UUID, lease_duration: float, stop_event: threading.Event
 ) -> bool:
-    """Renew a lease for `lease_duration` seconds, however long the server is away. Returns False
-    when there is nothing left to renew."""
+    """Renew a lease however long the server is away; False when nothing is left."""
     while not stop_event.is_set():
         try:
             client.renew_concurrency_lease(lease_id=lease_id, lease_duration=lease_duration)

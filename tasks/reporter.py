@@ -62,7 +62,6 @@ class PageArtifact:
             self._id = made.id
 
     async def _find(self, client: PrefectClient, flow_run: UUID) -> UUID | None:
-        """Return the artifact that an earlier attempt of this flow run has made."""
         wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
         found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
         return found[0].id if found else None

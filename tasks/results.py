@@ -16,15 +16,13 @@ from pydantic import PrivateAttr
 
 
 class ResultFolder(LocalFileSystem):
-    """`LocalFileSystem` that does without a file which cannot be written: the workers answer from
-    the run directory."""
+    """A `LocalFileSystem` that does without what cannot be written."""
 
     _block_type_name = "MORTAL result folder"
     _block_type_slug = "mortal-result-folder"
     _warned: bool = PrivateAttr(default=False)
 
     async def awrite_path(self, path: str, content: bytes) -> str:
-        """Write the file; returns where it is."""
         try:
             return str(await super().awrite_path(path, content))
         except OSError as error:
@@ -40,10 +38,8 @@ class ResultFolder(LocalFileSystem):
 
 
 def use_result_folder() -> None:
-    """Let the tasks of this flow run persist through `ResultFolder`, in the place that is set.
-
-    Any other result storage that the user has chosen stays.
-    """
+    """Let this flow run's tasks persist through `ResultFolder` at the set place; another result
+    storage of the user's stays."""
     store = get_result_store()
     storage = store.result_storage
     if type(storage) is LocalFileSystem and storage.basepath:
@@ -52,11 +48,8 @@ def use_result_folder() -> None:
 
 
 def drop_results(run_uid: str, before: int | None = None) -> None:
-    """Delete the result files of the steps before this one, or all of the run's.
-
-    A process that continues the run only asks for results of steps that are not done; those of
-    other steps are in the run directory.
-    """
+    """Delete results of steps before this one, or all of the run's: a process that goes on asks for
+    none of them."""
     if FlowRunContext.get() is None:
         return
     storage = get_result_store().result_storage

@@ -57,7 +57,6 @@ RUN_TAG = "run:"
 
 
 def segment_steps(run: Run) -> int:
-    """Return the number of steps in each of the run's segments."""
     wanted = run.config.logging.segment_steps
     return wanted or max(SHORTEST, math.ceil(run.info.num_steps / MOST_SEGMENTS))
 
@@ -71,7 +70,6 @@ class Segment:
     """A subflow that waits in a thread for the end of its steps."""
 
     def __init__(self, name: str, around: Context, run_tags: list[str]) -> None:
-        """Begin it as a subflow of the flow run whose context is `around`."""
         self.name = name
         self._tags = run_tags
         self._begun: Future[FlowRun | None] = Future()
@@ -149,11 +147,8 @@ class Segments:
 
     @contextlib.asynccontextmanager
     async def at(self, step: int) -> AsyncIterator[None]:
-        """Task runs that are made in the block belong to the segment of `step`.
-
-        If that step is done, they belong to the segment of the first step that is not. If the
-        server does not know that segment, they belong to the run itself.
-        """
+        """Task runs made in the block belong to the segment of `step` or, if that is done, of the
+        first step that is not; without it, to the run itself."""
         run = self._run  # whose steps before this one are done, and their segments ended
         segment = self._segment(min(max(step, run.manifest.step), run.info.num_steps - 1))
         flow_run = None if segment is None else await segment.flow_run()
@@ -165,8 +160,7 @@ class Segments:
             yield
 
     def _segment(self, step: int) -> Segment | None:
-        """Return the segment of a step. It is begun now unless it was before, or the server is
-        away."""
+        """Return a step's segment, begun if need be; None while the server is away."""
         number = step // self._length
         if number not in self._open and not (self._server.away or self._server.forgotten):
             end = min((number + 1) * self._length, self._run.info.num_steps)
@@ -176,8 +170,7 @@ class Segments:
         return self._open.get(number)
 
     def end(self, before: int, state: State[Any] | None = None) -> None:
-        """End the segments whose steps are all before this one: as Completed, unless another state
-        is given."""
+        """End the segments before this step: as Completed, unless a state is given."""
         self._ending = [segment for segment in self._ending if segment.ending()]
         for number in [n for n in self._open if (n + 1) * self._length <= before]:
             segment = self._open.pop(number)
@@ -185,7 +178,6 @@ class Segments:
             self._ending.append(segment)
 
     async def close(self, ended: BaseException | None) -> None:
-        """End all segments in the state in which the run itself has ended."""
         state: State[Any] = Cancelled(message=str(ended))
         if ended is None:
             state = Completed()
@@ -197,8 +189,7 @@ class Segments:
             await best_effort(self._end_the_rest(state), "the end of the segments is not shown")
 
     async def _end_the_rest(self, state: State[Any]) -> None:
-        """Set the state of those segments of this flow run whose own end, or whose beginning, the
-        server was away for."""
+        """Set the state of segments whose beginning or end the server missed."""
         parent = self._parent.flow_run
         assert parent is not None
         unfinished = {
@@ -216,9 +207,8 @@ class Segments:
         await best_effort(self._mark_what_was_left(), "what was left unfinished stays Running")
 
     async def _mark_what_was_left(self) -> None:
-        """Mark as Crashed what earlier processes have left unfinished: task runs, segments, and
-        flow runs that no deployment made. Flow runs of a deployment are left to Prefect's
-        automations."""
+        """Mark task runs, segments and undeployed flow runs that earlier processes left as Crashed;
+        deployments' are left to automations."""
         parent = self._parent.flow_run
         assert isinstance(parent, FlowRun)
         of_run = FlowRunFilter.model_validate({"tags": {"all_": [self._tags[1]]}})

@@ -124,8 +124,7 @@ class ServerWatch:
         return True
 
     async def _stay_running(self) -> None:
-        """Set the flow run back to Running if the server gave it up. A cancellation stays:
-        the run is stopped."""
+        """Set the flow run back to Running if the server gave it up, unless cancelled."""
         try:
             flow_run = await self._client.read_flow_run(self._flow_run_id)
         except ObjectNotFound:

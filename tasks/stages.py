@@ -117,8 +117,7 @@ async def save_final(session: Session) -> FinalModel:
 
 
 class PrefectSession(Session):
-    """Runs each stage as a task run of its step's segment, or of the flow run itself if the stage
-    belongs to no step."""
+    """Runs each stage as a task run of its step's segment, or of the flow run."""
 
     def __init__(
         self,
@@ -182,8 +181,7 @@ class PrefectSession(Session):
         return await save_final(self)
 
     def forget(self, before: int) -> None:
-        """Drop the results of these steps that Prefect keeps in memory and on disk, and end their
-        segments."""
+        """Drop what Prefect keeps of these steps' results, and end their segments."""
         self._segments.end(before)
         forget_results()
         drop_results(self.run.info.uid, before=before)

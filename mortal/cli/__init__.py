@@ -73,11 +73,8 @@ def options_of_all_commands(
 
 
 def main() -> NoReturn:
-    """Entry point: an error is a message and exit code 1, Ctrl-C is exit code 130.
-
-    SIGTERM ends a command as Ctrl-C does, and so does its terminal when it goes away, so that
-    workers and server go in order.
-    """
+    """Entry point: an error is a message and exit code 1, Ctrl-C is exit code 130. SIGTERM and a
+    lost terminal end a command as Ctrl-C does, so that workers and server go in order."""
     open_closed_streams()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))

@@ -15,10 +15,8 @@ from mortal_steps.flags import PANELS, Flag, in_place_of_flags
 
 
 def port_number(given: str | int) -> int:
-    """Return a TCP port, or 0: what the user typed, or the default.
-
-    typer's own way to check a range prints it and so takes the room of the help's other columns.
-    """
+    """Return a TCP port, or 0. typer's own check of a range takes the room of the help's other
+    columns."""
     if not str(given).isdecimal() or int(given) > LARGEST_PORT:
         raise typer.BadParameter(f"{given!r} is not a number from 0 to {LARGEST_PORT}")
     return int(given)
@@ -62,8 +60,7 @@ Trust = Annotated[
 
 
 def split_run(run: str, runs_dir: Path) -> tuple[Path, str]:
-    """Return the folder of all runs and the run's id in it. A shell may complete an id to
-    `runs/RUN`, which means RUN."""
+    """Return the runs folder and the run's id: a shell may complete an id to `runs/RUN`."""
     if os.sep not in run:
         return runs_dir, run
     return Path(run).parent, Path(run).name

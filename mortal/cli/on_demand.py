@@ -61,13 +61,11 @@ class OnDemand(PlainGroup):
         super().__init__(**{**settings, "commands": names})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of this name, or None."""
         return _command(cmd_name) if cmd_name in TARGETS else None
 
 
 @functools.cache
 def _command(name: str) -> Any:
-    """Make the command with typer, once."""
     panel, target = TARGETS[name]
     module, _, function = target.partition(":")
     found = getattr(importlib.import_module(f"mortal.cli.{module}"), function)

@@ -20,7 +20,6 @@ class PlainHelp:
     """Of a command of typer's: whole paragraphs, brackets as they are, no type beside a switch."""
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
-        """Print the help."""
         setattr(self, "help", _paragraphs(self.callback.__doc__ or ""))  # noqa: B010 typer declares it
         for param in self.get_params(ctx):
             if param.param_type_name == "argument":
@@ -64,8 +63,7 @@ class PlainCommand(PlainHelp, TyperCommand):
         ctx.fail(f"Unexpected {words}; the command is written: {usage}")
 
     def _explain_option(self, error: Any) -> None:
-        """Add to typer's error about an unknown option how to set the configuration key of that
-        name."""
+        """Add to an unknown option's error how to set the configuration key of that name."""
         if not hasattr(error, "possibilities") or not self._takes_overrides():
             return
         keys = _keys_named(error.option_name.lstrip("-").replace("-", "_"))

@@ -21,12 +21,10 @@ class Finding:
 
 
 def ok(what: str, word: str) -> Finding:
-    """Return a result without a complaint."""
     return Finding(level="ok", what=what, word=word)
 
 
 def warning(what: str, word: str) -> Finding:
-    """Return a complaint with which runs work."""
     return Finding(level="warning", what=what, word=word)
 
 

@@ -94,8 +94,7 @@ def _unlike(wanted: Requirement) -> str | None:
 
 
 def torch_and_gpus(cuda: str | None, gpus: list[str], why_unused: str | None = None) -> Finding:
-    """Check whether torch can use the machine's GPUs; `cuda` is the version that it is built
-    for."""
+    """Check whether torch, which is built for CUDA version `cuda`, can use the machine's GPUs."""
     built = f"torch {metadata.version('torch')}"
     if not gpus:
         return ok("GPU", f"none; {built} computes on the CPU")

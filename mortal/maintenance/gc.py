@@ -48,8 +48,7 @@ def plan(
     keep_days: float | None = None,
     protected: Collection[str] = (),
 ) -> Plan:
-    """Apply the runs' `[retention]`, or `keep_days` in its place; changes nothing. `protected` are
-    ids of runs that are kept."""
+    """Apply the runs' `[retention]`, or `keep_days`; changes nothing. `protected`: ids to keep."""
     now, runs = time.time(), list_runs(runs_dir)
     going, kept = what_may_go(runs, now=now, keep_days=keep_days, protected=protected)
     items = [
@@ -71,11 +70,8 @@ def _item(what: str, path: Path, remove: Callable[[Path], None]) -> Item:
 
 
 def carry_out(planned: Plan, runs_dir: Path, report: Callable[[str], None]) -> bool:
-    """Remove all items in order; returns whether everything could be removed.
-
-    A call that is killed is continued by the next one. Raises `StoreError` if another process is
-    removing runs from this folder.
-    """
+    """Remove all items in order, going on after a killed call; returns whether all could be
+    removed. Raises `StoreError` if another process is removing runs from this folder."""
     done = True
     if not runs_dir.is_dir():
         return done

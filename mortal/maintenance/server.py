@@ -41,8 +41,7 @@ OFTEN_ENOUGH_S = 90
 
 
 def look_at_server(api_url: str) -> Iterator[Finding]:
-    """Check that the server answers, has the same version as this machine, and does what runs
-    need."""
+    """Check that the server answers, is of this version, and does what runs need."""
     try:
         check_serves(api_url)
         with client_of(api_url) as client:
@@ -58,7 +57,6 @@ def look_at_server(api_url: str) -> Iterator[Finding]:
 
 
 def version(api_url: str, there: str, here: str) -> Finding:
-    """Check whether server and machine have one version of Prefect."""
     if there == here:
         return ok("server", f"{api_url} answers, Prefect {there} as here")
     text = f"{api_url} has Prefect {there}, this machine {here}; install one version on both"
@@ -95,8 +93,7 @@ def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed])
 
 
 def memory(settings: Mapping[str, Any]) -> Finding:
-    """Check whether the server still knows after a restart which runs it expects heartbeats from,
-    and which flow runs hold a slot."""
+    """Check whether a restarted server remembers heartbeats and concurrency slots."""
     events = settings["server"]["events"]
     leases = settings["server"]["concurrency"]["lease_storage"]
     lacking = [

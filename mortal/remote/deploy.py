@@ -24,10 +24,8 @@ POOLS = ("local", "modal")
 
 
 def deploy(options: ModalConfig) -> None:
-    """Bring the app to Modal and, where a Prefect server is named, the deployments to it.
-
-    Raises `ComputeError` for what fails, and whatever the checks after it find.
-    """
+    """Bring the app to Modal and, where a Prefect server is named, the deployments to it. Raises
+    `ComputeError`, and what the checks after it find."""
     volume = {VOLUME_VARIABLE: options.volume}
     _run("modal", "deploy", "-m", APP, "--name", options.app, environment=volume)
     if not examine(options):
@@ -42,11 +40,8 @@ def deploy(options: ModalConfig) -> None:
 
 
 def make_pools() -> None:
-    """Make the work pools of the deployments, unless they are there: their templates and limits may
-    have been edited.
-
-    Raises `ServerError` if the server of PREFECT_API_URL does not answer.
-    """
+    """Make the missing work pools; existing ones may have been edited. Raises `ServerError` if the
+    server of PREFECT_API_URL does not answer."""
     import httpx  # Prefect reads its settings when it is imported
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound

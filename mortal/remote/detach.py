@@ -34,20 +34,15 @@ from mortal_steps.runs.run import find_run
 
 
 def detach(config: RunConfig) -> str:
-    """Begin the run and have the deployed app drive it. Returns Modal's id of that call.
-
-    Raises what `prepare` raises, and `ComputeError` if the app cannot be used.
-    """
+    """Begin the run and have the deployed app drive it; returns Modal's id of the call. Raises what
+    `prepare` raises, and `ComputeError` if the app cannot be used."""
     prepare(config)
     return asyncio.run(spawn_orchestrator(config))
 
 
 def prepare(config: RunConfig) -> None:
-    """Begin the run here and copy it to the Volume.
-
-    Raises `ConfigError` for what a container could not reach, `StoreError` if a process drives the
-    run already, and what `open_run` raises.
-    """
+    """Begin the run here and copy it to the Volume. Raises `ConfigError` for what a container
+    cannot reach, `StoreError` if the run is driven, and what `open_run` raises."""
     if config.compute.backend != "modal":
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
     check_reachable(config)
@@ -56,11 +51,8 @@ def prepare(config: RunConfig) -> None:
 
 
 def drive_in_container(config: RunConfig) -> str:
-    """Drive the run to its end in the orchestrator's container; return how it ended.
-
-    Only what another attempt may mend is raised, and `KeyboardInterrupt` where the container is
-    taken away: Modal calls this again in another one then.
-    """
+    """Drive the run to its end in the orchestrator's container; return how it ended. Raises only
+    what another attempt may mend, and `KeyboardInterrupt` where the container is taken away."""
     from mortal.driver import drive  # Prefect, which whoever detaches a run does not need
 
     began = time.time()

@@ -85,7 +85,6 @@ def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
 
 
 def list_checkpoints(run: str | None, volume: str) -> None:
-    """List the checkpoints on the Volume."""
     from mortal.cli.show import list_checkpoints as command
 
     with _explained():
@@ -93,7 +92,6 @@ def list_checkpoints(run: str | None, volume: str) -> None:
 
 
 def clear_cache(model: str | None, yes: bool) -> None:
-    """Remove a model from the cache that the runs share."""
     from mortal.cli.caching import clear_cache as command
 
     with _explained():
@@ -108,10 +106,8 @@ def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
 
 
 def _flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by the flags' own names; rewards, which are one text here, as a list.
-
-    Raises `ConfigError` for two names of one flag with different values.
-    """
+    """Return values by the flags' own names; rewards, one text here, as a list. Raises
+    `ConfigError` for two names of one flag with different values."""
     found: dict[str, Any] = {}
     for flag in FLAGS:
         values = {

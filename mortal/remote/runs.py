@@ -36,15 +36,13 @@ def remote_summary(volume: str, run_id: str) -> RunSummary:
 
 
 def remote_status(volume: str, run_id: str) -> RunStatus:
-    """Return the status of a run."""
     with tempfile.TemporaryDirectory() as folder:
         looking = volume_runs.look_at(RunsVolume(volume), run_id, Path(folder), OF_STATUS)
         return status_of(asyncio.run(looking), volume)
 
 
 def remote_statuses(volume: str) -> list[RunStatus]:
-    """Return the status of every run on the Volume; a run that is not whole is skipped with a
-    warning."""
+    """Return the status of every run on the Volume; one that is not whole is warned of."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
         try:
@@ -61,8 +59,7 @@ def verify_remote(volume: str, run_id: str) -> RunCheck:
 
 
 def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
-    """Ask the run's driver to stop; returns who that is. Raises `StoreError` if nobody drives
-    it."""
+    """Ask the run's driver to stop; returns who that is. Raises `StoreError` without one."""
     return asyncio.run(volume_lease.ask_to_stop(RunsVolume(volume), run_id, who))
 
 

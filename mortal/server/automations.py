@@ -30,11 +30,8 @@ from mortal_steps.errors import ServerError
 
 
 def automate(recovery: Recovery) -> Iterator[str]:
-    """Make the automations, in place of those of an earlier call. Yields lines that say what was
-    done.
-
-    Raises `ServerError` if the server has no deployment of one of the `FLOWS`.
-    """
+    """Make the automations in place of earlier ones; yields lines that say what was done. Raises
+    `ServerError` if the server has no deployment of one of the `FLOWS`."""
     with get_client(sync_client=True) as client:
         deployments = deployed(client)
         if not deployments:
@@ -65,14 +62,12 @@ def _facts(
 
 
 def has_deployments() -> bool:
-    """Return whether the server has deployments that `automate` can watch."""
     with get_client(sync_client=True) as client:
         return bool(deployed(client))
 
 
 def remove() -> Iterator[str]:
-    """Remove all automations of `mortal automate`, those for notices, too. Yields a line for each
-    one that existed."""
+    """Remove all automations that `mortal automate` makes; yields a line for each."""
     with get_client(sync_client=True) as client:
         for name in delete_automations(client, (*ALL, PREFIX, DOWN)):
             yield f"removed {name!r}"
@@ -88,7 +83,6 @@ def deployed(client: SyncPrefectClient) -> list[Deployed]:
 
 
 def deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
-    """Return the deployments of one of the `FLOWS`."""
     return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
 
 
@@ -106,11 +100,8 @@ def _no_deployments(client: SyncPrefectClient) -> ServerError:
 
 
 def _make(client: SyncPrefectClient, wanted: AutomationCore) -> bool:
-    """Make the automation unless it exists already. Returns whether it was made.
-
-    Automations of the same name that differ are deleted afterwards, so that no event is missed in
-    between.
-    """
+    """Make the automation unless it exists; returns whether it was made. Different ones of its name
+    are deleted afterwards, so that no event is missed in between."""
     there = client.read_automations_by_name(wanted.name)
     same = [each for each in there if AutomationCore.model_validate(dict(each)) == wanted]
     if not same:

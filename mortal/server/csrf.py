@@ -20,11 +20,8 @@ POLICY_VIOLATION = 1008
 
 
 class OwnPagesOnly:
-    """ASGI middleware that refuses requests from pages that are not at one of the `origins`.
-
-    A client that is not a browser sends no Origin. It is let through if it addresses one of the
-    origins' hosts.
-    """
+    """ASGI middleware that refuses requests from pages not at one of the `origins`. A client that
+    is no browser sends no Origin, and is let through if it addresses one of their hosts."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         self._app = app

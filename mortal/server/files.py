@@ -54,7 +54,6 @@ class Server:
 
     @property
     def ui_url(self) -> str:
-        """The address for a browser."""
         return self.api_url.removesuffix("/api")
 
 
@@ -68,7 +67,6 @@ class ServerRecord(Server):
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
         return int(self.ui_url.rpartition(":")[2])
 
 
@@ -80,8 +78,7 @@ def state_dir() -> Path:
 
 
 def server_home() -> Path:
-    """Return the folder of the server's files, which other users cannot enter. Raises
-    `StoreError`."""
+    """Return the folder of the server's files, which is private. Raises `StoreError`."""
     home = (state_dir() / "prefect").absolute()
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -113,8 +110,7 @@ def client_environment(server: Server) -> dict[str, str]:
 
 
 def read_record(home: Path) -> ServerRecord | None:
-    """Return the record of the server that was started last, unless that server ended in order. A
-    damaged record, or one that does not name the server's process, counts as missing."""
+    """Return the record of the last server; None if it ended in order or the record is damaged."""
     try:
         found = json.loads((home / "server.json").read_text(encoding="utf-8"))
         return ServerRecord(
@@ -154,12 +150,10 @@ def in_use_elsewhere(home: Path) -> ServerError:
 
 
 def write_record(home: Path, record: ServerRecord) -> None:
-    """Replace the record."""
     write_json(home / "server.json", asdict(record))
 
 
 def remove_record(home: Path, process: ProcessId) -> None:
-    """Remove the record, if it is this process's."""
     record = read_record(home)
     if record is not None and record.process == process:
         (home / "server.json").unlink(missing_ok=True)
@@ -172,20 +166,14 @@ def opened(path: Path) -> IO[str]:
 
 
 def try_lock(lock: IO[str], how: int) -> bool:
-    """Lock the open file without waiting. Returns whether the lock is held now. Raises
-    `StoreError`.
-
-    `how`: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
-    """
+    """Lock the open file by `how`, `fcntl.LOCK_SH` or `LOCK_EX`, without waiting; returns whether
+    it is held now. Raises `StoreError`."""
     return lock_file(lock, how | fcntl.LOCK_NB, Path(lock.name))
 
 
 def database_url(home: Path) -> str:
-    """Return the URL of the database of the server whose files are in `home`, in the form that
-    Prefect takes.
-
-    Raises `ServerError` if the environment variable names a database that Prefect cannot use.
-    """
+    """Return the database's URL, in Prefect's form, of the server whose files are in `home`. Raises
+    `ServerError` for one in the environment that Prefect cannot use."""
     named = os.environ.get(VARIABLE) or os.environ.get(EARLIER_VARIABLE)
     if not named:
         return f"{SQLITE}:///{home / DATABASE}"

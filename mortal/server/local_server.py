@@ -81,11 +81,8 @@ def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[S
 
 @contextlib.contextmanager
 def answering(server: ServerRecord, say: Callable[[str], None]) -> Iterator[None]:
-    """Wait until the server answers, and name it to Prefect's client in this process and in its
-    children. During the block, the server is restarted if it dies.
-
-    Raises `ServerError` if it does not start.
-    """
+    """Wait until the server answers, name it to Prefect's client here and in children, and keep it
+    running during the block. Raises `ServerError` if it does not start."""
     os.environ.update(client_environment(server))
     home = server_home()
     _wait_until_it_answers(home, server)
@@ -94,8 +91,7 @@ def answering(server: ServerRecord, say: Callable[[str], None]) -> Iterator[None
 
 
 def join_server(say: Callable[[str], None]) -> None:
-    """Until this process ends, need the server of ours that it reports to, and restart it if it
-    dies. Another server is left to its owner."""
+    """Need, and keep running, our own server for as long as this process lives."""
     home = state_dir() / "prefect"
     record = read_record(home)
     if record is not None and record.api_url == os.environ.get("PREFECT_API_URL"):
@@ -109,8 +105,7 @@ _JOINED = contextlib.ExitStack()
 
 
 def _want(users: IO[str]) -> None:
-    """Take the shared lock of those who need the server. If a server is about to end, wait until it
-    has ended. Raises `ServerError` if it does not."""
+    """Take the users' shared lock, after a server that is about to end. Raises `ServerError`."""
     deadline = time.monotonic() + GONE_TIMEOUT_S
     while not try_lock(users, fcntl.LOCK_SH):
         if time.monotonic() > deadline:
@@ -126,8 +121,7 @@ class PortInUseError(ServerError):
 
 
 def _first_start(home: Path, ports: Sequence[int], say: Callable[[str], None]) -> ServerRecord:
-    """See `_start`. Where any port will do, that of a server which was killed comes first: others
-    may wait for it there."""
+    """See `_start`. Tries a killed server's port first, where others may wait for it."""
     killed = read_record(home)
     if killed is not None and 0 in ports:
         ports = [killed.port, *ports]
@@ -138,8 +132,7 @@ def _first_start(home: Path, ports: Sequence[int], say: Callable[[str], None]) -
 
 
 def _start(home: Path, port: int, say: Callable[[str], None]) -> ServerRecord:
-    """Start a server, and return as soon as its address is known. The caller holds the start lock.
-    Raises `ServerError`."""
+    """Start a server; return once its address is known. Raises `ServerError`. Needs start.lock."""
     process = _spawn(home, port)
     deadline = time.monotonic() + START_TIMEOUT_S
     while (record := living_server(home)) is None or record.process.pid != process.pid:
@@ -176,8 +169,7 @@ def _spawn(home: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def _check_database(record: ServerRecord, wanted: str) -> None:
-    """Raise `ServerError` if the server uses another database than this command would: a history
-    that is split between two databases is of no use."""
+    """Raise `ServerError` if the server keeps its history in another database than `wanted`."""
     if record.database != wanted:
         raise ServerError(
             f"MORTAL's Prefect server at {record.api_url} keeps its history in {record.database}, "
@@ -200,11 +192,8 @@ def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
 
 
 def answers(port: int) -> bool:
-    """Return whether the server on this port of 127.0.0.1 is healthy.
-
-    This does not use Prefect's client, because making one takes longer than the request. Raises
-    `ServerError` if the network interface of loopback is down.
-    """
+    """Return whether the server on this loopback port is healthy; quicker than making Prefect's
+    client. Raises `ServerError` if the interface of loopback is down."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)
     try:
         connection.request("GET", "/api/health")

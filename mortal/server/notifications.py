@@ -55,11 +55,8 @@ its pool. A promotion that is Suspended waits for Resume, on its page.
 
 
 def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str]:
-    """Send notices of these levels through these blocks, such as `slack-webhook/ops`, and through
-    no others. Yields a line for each block.
-
-    Raises `ServerError`, and changes nothing, if the server has no such notification block.
-    """
+    """Send notices of these levels through these blocks, such as `slack-webhook/ops`, and no
+    others; yields a line for each. Raises `ServerError`, changing nothing, for an unknown block."""
     with get_client(sync_client=True) as client:
         ids = {block: _id_of(client, block) for block in blocks}
         delete_automations(client, (PREFIX, DOWN))

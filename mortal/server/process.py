@@ -134,7 +134,6 @@ class Wanted:
         threading.Thread(target=self._watch, name="wanted", daemon=True).start()
 
     def serves(self, server: uvicorn.Server) -> None:
-        """Set the server that has to be ended in order."""
         self._server = server
 
     def _watch(self) -> None:

@@ -120,7 +120,6 @@ def definitions(watched: list[Deployed], recovery: Recovery) -> list[AutomationC
 
 
 def ids_watched(silent: AutomationCore) -> set[str]:
-    """Return the ids of the deployments that the automation `SILENT` watches."""
     assert isinstance(silent.trigger, EventTrigger)
     related = silent.trigger.match_related
     assert isinstance(related, ResourceSpecification)
@@ -129,7 +128,6 @@ def ids_watched(silent: AutomationCore) -> set[str]:
 
 
 def names(deployments: Sequence[Deployed]) -> str:
-    """Return the names of the deployments, separated by commas."""
     return ", ".join(deployment.name for deployment in deployments)
 
 
@@ -189,8 +187,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
 
 
 def _scheduled_again(recovery: Recovery) -> AutomationCore:
-    """Set AwaitingRetry if nothing follows Recovering during the pause, not even a Retry by
-    hand."""
+    """Set AwaitingRetry if nothing follows Recovering during the pause."""
     return AutomationCore(
         name=RECOVERING,
         description=MADE_FOR_ALL,
@@ -210,11 +207,8 @@ def _scheduled_again(recovery: Recovery) -> AutomationCore:
 def nothing_after(
     last: set[str], others: set[str], seconds: float, runs: dict[str, Any]
 ) -> EventTrigger:
-    """Return a trigger that fires for a run if `seconds` pass after one of the events `last`
-    without any of them, any of `others`, or a sign of life.
-
-    It does not listen for Crashed and AwaitingRetry; the module's docstring says why.
-    """
+    """Return a trigger that fires `seconds` after one of the events `last` if none of them, of
+    `others` or a sign of life follows. It ignores Crashed and AwaitingRetry (see the module)."""
     return EventTrigger(
         **runs,
         after=last,

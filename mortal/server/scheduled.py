@@ -73,11 +73,8 @@ def serve(
     schedule: Schedule | None,
     say: Callable[[str], None],
 ) -> None:
-    """Serve deployments with these settings until this process receives a signal to end. `say`
-    receives messages for the user.
-
-    Raises `ConfigError` if the server has a deployment of that name that belongs to a work pool.
-    """
+    """Serve deployments with these settings until a signal ends this process. Raises `ConfigError`
+    if the server has a deployment of that name in a work pool."""
     deployments = scheduled_deployments(settings, name, schedule)
     for deployment in deployments:
         _refuse_pooled(deployment.name)
@@ -92,8 +89,7 @@ def serve(
 
 
 async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
-    """Run the runner until a signal stops it. The signal also cancels a run in progress, which
-    saves its state."""
+    """Run the runner until a signal, which also makes a run in progress save its state."""
     stopping = asyncio.Event()
     serving = asyncio.create_task(runner.start())
     while not runner.started and not serving.done():  # it sets a handler for SIGTERM as it starts
@@ -188,8 +184,7 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
 
 
 def _served(flow: Flow[..., Any]) -> Flow[..., Any]:
-    """Return the flow as its processes import it from here: it outlasts `mortal schedule`, and
-    keeps its server alive."""
+    """Return the flow as its processes import it: it outlasts this one, and keeps the server."""
     served, trains = flow.with_options(), flow.fn
 
     @functools.wraps(trains)
@@ -208,11 +203,8 @@ served_resume = _served(grpo_resume)
 
 
 def cron_schedule(cron: str, timezone: str) -> Schedule:
-    """Return the times as Prefect's schedule.
-
-    Raises `ConfigError` if they are malformed, or if they never come, such as 31 February:
-    Prefect's server accepts those, and never begins a run.
-    """
+    """Return the times as Prefect's schedule. Raises `ConfigError` if they are malformed or never
+    come, such as 31 February, which Prefect's server accepts."""
     given, fields = f"--cron {cron!r} --timezone {timezone!r}", len(cron.split())
     if fields > FIELDS:
         raise ConfigError(f"{given}: there are {fields} fields; {REMEDY}")

@@ -38,8 +38,7 @@ def prefect_server(say: Callable[[str], None], ports: Sequence[int] = (0,)) -> I
 
 
 def check_configured_server() -> Server | None:
-    """Return the user's own server, if the environment names one. Raises `ServerError` if this user
-    cannot use it."""
+    """Return the server that the environment names, if any. Raises `ServerError`."""
     prepare_client()
     configured = os.environ.get("PREFECT_API_URL")
     if not configured:

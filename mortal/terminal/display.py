@@ -29,7 +29,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def show_run(run: RunSummary) -> None:
-    """Print everything about one run."""
     title = f"  {run.status}, step {run.step} of {run.max_steps}"
     console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
@@ -130,8 +129,7 @@ def _show_table(title: str, cells: Sequence[Mapping[str, str]]) -> None:
 
 
 def _times(run: RunSummary) -> str:
-    """Return when it began and how long that took; a run that nobody drives may have rested
-    meanwhile."""
+    """Return when the run began, and how long ago it changed or completed."""
     now = time.time()
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
     began = f"{at}, {duration(now - run.created_at)} ago"
@@ -180,7 +178,6 @@ class CheckProgress:
         self._status.stop()
 
     def note(self, file: Checked) -> None:
-        """Count a file that was checked."""
         self._num_files, self._num_bytes = self._num_files + 1, self._num_bytes + file.num_bytes
         self._status.update(f"checking: {self._num_files} files, {self._num_bytes / 1e9:.2f} GB")
         if file.damage is not None and not self._quiet:

@@ -31,7 +31,6 @@ def show_environments(tried: TriedEnvironments) -> None:
 
 
 def conclusions(tried: TriedEnvironments) -> list[str]:
-    """Return what failed and what differed, in sentences."""
     found = []
     for row in tried.rows:
         episode = row.episode

@@ -43,7 +43,6 @@ def print_runs(statuses: Sequence[RunStatus]) -> None:
 
 
 def print_checkpoints(statuses: Sequence[RunStatus], *, as_json: bool) -> None:
-    """Print the checkpoints of each run, oldest first."""
     found = [
         (run.run_id, step, step == run.best_step) for run in statuses for step in run.checkpoints
     ]
@@ -57,7 +56,6 @@ def print_checkpoints(statuses: Sequence[RunStatus], *, as_json: bool) -> None:
 
 
 def print_statuses(statuses: Sequence[RunStatus]) -> None:
-    """Print the status of each run."""
     console.print(_picture(statuses, most=None))
 
 

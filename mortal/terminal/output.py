@@ -30,8 +30,7 @@ RUNS_DIR = "MORTAL_RUNS_DIR"
 
 
 def say(text: str) -> None:
-    """Print a line for the user, who may read no more; that is no reason to end what is going
-    on."""
+    """Print a line for the user. That nobody reads it is no reason to end."""
     try:
         typer.echo(printable(text))
     except BrokenPipeError:
@@ -39,12 +38,10 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a record, or a list of records, as JSON."""
     typer.echo(json.dumps(value, indent=1, default=dataclasses.asdict))
 
 
 def complain(text: str) -> None:
-    """Print an error for the user."""
     _complain(f"error: {printable(text)}", "red")
 
 
@@ -57,15 +54,13 @@ def _complain(text: str, colour: str) -> None:
 
 
 def print_what_can_be_printed() -> None:
-    """Print a `?` in the place of what a terminal's encoding does not have, rather than an
-    error."""
+    """Print `?` for what the terminal's encoding lacks, rather than raise."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in UNFORGIVING:
         sys.stdout.reconfigure(errors="replace")
 
 
 def shortened(text: str, whole: str) -> str:
-    """Return a message without its traceback, or with its middle left out where it is long; `whole`
-    says where all of it is."""
+    """Return the text without its traceback or its middle; `whole` says where all of it is."""
     reason, found, trace = text.rstrip().partition(f"\n{TRACEBACK}")
     if found:
         return f"{reason}\n    ({len(trace.splitlines()) + 1} lines of traceback: {whole})"
@@ -88,8 +83,7 @@ class _PlainWarnings(logging.Handler):
 
 
 def run_argument(run_dir: Path) -> str:
-    """Return how a command names a run: by its id, and by its folder where `mortal` would not
-    look."""
+    """Return a run's id, with its folder where `mortal` would not look by default."""
     usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
     folder = run_dir.absolute().parent
     where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
@@ -108,11 +102,8 @@ def waiting(text: str) -> None:
 
 
 def open_closed_streams() -> None:
-    """Let each standard stream that is closed lead to nowhere.
-
-    The next file that is opened would take its number otherwise, and whatever writes to the stream
-    would write into a file of the run.
-    """
+    """Let each closed standard stream lead to nowhere: the next file opened would take its number,
+    and get what is written to the stream."""
     for number, (name, mode) in enumerate(STREAMS):
         if getattr(sys, name) is not None or _is_open(number):
             continue
@@ -127,8 +118,7 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def losing_what_cannot_be_printed() -> Iterator[None]:
-    """Lose what the block prints where standard output is full, or nobody reads it any more; so
-    is what is printed after that."""
+    """Lose what is printed from here on if standard output is full or closed."""
     try:
         yield
         sys.stdout.flush()

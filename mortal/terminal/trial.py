@@ -29,7 +29,6 @@ def show_trial(trial: Trial) -> None:
 
 
 def conclusions(trial: Trial) -> list[str]:
-    """Return what failed, in sentences."""
     found = []
     reasons: dict[str, list[str]] = {}
     for each in trial.completions:

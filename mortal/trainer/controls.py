@@ -75,8 +75,7 @@ class RunControls:
         return self.result()
 
     def result(self) -> TrainingResult:
-        """Return the result of the run so far, whether it is driven here or on Modal. Raises
-        `RunNotFoundError` before the run has begun."""
+        """Return the result so far, also of a run on Modal. Raises `RunNotFoundError`."""
         run = self._run()
         if not _may_be_elsewhere(run):
             return TrainingResult(run.store.root)
@@ -130,14 +129,12 @@ class RunControls:
         return _push_to_hub(run, repo_id, private=private, token=token, message=message)
 
     def status(self) -> RunStatus:
-        """Return the present state of the run: its step, its reward, and what it is waiting for. If
-        the run is driven on this machine, also its pace and ETA."""
+        """Return the run's step, reward and, if it is driven here, its pace and ETA."""
         run = self._run()
         return _look_on_modal(run) if _may_be_elsewhere(run) else status_of(run)
 
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
-        """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits
-        at most `timeout_s` seconds for its end."""
+        """Stop the run as `mortal stop` does, waiting at most `timeout_s` seconds."""
         from mortal.stopping import stop_local, stop_remote
 
         run = self._run()
@@ -209,11 +206,8 @@ def _save_model(run: Run, folder: Path) -> Path:
 
 
 def _push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
-    """Upload the finished model to a repository on the hub, which is made if it does not exist.
-    Returns the repository's address.
-
-    Raises the errors of `save_model`, and `ModelError` if the hub refuses.
-    """
+    """Upload the finished model to a repository, which is made if need be; returns its address.
+    Raises the errors of `save_model`, and `ModelError` if the hub refuses."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
@@ -232,8 +226,7 @@ def _push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, me
 
 
 def _may_be_elsewhere(run: Run) -> bool:
-    """Return whether the Volume on Modal may hold news of the run that its directory here does
-    not."""
+    """Return whether the Volume may hold news that the run directory here does not."""
     on_modal = run.config.compute.backend == "modal"
     return on_modal and run.status() != "running" and not run.is_complete()
 

@@ -73,7 +73,6 @@ def repository(args: Any) -> str | None:
 
 
 def _kind_of(args: Any) -> str:
-    """Return the configuration of TRL's that `args` is."""
     kind = next((k.__name__ for k in type(args).__mro__ if k.__name__ in CONFIGS.values()), None)
     if kind is None:
         raise ConfigError(
@@ -157,8 +156,7 @@ def _with_options(
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the size of a batch in prompts, from TRL's sizes in completions. Raises `ConfigError`
-    for a batch that is no whole number of prompts."""
+    """Return TRL's size in completions as prompts; raises `ConfigError` for a fraction."""
     rows, each = values["generation_batch_size"], values["num_generations"]
     of = f"num_generations = {each}"
     sizes = {"training.batch_size": _exactly(rows, each, "generation_batch_size", of)}
@@ -256,7 +254,6 @@ def _loading(given: Any, found: dict[str, Any], idle: dict[str, str]) -> dict[st
 
 
 def _plain(value: Any, name: str) -> Any:
-    """Return a value as TOML has it."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):

@@ -12,11 +12,8 @@ from mortal_steps.errors import ConfigError
 
 @dataclass(frozen=True)
 class GPUConfig:
-    """The GPUs of one container on Modal, such as `GPUConfig("A100-80GB", count=2)`.
-
-    Raises `ConfigError` for a GPU that Modal does not offer, or for more GPUs than one container
-    can have.
-    """
+    """The GPUs of one container on Modal, such as `GPUConfig("A100-80GB", count=2)`. Raises
+    `ConfigError` for those that Modal does not offer in one."""
 
     gpu_type: str
     """Modal's name of the GPU, such as `A100-80GB`."""
@@ -67,7 +64,6 @@ class SingleNode:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return keys of the configuration."""
         serves = self.use_vllm and self.vllm_mode == "serve"
         return {
             "compute.mode": "single_node",
@@ -104,7 +100,6 @@ class Distributed:
         _checked(_name(self.rollout), "Distributed(rollout=...)")
 
     def settings(self) -> dict[str, Any]:
-        """Return keys of the configuration."""
         return {
             "compute.mode": "distributed",
             "compute.modal.actor": _name(self.actor),

@@ -110,11 +110,8 @@ def _print_lines(lines: IO[bytes]) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the process ends. Returns whether the wait was interrupted.
-
-    Each interrupt is passed on to the process: the first one lets the run save its state, and the
-    second one ends it at once.
-    """
+    """Wait for the process's end; returns whether that was interrupted. Interrupts are passed on:
+    the first lets the run save its state, the second ends it at once."""
     interrupted = False
     while True:
         try:

@@ -24,15 +24,13 @@ from mortal_steps.system.streams import let_go_of_terminals
 
 
 def train(config: RunConfig) -> None:
-    """Drive the run to its end, as `mortal train` does."""
     from mortal.driver import drive
 
     drive(config)
 
 
 def detach(config: RunConfig) -> str:
-    """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
-    the call on Modal."""
+    """Let a container on Modal drive the run; returns the id of the call."""
     from mortal.remote.detach import detach as begin_detached
 
     return begin_detached(config)
@@ -102,11 +100,8 @@ def _perform(request: Request) -> Any:
 
 
 def _watch_owner() -> None:
-    """Interrupt this process when its input ends.
-
-    It reads the descriptor directly, because a read from `sys.stdin` holds a lock that an ending
-    interpreter would wait for.
-    """
+    """Interrupt this process when its input ends. `sys.stdin` would hold a lock that an ending
+    interpreter waits for, so the descriptor is read itself."""
     while os.read(0, 1):
         pass
     let_go_of_terminals()
@@ -114,8 +109,7 @@ def _watch_owner() -> None:
 
 
 def _pickled(answer: Answer) -> bytes:
-    """Pickle the answer. An error that cannot be pickled is replaced by a `RuntimeError` with its
-    traceback as text."""
+    """Pickle the answer; an error that cannot be pickled becomes a `RuntimeError` with its text."""
     try:
         content = pickle.dumps(answer)
         pickle.loads(content)

@@ -22,10 +22,8 @@ class TrainingResult:
     """A run as it was when this object was made. Tables are read when they are first used."""
 
     def __init__(self, run_dir: Path, status: str | None = None) -> None:
-        """`status`: the status of a run that another machine drives; None: as in its directory.
-
-        Raises `RunNotFoundError` if there is no run in `run_dir`.
-        """
+        """`status`: of a run that another machine drives; None: as in its directory. Raises
+        `RunNotFoundError`."""
         self._run = find_run(run_dir.parent, run_dir.name)
         summary = summarize(self._run)
         self.summary: RunSummary = replace(summary, status=status) if status else summary
@@ -84,8 +82,7 @@ class TrainingResult:
 
     @functools.cached_property
     def timings(self) -> pandas.DataFrame:
-        """One row for each stage, with the columns calls, total_s, mean_s, share, wait_s,
-        mean_bytes and in_background."""
+        """One row for each stage, with the columns of `StageRow`."""
         found = table(asdict(row) for row in self.summary.timings.values())
         return found.set_index("stage") if len(found) else found
 

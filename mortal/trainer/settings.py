@@ -125,16 +125,14 @@ def _has_kind(given: Mapping[str, Any]) -> bool:
 
 
 def _checked_runs_dir(given: Any) -> str:
-    """Return the runs directory, checked early because objects are written there before the
-    configuration is checked. Raises `ConfigError`."""
+    """Return it, checked before objects are written there. Raises `ConfigError`."""
     if not isinstance(given, str | Path) or not str(given):
         raise ConfigError(f"{ORIGIN}: runs_dir = {given!r}: name a folder, such as 'runs'")
     return str(given)
 
 
 def _terms_in(given: Mapping[str, Any]) -> list[Any] | None:
-    """Return the rewards in the parameter `config`; None if there are none. Raises `ConfigError` if
-    there are others in parameters."""
+    """Return the rewards in `config`, if any. Raises `ConfigError` for others beside them."""
     table = dict(flat(given["config"] or {}))
     if not any(key in table for key in REWARDS):
         return None
@@ -178,8 +176,7 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
 
 
 def checked_mode(mode: Any) -> Mode:
-    """Return the mode itself, by default `Distributed()`. Raises `ConfigError` if it is not a
-    mode."""
+    """Return the mode, by default `Distributed()`. Raises `ConfigError` for what is none."""
     if mode is None:
         return Distributed()
     if not isinstance(mode, Mode):

@@ -99,6 +99,5 @@ def refuse_argument(name: str, value: Any, parameters: Iterable[str]) -> None:
 
 
 def _is_empty(value: Any) -> bool:
-    """Return whether an argument of a trainer asks for nothing, such as `optimizers=(None,
-    None)`."""
+    """Return whether it asks for nothing, such as `optimizers=(None, None)`."""
     return not any(part is not None for part in value) if isinstance(value, tuple) else not value

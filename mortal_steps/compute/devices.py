@@ -82,17 +82,13 @@ def named(devices: str) -> list[str]:
 
 
 def devices_of(role_config: RoleConfig) -> tuple[str, ...]:
-    """Return the values of CUDA_VISIBLE_DEVICES that the configuration has for a role's
-    processes."""
+    """Return the CUDA_VISIBLE_DEVICES values that the configuration has for a role."""
     return role_config.devices or tuple(filter(None, [role_config.env.get(VISIBLE)]))
 
 
 def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[str, Gpu]:
-    """Return the GPUs that a role's workers may use, by the names that the configuration or the
-    environment has for them: those that it names, or all that are visible.
-
-    Raises `ConfigError` for one that is not there.
-    """
+    """Return the GPUs that a role's workers may use, named or all that are visible, by the names
+    given there. Raises `ConfigError` for one that is not there."""
     role_config = getattr(local, role)
     seen = _visible_to(local, role)
     if not devices_of(role_config):
@@ -105,8 +101,7 @@ def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[
 
 
 def _visible_to(local: LocalConfig, role: Literal["actor", "rollout"]) -> tuple[Gpu, ...]:
-    """Return the GPUs that the environment lets a role see. The interpreter of the actor answers
-    for both, unless its torch has no CUDA."""
+    """Return the GPUs a role may see; the actor's interpreter answers unless it has no CUDA."""
     own = getattr(local, role).python or sys.executable
     visible = os.environ.get(VISIBLE)
     found = ask_gpus(local.actor.python or sys.executable, visible)

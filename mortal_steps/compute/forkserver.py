@@ -80,11 +80,9 @@ class ForkedProcess:
         return await asyncio.to_thread(self._server.wait)
 
     def has_ended(self) -> bool:
-        """Return whether it is dead."""
         return self._status.done() or self._loop.is_closed()
 
     def kill(self) -> None:
-        """Have the process killed."""
         with contextlib.suppress(OSError):  # it has ended
             self._answers.shutdown(socket.SHUT_WR)
 
@@ -97,8 +95,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """A process that imports `modules` when it starts, and becomes a worker at each `fork`. It ends
-    with this process, and its workers with it."""
+    """Imports `modules` once, and becomes a worker at each `fork`; ends with this process."""
 
     def __init__(self, python: str, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._environment = {**environment, **OF_THE_SERVER}
@@ -119,15 +116,12 @@ class ForkServer:
             )
 
     def lives(self) -> bool:
-        """Return whether it still takes orders."""
         return self._child.poll() is None
 
     def is_needed(self) -> bool:
-        """Return whether one of its workers lives."""
         return any(not worker.has_ended() for worker in self._workers)
 
     def close(self) -> None:
-        """End it, and its workers."""
         self._child.kill_all()
         self._control.close()
         self.scratch.remove()
@@ -244,8 +238,7 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
 
 
 def _exit(code: int) -> NoReturn:
-    """End like an interpreter, without taking apart what this process shares with others: that
-    would copy every page of it."""
+    """End without taking apart what is shared with others, which would copy every page."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -65,10 +65,8 @@ class LocalCompute(Compute):
 
 
 def begin_imports(spec: WorkerSpec) -> None:
-    """Let the imports of such workers go on beside what this process does next.
-
-    Raises `OSError` for an interpreter that cannot be started.
-    """
+    """Begin such workers' imports beside this process. Raises `OSError` for an interpreter that
+    cannot be started."""
     fork_server(spec, worker_environment(spec, {}))
 
 

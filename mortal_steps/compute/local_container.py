@@ -58,16 +58,12 @@ class StartedProcess:
         return await asyncio.to_thread(self._child.wait)
 
     def kill(self) -> None:
-        """Have the process killed, and what it has started."""
         self._child.kill()
 
 
 class LocalContainer:
-    """One worker process, which starts at its first call and again after it was lost.
-
-    Without a `log_dir`, it writes to the output of this process; or, with `log_in_scratch`, to a
-    file among its temporary files, which are removed with it.
-    """
+    """One worker process, started at its first call and again once lost. Without `log_dir`, it
+    writes to this process's output or, with `log_in_scratch`, among its temporary files."""
 
     def __init__(
         self,
@@ -98,10 +94,8 @@ class LocalContainer:
         self._ending: asyncio.Task[None] | None = None
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """Return the result of the method; `label` names the call in the log.
-
-        Raises what `Compute.call` does, and `StoreError` if the worker's log cannot be written.
-        """
+        """Return the result of the method; `label` names the call in the log. Raises what
+        `Compute.call` does, and `StoreError` if the log cannot be written."""
         async with self._starting:
             if self.process is None:
                 await self._start()
@@ -272,8 +266,7 @@ def _end_of(log: Path) -> bytes:
 
 
 def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of a worker with this spec; `own` are those that it shares with no
-    other."""
+    """Return a worker's environment variables; `own` are those that no other worker has."""
     shared = {
         **ENVIRONMENT,
         **spec.defaults,

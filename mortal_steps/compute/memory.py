@@ -40,7 +40,6 @@ class TrainingMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
         return self.static + self.activations + self.logits
 
 
@@ -116,7 +115,6 @@ def training_memory(
 
 
 def _weights(model: ModelConfig, training: TrainingConfig, shape: ModelShape, weight: int) -> int:
-    """Bytes of the model, and of the reference model where there is one."""
     if model.quantization:  # of all matrices but the embeddings, with their scales
         embeddings = (2 - shape.tied) * shape.embedding
         part = 1.05 if model.quantization.get("load_in_8bit") else 0.55
@@ -136,7 +134,6 @@ def _of_optimizer(training: TrainingConfig, size: int) -> int:
 
 
 def trained_parameters(training: TrainingConfig, shape: ModelShape) -> int:
-    """Parameters that have gradients."""
     if not training.use_lora:
         return shape.parameters
     ends = shape.adapted(training.lora).values()

@@ -44,7 +44,6 @@ class Placement:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those that it uses."""
         used = [self.actor, *(gpu for gpus in self.engines for gpu in gpus)]
         return tuple({gpu.uuid: gpu for gpu in used if gpu is not None}.values())
 
@@ -56,11 +55,8 @@ class Placement:
 
 
 def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
-    """Find where the workers of a run are; without `samples`, it has no rollout workers.
-
-    Raises `ConfigError` for GPUs that are not there, and for some that would be paid for and do
-    nothing.
-    """
+    """Find where a run's workers are; without `samples`, it has no rollout workers. Raises
+    `ConfigError` for GPUs that are not there or would be paid for and do nothing."""
     if config.compute.backend == "modal":
         return _place_on_modal(config, samples)
     placed = placed_config(config)
@@ -136,7 +132,6 @@ def _used_by(
 
 
 def gpus_per_engine(rollout: RolloutConfig) -> int:
-    """Return the GPUs that one engine computes on."""
     size = 1
     for option in PARALLEL:
         value = rollout.engine_options.get(option, 1)
@@ -189,9 +184,8 @@ def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 def check_devices(config: RunConfig, *, samples: bool = True) -> None:
-    """Raise `ConfigError` for devices of the actor or of a rollout worker that do not exist, for
-    more than one GPU for the actor, and for GPUs on Modal that would do nothing. Warn of GPUs of
-    this machine that do nothing."""
+    """Raise `ConfigError` for devices that do not exist, several GPUs for the actor, and GPUs on
+    Modal that would do nothing; warn of GPUs of this machine that do nothing."""
     if config.compute.backend == "modal":
         config.compute.check_mode()
         find_placement(config, samples=samples)
@@ -244,8 +238,7 @@ def _warn_of_idle_gpus(config: RunConfig, found: Placement) -> None:
 
 
 def _check_sleep(found: Placement) -> None:
-    """Raise `ConfigError` unless the actor shares a GPU whose memory rollout workers can free while
-    they sleep."""
+    """Raise `ConfigError` unless sleeping rollout workers free memory of the actor's GPU."""
     why = None
     if not found.gpus:
         why = "this machine has no GPU, and vLLM on a CPU cannot sleep"

@@ -94,11 +94,8 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[Container]:
-        """Yield the next free container, for the time of the block.
-
-        Raises the error that kept a worker from getting ready, and a `TransientError` if none could
-        be started.
-        """
+        """Yield the next free container for the block. Raises the error that kept a worker from
+        getting ready, and a `TransientError` if none could be started."""
         self._start_missing()
         number = await self._next_free()
         joined = self.ready[number]
@@ -109,7 +106,6 @@ class Pool:
                 self._offer(number)
 
     async def close(self) -> None:
-        """End every container."""
         for container in self.containers:
             container.on_lost = None
         joining = list(self._joining.values())
@@ -187,11 +183,8 @@ class Compute:
         self.pools = pools
 
     async def start(self, role: Role) -> None:
-        """Start the workers of `role`; return when the first of them is ready.
-
-        The others join as they become ready. Raises the error of a worker that could not get ready,
-        and a `TransientError` if no worker could be started.
-        """
+        """Start the workers of `role`; return when the first is ready, others join later. Raises a
+        worker's own error in getting ready, a `TransientError` if none could be started."""
         async with self.pools[role].taken():
             pass
 
@@ -220,5 +213,4 @@ class Compute:
         return 0.0
 
     async def close(self) -> None:
-        """End every worker."""
         await asyncio.gather(*(pool.close() for pool in self.pools.values()))

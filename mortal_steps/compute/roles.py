@@ -91,8 +91,7 @@ def _process(role: RoleConfig) -> dict[str, Any]:
 
 
 def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) -> dict[str, Any]:
-    """Return the arguments of a rollout worker, but for the run directory; a trial is a run of one
-    step."""
+    """Return a rollout worker's arguments but the run directory; a trial has one step."""
     updates = config.training.optimizer_steps_per_batch
     return {
         "model_path": model_path,
@@ -114,11 +113,8 @@ def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) 
 
 
 def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
-    """Return the workers as containers on Modal start them; those of a node share its GPUs.
-
-    What the configuration says of local processes (interpreter, devices, environment) is about
-    another machine.
-    """
+    """Return the workers as Modal's containers start them; those of a node share its GPUs.
+    Interpreter, devices and environment of local processes are left out."""
     specs = {role: replace(spec, python=None, devices=(), env={}) for role, spec in specs.items()}
     if config.compute.mode != "single_node":
         return specs
@@ -136,10 +132,8 @@ def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[R
 
 
 def _engine_starts_in(rollout: RolloutConfig) -> tuple[str, ...]:
-    """Methods of a rollout worker in which its engine starts.
-
-    `generate` loads the version of its shard if the worker was lost since the last one was loaded.
-    """
+    """Methods of a rollout worker in which its engine starts: `generate` loads its shard's version
+    if the worker was lost since the last load."""
     if (rollout.weight_sync or RELOAD) in IN_PLACE:
         return ("start",)
     return ("start", "sync_weights", "generate")

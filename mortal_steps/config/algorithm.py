@@ -52,7 +52,6 @@ def _of_its_kind(value: Any) -> Any:
 
 
 def grpo() -> AlgorithmConfig:
-    """Return the default algorithm."""
     default: AlgorithmConfig = _of_its_kind({})
     return default
 

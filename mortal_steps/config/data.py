@@ -71,7 +71,6 @@ class DataConfig(Section):
 
     @property
     def holds_out(self) -> bool:
-        """Whether there are held-out problems."""
         return bool(self.eval_sources or self.eval_samples)
 
     @model_validator(mode="after")
@@ -94,8 +93,7 @@ class MadeRows(NamedTuple):
 
 
 def made_rows(source: str) -> MadeRows | None:
-    """Return the code that makes the rows of `data.source` or `data.eval_source`; None if they are
-    read and not made."""
+    """Return the code that makes the source's rows; None if they are read."""
     kind, colon, task = source.partition(":")
     if colon and kind in DATASET_SOURCES:
         return MadeRows(kind, task)

@@ -43,7 +43,6 @@ OUTAGES = (
 
 
 def is_file(spec: str) -> bool:
-    """Return whether a spec names a file, and not a module."""
     return spec.rpartition(":")[0].endswith(".py")
 
 
@@ -149,8 +148,7 @@ class EnvironmentConfig(Section):
         return self
 
     def load(self) -> Mapping[str, Callable[..., Any]] | None:
-        """Return what makes its environments, by name, in the process that they live in; None: what
-        `factory` names."""
+        """Return what makes its environments by name, in their process; None: see `factory`."""
         return None
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterable[Mapping[str, Any]]:
@@ -194,7 +192,6 @@ class EnvironmentConfig(Section):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Files that objects are loaded from as they are."""
         found = [given.file for given in self._given if isinstance(given, PickledCode)]
         return tuple(dict.fromkeys(found))
 

@@ -51,7 +51,6 @@ class Trl(Decides):
 
 
 def trl_option(field: FieldInfo) -> str | None:
-    """Return the option of TRL that has the key's value."""
     return next((mark.options[0] for mark in field.metadata if isinstance(mark, Trl)), None)
 
 
@@ -93,8 +92,7 @@ def shapes_state(section: type[BaseModel], key: str) -> bool:
 def identity_of(
     section: BaseModel, dumped: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
-    """Return the values in `dumped` whose keys decide numbers; without `defaults`, those that are
-    not the key's default."""
+    """Return the dumped values that decide numbers; without `defaults`, those that differ."""
     found: dict[str, Any] = {name: dumped[name] for name in section.model_extra or {}}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
@@ -117,8 +115,7 @@ def _holds_tables(value: tuple[Any, ...] | dict[str, Any]) -> bool:
 
 
 def _identity_of_tables(value: Any, dumped: Any, *, defaults: bool) -> Any:
-    """Return the same of a list of tables, or of tables by name; either may hold other values,
-    too."""
+    """Return the same of a list of tables or of tables by name."""
     if isinstance(value, BaseModel):
         return identity_of(value, dumped, defaults=defaults)
     if isinstance(value, dict):

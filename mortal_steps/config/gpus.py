@@ -30,11 +30,8 @@ FEWER_PER_CONTAINER = {"A10": 4}
 
 
 def modal_gpu(wanted: str) -> str:
-    """Return a GPU as Modal writes it: `A10G` becomes `A10`, `a100:2` becomes `A100:2`.
-
-    Raises `ValueError` for an unknown name, with the nearest known one, and for a number that does
-    not fit into one container.
-    """
+    """Return a GPU as Modal writes it: `A10G` becomes `A10`, `a100:2` `A100:2`. Raises `ValueError`
+    for an unknown name, with the nearest, and a number too large for a container."""
     name, separator, count = wanted.partition(":")
     name = ALIASES.get(name.upper(), name.upper())
     if name not in GPUS:

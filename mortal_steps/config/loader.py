@@ -116,10 +116,8 @@ def _apply_flag(
 
 
 def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a configuration with `CODE_DATASET` where they name no `data.source`.
-
-    Raises `ConfigError` for rewards other than the sandbox without a dataset.
-    """
+    """Return the values with `CODE_DATASET` where they name no `data.source`. Raises `ConfigError`
+    for rewards other than the sandbox without a dataset."""
     whole = copy.deepcopy(dict(values))
     data, rewards = whole.get("data") or {}, whole.get("rewards") or {}
     if not isinstance(data, dict) or not isinstance(rewards, dict) or data.get("source"):
@@ -139,7 +137,6 @@ def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_stored_config(path: Path) -> RunConfig:
-    """Return the configuration in a run's config.toml."""
     return parse_config(read_toml(path), origin=str(path))
 
 
@@ -171,8 +168,7 @@ def dump_toml(config: RunConfig) -> str:
 
 
 def find_key(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a key such as `training.max_steps` in nested values; `MISSING` if it is
-    not there."""
+    """Return a dotted key's value in nested values, or `MISSING`."""
     found: Any = values
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:
@@ -182,8 +178,7 @@ def find_key(values: Mapping[str, Any], key: str) -> Any:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Write `section.key=value` into nested values; raises `ConfigError` for a malformed override,
-    or one that leads through a value."""
+    """Write `section.key=value` into nested values; raises `ConfigError` if that cannot be."""
     dotted, separator, text = override.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not separator or not all(keys):
@@ -206,8 +201,7 @@ def _write(values: dict[str, Any], keys: list[str], value: Any, written: str) ->
 
 
 def _parse_value(text: str) -> Any:
-    """Return a TOML value, or None for `null`, which TOML lacks. Anything else is a plain string,
-    so that quotes can be left out."""
+    """Return a TOML value, None for `null`, or the text itself: quotes can be left out."""
     if text == "null":
         return None
     try:
@@ -278,8 +272,7 @@ def every_key() -> Iterator[tuple[str, FieldInfo]]:
 
 
 def section_at(location: Iterable[str]) -> type[BaseModel] | None:
-    """Return the class of a table, such as `["training", "lora"]`; None if there is no such
-    table."""
+    """Return the class of a table, such as `["training", "lora"]`, if there is one."""
     section: type[BaseModel] | None = RunConfig
     for part in location:
         field = section.model_fields.get(part) if section else None

@@ -98,5 +98,4 @@ class ModelConfig(Section):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether `revision` is a commit."""
         return COMMIT.fullmatch(self.revision or "") is not None

@@ -82,7 +82,6 @@ class RewardTerm(Section, extra="allow"):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders of models whose files it scores with."""
         return ()
 
     @property
@@ -97,8 +96,7 @@ class RewardTerm(Section, extra="allow"):
 
     @property
     def sends(self) -> str | None:
-        """The secret of this machine that it sends, and where to, in words for whoever is to allow
-        it; None if it sends none."""
+        """The secret that it sends, and where to, in words; None if it sends none."""
         return None
 
     @property
@@ -112,8 +110,7 @@ class RewardTerm(Section, extra="allow"):
         return None
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
-        """Return the limit for a call with so many completions, where `rewards.timeout_s` is
-        `timeout_s`."""
+        """Return the limit of a call with so many completions; `timeout_s` is the usual one."""
         return timeout_s
 
 
@@ -251,7 +248,6 @@ class RewardsConfig(Section):
 
     @property
     def all_terms(self) -> tuple[RewardTerm, ...]:
-        """All terms, in whichever form they are written."""
         if self.terms:
             return self.terms
         functions = self.functions or (SANDBOX,)

@@ -144,8 +144,7 @@ class RolloutConfig(Section):
 
     @property
     def ports(self) -> range:
-        """Ports at which the run's rollout workers serve the policy to environments outside of the
-        run; none if they do not."""
+        """Ports at which rollout workers serve the policy to environments outside."""
         first = self.source_options.get("port") if self.source == ATROPOS else None
         return range(first, first + (self.num_rollout_workers or 1)) if first else range(0)
 

@@ -123,8 +123,7 @@ class RunConfig(Section):
 
     @property
     def id_prefix(self) -> str:
-        """What ids that are made for the run begin with: its name, or that of an algorithm which is
-        not the one by default."""
+        """What generated ids begin with: the name, or an algorithm other than the default."""
         unnamed = self.name == type(self).model_fields["name"].default
         return self.algorithm.type if unnamed and self.algorithm.type in ALGORITHMS else self.name
 
@@ -136,15 +135,13 @@ class RunConfig(Section):
 
     @property
     def num_made_rows(self) -> int | None:
-        """Rows of a run without a dataset, where an environment gives the prompts; None where every
-        row has its own."""
+        """Rows of a run whose environment gives the prompts; None where rows have them."""
         elsewhere = self.rollout.source == ATROPOS
         return self.training.batch_size if self.environment.gives_prompts or elsewhere else None
 
     @property
     def seen_by_environments(self) -> tuple[str, ...]:
-        """Variables of a rollout worker's environment that tools and environments see although they
-        may hold credentials."""
+        """Variables that environments see although they may hold credentials."""
         return tuple(sorted({*self.compute.local.rollout.env, *self.rewards.credentials}))
 
     @property
@@ -160,7 +157,6 @@ class RunConfig(Section):
 
     @property
     def sampling(self) -> SamplingParams:
-        """How the rollouts of training are sampled."""
         return SamplingParams(
             max_tokens=self.max_tokens,
             temperature=self.rollout.temperature,
@@ -172,7 +168,6 @@ class RunConfig(Section):
 
     @property
     def eval_sampling(self) -> SamplingParams:
-        """How evaluations are sampled."""
         return SamplingParams(
             max_tokens=self.max_tokens,
             temperature=self.evaluation.temperature,
@@ -181,7 +176,6 @@ class RunConfig(Section):
 
     @property
     def eval_rewards(self) -> RewardsConfig:
-        """The rewards that score evaluations."""
         functions = self.evaluation.functions
         if functions is None:
             return self.rewards
@@ -195,14 +189,12 @@ class RunConfig(Section):
 
     @property
     def evaluates(self) -> bool:
-        """Whether the policy is evaluated at all."""
         every = self.evaluation.eval_steps
         return self.data.holds_out if every is None else bool(every)
 
     @property
     def only_merged(self) -> str | None:
-        """The key with which the LoRA adapter is more than engines compute beside a base; None
-        without one."""
+        """The key by which the adapter is more than engines compute; None without one."""
         if self.model.quantization:
             return "model.quantization"
         option = self.training.lora.only_merged
@@ -219,15 +211,13 @@ class RunConfig(Section):
 
     @property
     def users_code(self) -> tuple[str, ...]:
-        """Code of the user's that scores, in training or in evaluations, or answers a model's
-        calls."""
+        """The user's code that scores, in training or evaluation, or answers calls."""
         found = (*self.rewards.code, *self.eval_rewards.code, *self.environment.code)
         return tuple(dict.fromkeys(found))
 
     @property
     def users_objects(self) -> tuple[str, ...]:
-        """Files that objects of the user's are loaded from as they are, which score, in training or
-        in evaluations, or answer a model's calls."""
+        """Files of the user's pickled objects that score or answer calls."""
         terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
         files = [file for term in terms for file in term.files]
         return tuple(dict.fromkeys((*files, *self.environment.files)))
@@ -247,17 +237,14 @@ class RunConfig(Section):
 
     @property
     def sampled_model(self) -> ModelConfig:
-        """The model as rollout workers load it."""
         if self.sampling_type is None:
             return self.model
         return self.model.model_copy(update={"dtype": self.sampling_type})
 
     @property
     def corrects_importance(self) -> bool:
-        """Whether TRL's importance-sampling correction is on.
-
-        It is truncated importance sampling: https://fengyao.notion.site/off-policy-rl
-        """
+        """Whether TRL's truncated importance sampling is on
+        (https://fengyao.notion.site/off-policy-rl)."""
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
         engine = self.rollout.engine_kind
@@ -266,8 +253,7 @@ class RunConfig(Section):
         return chosen if chosen is not None else stale or differs
 
     def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
-        """Return the same with reward models of the hub pinned, those of training before those of
-        evaluation; see `RewardsConfig.pinned`."""
+        """Return the same with hub reward models pinned, training's first; see `pinned`."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
         if self.evaluation.functions is not None:
             functions = self.eval_rewards.pinned(commit_of).functions
@@ -275,8 +261,7 @@ class RunConfig(Section):
         return self.model_copy(update=changed)
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
-        """Return what decides the run's numbers: the keys that affect anything; without
-        `defaults`, those that have another value."""
+        """Return the keys that decide the run's numbers; without `defaults`, those that differ."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
@@ -287,9 +272,7 @@ class RunConfig(Section):
         return identity_of(meant, meant.model_dump(mode="json"), defaults=defaults)
 
     def fingerprint(self) -> str:
-        """Return the digest of what differs from the defaults in `identity()`, hexadecimal sha256.
-
-        A key that a later version adds, with a default, changes no fingerprint.
-        """
+        """Return the sha256 of what differs from the defaults in `identity()`: a key that a later
+        version adds changes no fingerprint."""
         chosen = self.identity(defaults=False)
         return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()

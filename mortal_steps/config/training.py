@@ -83,8 +83,7 @@ class LoraConfig(Section):
 
     @property
     def only_merged(self) -> str | None:
-        """The first of PEFT's options with which the adapter is more than engines compute beside a
-        base; None without one."""
+        """The first PEFT option by which the adapter is more than engines compute, if any."""
         without = {"bias": "none"}
         for name, value in self.peft.items():
             loadable = name in LOADABLE and (name != "init_lora_weights" or value in LEAVES_BASE)

@@ -155,8 +155,7 @@ def options_of(kind: str) -> tuple[str, ...]:
 
 
 def _option(statement: ast.stmt) -> str | None:
-    """Return the name of the dataclass field that a statement defines, if its constructor takes
-    it."""
+    """Return the name of a dataclass field that the constructor takes, if this defines one."""
     if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
         return None
     keywords = statement.value.keywords if isinstance(statement.value, ast.Call) else []
@@ -165,8 +164,7 @@ def _option(statement: ast.stmt) -> str | None:
 
 
 def check_names(chosen: Mapping[str, Any], kind: str) -> None:
-    """Raise `ConfigError` for an option that this configuration of TRL's does not know, or that a
-    run cannot have."""
+    """Raise `ConfigError` for an option that TRL's configuration lacks or a run cannot have."""
     known = options_of(kind)
     for name, value in chosen.items():
         key = f"training.trl.{name}"
@@ -189,10 +187,8 @@ def check_names(chosen: Mapping[str, Any], kind: str) -> None:
 
 
 def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`training.trl.model_init_kwargs`, which TRL also takes as a JSON string.
-
-    Raises `ConfigError` for an argument of `from_pretrained` that a run cannot choose.
-    """
+    """`training.trl.model_init_kwargs`, also given as a JSON string. Raises `ConfigError` for an
+    argument of `from_pretrained` that a run cannot choose."""
     key = "training.trl.model_init_kwargs"
     given = chosen.get("model_init_kwargs") or {}
     try:
@@ -220,8 +216,7 @@ def idleness(name: str) -> str | None:
 
 
 def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a sentence for each option with which a step may have other bits when it is
-    repeated."""
+    """Return a sentence for each option whose steps may not repeat to the bit."""
     said = "a run that is killed and resumed may not end with the same bits"
     found = []
     if chosen.get("torch_compile"):
@@ -238,5 +233,4 @@ def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _reason(table: Mapping[str, str | None], name: str) -> str | None:
-    """Of the first entry that the name fits."""
     return next((reason for entry, reason in table.items() if fnmatchcase(name, entry)), None)

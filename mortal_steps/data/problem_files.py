@@ -48,11 +48,8 @@ encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class ProblemFile(Sequence[Problem]):
-    """The problems of a file: a sequence that keeps none in memory.
-
-    Travels between processes as the file's path. Raises `CorruptFileError` where the file is
-    missing or is no problem file.
-    """
+    """A file's problems as a sequence that keeps none in memory and travels as the path. Raises
+    `CorruptFileError` where the file is missing or is no problem file."""
 
     def __init__(self, path: Path, *, keeps: object | None = None) -> None:
         """Keep `keeps` alive as long as this object, such as the folder of a temporary file."""
@@ -120,13 +117,11 @@ def _problem(problem_id: str, prompt: str, columns: str) -> Problem:
 
 
 def texts_of(problem: Problem) -> Texts:
-    """Return a problem as a row of a file."""
     return problem.id, encode_json(problem.prompt), encode_json(dict(problem.columns))
 
 
 def dataset_fingerprint(problems: Sequence[Problem]) -> str:
-    """Return the sha256 over ids, prompts and columns, hexadecimal: a function of the rows
-    alone."""
+    """Return the sha256 over ids, prompts and columns: a function of the rows alone."""
     if isinstance(problems, ProblemFile):
         return problems.fingerprint
     return _digest(map(texts_of, problems))
@@ -140,15 +135,13 @@ def _digest(rows: Iterable[Texts]) -> str:
 
 
 def prompts_of(problems: Sequence[Problem]) -> Iterator[Prompt]:
-    """Yield the prompts alone, in order."""
     if isinstance(problems, ProblemFile):
         return problems.prompts()
     return (problem.prompt for problem in problems)
 
 
 def select(problems: Sequence[Problem], rows: array[int]) -> Sequence[Problem]:
-    """Return the problems at these positions, which go up; those of a file go into another file
-    beside it."""
+    """Return the problems at these ascending positions; those of a file in another file."""
     if not isinstance(problems, ProblemFile):
         return [problems[row] for row in rows]
     path = problems.path.with_name(f"{problems.path.stem}-{len(rows)}{SUFFIX}")
@@ -166,8 +159,7 @@ def _at(texts: Iterable[Texts], positions: Iterable[int]) -> Iterator[Texts]:
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> None:
-    """Make `path` a file of these problems. What is a file already is linked if the file system can
-    do that."""
+    """Make `path` a file of these problems; an existing file is linked if possible."""
     if isinstance(problems, ProblemFile):
         path.unlink(missing_ok=True)  # it may be a link: never to be written into
         link_file(problems.path, path)
@@ -202,8 +194,7 @@ def write_texts(path: Path, rows: Iterable[Texts]) -> None:
 def keep_problems(
     store: RunStore, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> tuple[FileRef, FileRef]:
-    """Commit the training and the held-out problems. A whole file of training problems is linked if
-    the file system can do that."""
+    """Commit training and held-out problems; a whole file is linked if possible."""
     path = store.path(TRAIN_PROBLEMS)
     with writing(path):
         write_problems(path, train)
@@ -221,8 +212,7 @@ def open_problems(store: RunStore, ref: FileRef) -> Sequence[Problem]:
 
 
 def find_train_problems(store: RunStore) -> Sequence[Problem]:
-    """Return the training problems of a run that may have lost its identity. Raises `StoreError` if
-    it has none."""
+    """Return the problems of a run without identity. Raises `StoreError` without any."""
     path = store.path(TRAIN_PROBLEMS)
     if not path.exists():
         raise StoreError(f"{path} holds no problems; read the data first")

@@ -152,7 +152,6 @@ def load_problems(
     num_made: int | None = None,
     own_rows: OwnRows | None = None,
 ) -> tuple[list[Problem], list[Problem]]:
-    """`read_problems`, with all problems in memory."""
     scratch = Scratch()
     try:
         train, held_out = read_problems(config, seed, scratch, num_made=num_made, own_rows=own_rows)

@@ -36,7 +36,6 @@ class AgentHandler:
         self._outages = Outages(environment.outages)
 
     def describe(self) -> Description:
-        """Return what is loaded."""
         offered = EnvironmentTools(tools=[], reward=self._agent.reward)
         return Description(environments={"": offered})
 

@@ -54,11 +54,8 @@ class CellClosedError(Exception):
 
 
 class Cell:
-    """Asks the episodes of a cell, for one thread at a time.
-
-    `key` names its problem, and `starts` gives each of its episodes. Every method raises
-    `EnvironmentFailedError` with `on_error = "raise"`, and `CellClosedError` after `kill`.
-    """
+    """Asks the episodes of a cell, for one thread at a time; `key` names its problem, `starts` has
+    its episodes. Raises `EnvironmentFailedError` unless masked, `CellClosedError` after `kill`."""
 
     def __init__(
         self,
@@ -70,8 +67,7 @@ class Cell:
         saves: bool = False,
         keeps_nothing: bool = False,
     ) -> None:
-        """Take note whether its environments can say what they are at, and be brought there, and
-        whether calls leave no trace in them."""
+        """Note whether environments can save and load, and whether calls leave no trace."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
         self._process: EpisodesProcess | None = None
         self._done: list[tuple[_Request, Answer]] = []
@@ -82,7 +78,6 @@ class Cell:
         self._is_stopped = False
 
     def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
-        """Return what an episode answers to its calls; without calls, how it has begun."""
         request, attempts = _Request(episode=episode, calls=calls), Counter[int | None]()
         while episode not in self._failed:
             try:
@@ -100,8 +95,7 @@ class Cell:
         return self._failed[episode]
 
     def state_of(self, episode: int) -> Any:
-        """Return what the episode's environment was at after its last calls; None if it cannot say
-        so."""
+        """Return the state after the episode's last calls; None if it cannot say."""
         return self._states.get(episode)
 
     def restore(self, episode: int, state: Any) -> None:
@@ -144,8 +138,7 @@ class Cell:
     def _blame(
         self, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
     ) -> bool:
-        """Fail the episodes whose own rewards fail when nothing else is asked; return whether there
-        are any."""
+        """Fail the episodes whose own rewards fail alone; return whether there are any."""
         count = len(self._failed)
         each_s = {name: limit_s / len(episodes) for name, limit_s in limits.items()}
         for row, episode in enumerate(episodes):
@@ -162,7 +155,6 @@ class Cell:
         return len(self._failed) > count
 
     def failure_of(self, episode: int) -> Failed | None:
-        """Return why an episode has failed, if it has."""
         return self._failed.get(episode)
 
     def release(self) -> None:
@@ -171,13 +163,11 @@ class Cell:
             self._process.release()
 
     def kill(self) -> None:
-        """Have its process killed, by any thread."""
         self._is_stopped = True
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End its process and what it started."""
         process, self._process = self._process, None
         if process is not None:
             process.close()

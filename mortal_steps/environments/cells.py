@@ -96,8 +96,7 @@ class Cells:
         }
 
     def state_of(self, episode: EpisodeKey) -> Any:
-        """Return what the episode's environment was at after its last calls; None if it cannot say
-        so."""
+        """Return the state after the episode's last calls; None if it cannot say."""
         return self._cell(episode).state_of(episode[1])
 
     def restore(self, episode: EpisodeKey, state: Any) -> None:
@@ -132,7 +131,6 @@ class Cells:
         return found
 
     def failure_of(self, episode: EpisodeKey) -> Failed | None:
-        """Return why an episode has failed, if it has."""
         return self._cell(episode).failure_of(episode[1])
 
     def end(self, key: str) -> None:
@@ -143,7 +141,6 @@ class Cells:
             cell.kill()
 
     def close(self) -> None:
-        """End all cells."""
         cells = {cell for problem in self._cells.values() for cell in problem.values()}
         for cell in cells:
             cell.kill()
@@ -157,7 +154,6 @@ class Cells:
         return self._cells[key][number]
 
     def _cells_of(self, key: str, starts: Sequence[EpisodeStart]) -> dict[int, Cell]:
-        """Return the cell of each of a problem's episodes."""
         numbered = dict(enumerate(starts))
 
         def cell(episodes: Mapping[int, EpisodeStart]) -> Cell:
@@ -176,7 +172,6 @@ class Cells:
         asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
         note: Callable[[Mapping[EpisodeKey, Answer | Failed]], object],
     ) -> dict[EpisodeKey, Answer | Failed]:
-        """Ask all cells at once, and the episodes of each in their order."""
         done: _Queue = queue.SimpleQueue()
 
         def ask_cell(cell: Cell, episodes: Sequence[EpisodeKey]) -> None:
@@ -208,7 +203,6 @@ class Cells:
 
 
 def _seconds(answer: Answer | Failed) -> list[Mapping[str, float]]:
-    """Return what `reset` or each call has taken."""
     if isinstance(answer, Opened):
         return [{"reset": answer.seconds}]
     if isinstance(answer, Failed):

@@ -44,12 +44,10 @@ class Chat:
 
     @property
     def num_ids(self) -> int:
-        """How many token ids there are."""
         return len(self.tokenizer)
 
     def prompt_ids(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """Return the ids of a prompt that offers the tools; raise `DataError` if the template
-        cannot render it."""
+        """Return a prompt's ids with the tools; raises `DataError` if it cannot be rendered."""
         try:
             return self._render(messages, tools=list(tools) or None, add_generation_prompt=True)
         except Exception as error:
@@ -91,8 +89,7 @@ class Chat:
         return whole[kept:]
 
     def _rendered(self, called: str | None) -> tuple[list[Message], list[int]]:
-        """Return a made-up dialogue that ends with a call of the tool, or with text, and its
-        ids."""
+        """Return a made-up dialogue that ends with a tool call or text, and its ids."""
         said: Message = {"role": "assistant", "content": "dummy"}
         if called is not None:
             call = {"type": "function", "function": {"name": called, "arguments": {}}}
@@ -101,8 +98,7 @@ class Chat:
         return dialogue, self._render(dialogue, add_generation_prompt=False)
 
     def read(self, token_ids: Sequence[int], prefix: Sequence[int], tools: Tools) -> dict[str, Any]:
-        """Return the message that the model said after `prefix`; text that is no valid call is the
-        message's content."""
+        """Return the message said after `prefix`; what is no valid call is its content."""
         return parse_response(self.tokenizer, token_ids, prefix, tools)
 
     def text_of(self, token_ids: Sequence[int]) -> str:
@@ -110,12 +106,10 @@ class Chat:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def text_ids(self, text: str, *, begins: bool) -> list[int]:
-        """Return the ids of a text that is no chat; one that `begins` gets what the tokenizer puts
-        before a text."""
+        """Return a plain text's ids, with a beginning's special tokens if it `begins`."""
         return list(self.tokenizer(text, add_special_tokens=begins)["input_ids"])
 
     def token_text(self, token_id: int) -> str:
-        """Return a token as text, special or not."""
         return str(self.tokenizer.decode([token_id]))
 
     def _render(self, messages: Sequence[Message], **options: Any) -> list[int]:
@@ -137,15 +131,13 @@ def _named(message: Message) -> str:
 
 
 def reply_to(message: Message, key: str, number: int) -> ToolCall:
-    """Return what asks an environment to answer a message that calls nothing; `key` and the
-    `number` of the turn make its id."""
+    """Return the call that has an environment answer plain text; its id from key and turn."""
     said = {"text": str(message.get("content") or "")}
     return ToolCall(name=REPLY, arguments=said, call_id=f"{key}/said/{number}", is_reply=True)
 
 
 def calls_of(message: Message, key: str, first: int) -> list[ToolCall]:
-    """Return the calls in the model's message; `key` and the number of the `first` one make their
-    ids."""
+    """Return the message's calls; `key` and the `first` number make their ids."""
     calls = []
     for number, call in enumerate(message.get("tool_calls") or (), first):
         kind, called = call.get("type"), call.get("function", call)

@@ -127,7 +127,6 @@ class ToolEpisodes(RecordedEpisodes):
 
     @property
     def described(self) -> Description:
-        """What the environments' process has loaded."""
         if self._known is None:
             self._known = described(self._host)
             if self._environment.cell == "episode" and self._known.rewards:
@@ -144,7 +143,6 @@ class ToolEpisodes(RecordedEpisodes):
     def _opened(
         self, cells: Cells, problems: Sequence[Problem], seeds_PG: Sequence[Sequence[int]]
     ) -> list[list[Running]]:
-        """Begin the episodes of each problem."""
         starts = {
             key: [episode_start(self._environment, problem, seeds[0], seed) for seed in seeds]
             for key, problem, seeds in zip(keys_of(problems), problems, seeds_PG, strict=True)
@@ -222,8 +220,7 @@ class ToolEpisodes(RecordedEpisodes):
     def _answers(
         self, cells: Cells, running: Sequence[Running]
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
-        """Return the answers to the calls of a turn of each episode; each is recorded as it
-        comes."""
+        """Return answers to a turn's calls; each is recorded as it comes."""
         ledger, by_key = self._ledger, {each.episode: each for each in running}
         known: dict[EpisodeKey, Sequence[ToolAnswer]] = {}
         if ledger is not None:

@@ -82,7 +82,6 @@ def fault_of(episode: int | None, name: str, lost: HostLostError, limit_s: float
 
 
 def answers_of(answer: Answer) -> Sequence[ToolAnswer]:
-    """Return the answers to calls; what `reset` observed is its answer."""
     if isinstance(answer, Opened):
         return [ToolAnswer(name="reset", content=answer.prompt, seconds=answer.seconds)]
     return answer
@@ -94,8 +93,7 @@ def difference_of(
     before: Sequence[ToolAnswer],
     after: Sequence[ToolAnswer],
 ) -> Fault | None:
-    """Return the first answer of an episode that is another one than before; without calls, it is
-    that of `reset`."""
+    """Return an episode's first answer that changed; without calls, that of `reset`."""
     seen: Counter[str] = Counter()
     for first, second in zip(before, after, strict=True):
         told = [(each.name, each.content, each.is_error) for each in (first, second)]

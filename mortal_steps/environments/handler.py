@@ -101,8 +101,7 @@ class EnvironmentHandler:
         )
 
     def prepare_forks(self) -> None:
-        """Before a shard's cells are forked: do once what each would do that asks a judge or runs
-        a program."""
+        """Do once, before cells are forked, what each would do that asks a judge or a sandbox."""
         share_ledger()
         if RewardEnvironment.__subclasses__():
             executors.prepare_forks()
@@ -160,7 +159,6 @@ class EnvironmentHandler:
             return self._call(live.tools, calls)
 
     def _reply(self, environment: Any, said: ToolCall) -> ToolAnswer:
-        """Return what the environment answers to a message; an error is its failure."""
         began = time.perf_counter()
         try:
             found = _made(said, {REPLY: environment._reply})
@@ -176,8 +174,7 @@ class EnvironmentHandler:
         return ToolAnswer(name=REPLY, content=found, seconds=time.perf_counter() - began)
 
     def save(self, *, episode: int) -> Any:
-        """Return what the environment says that it is at. Raises `ConfigError` for what is no
-        JSON."""
+        """Return what the environment saves. Raises `ConfigError` for what is no JSON."""
         live = self._episodes[episode]
         environment = live.environment
         with live.stream.used():
@@ -216,8 +213,7 @@ class EnvironmentHandler:
         return answers
 
     async def _awaited(self, name: str, result: Awaitable[Any]) -> ToolAnswer:
-        """Await an async tool. What it raises is its answer: an event loop that meets a
-        `SystemExit` ends."""
+        """Await an async tool; an error is its answer, since `SystemExit` would end the loop."""
         began = time.perf_counter()
         try:
             found = await result
@@ -267,8 +263,7 @@ class EnvironmentHandler:
 
 
 def own_reward(kind: str) -> Callable[..., Any]:
-    """Return `get_reward` of the environments as a reward function: None for those of another
-    class than `kind`."""
+    """Return `get_reward` as a reward function: None for environments not of class `kind`."""
 
     def is_own(environment: Any) -> bool:
         return type(environment).__name__ == kind and hasattr(environment, "get_reward")
@@ -307,7 +302,6 @@ def observed_prompt(
 
 
 def _made(call: ToolCall, tools: Mapping[str, Tool]) -> Any:
-    """Call a tool; return its result, or its coroutine."""
     if call.error is not None:
         raise ValueError(call.error)
     tool = tools.get(call.name)

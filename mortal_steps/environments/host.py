@@ -38,9 +38,8 @@ def environment_host(
     before_start: Callable[[], None] | None = None,
     handler: str | None = None,
 ) -> HostProcess:
-    """Return the process, not started; `terms` are the rewards of the stage by name, `handler` is
-    another one than that of episodes. See `EnvironmentHandler` and `HostProcess` for the others.
-    Its start raises `ConfigError` if its interpreter lacks something."""
+    """Return the process, not started; `terms` are the stage's rewards by name, `handler` an
+    unusual one; see `EnvironmentHandler`, `HostProcess`. Its start raises `ConfigError`."""
 
     def check() -> None:
         check_interpreter(environment)
@@ -66,8 +65,7 @@ def environment_host(
 def sandbox_of(
     environment: EnvironmentConfig, rewards: RewardsConfig, app: str
 ) -> ExecutorSettings:
-    """Return where programs of tools run, as `[rewards.sandbox]` says: each cell runs one at a
-    time."""
+    """Return where tools' programs run, by `[rewards.sandbox]`; one at a time per cell."""
     settings = sandbox_settings(rewards, app, os.environ)
     return replace(settings, lanes=1, patience_s=SHARE * environment.timeout_s)
 
@@ -88,16 +86,13 @@ class Describer:
         self._passed_on = passed_on
 
     def describe(self) -> Description:
-        """Return what they offer.
-
-        Raises `ConfigError` for what cannot be imported or described, and `WorkerLostError`.
-        """
+        """Return what they offer. Raises `ConfigError` for what cannot be imported or described,
+        `WorkerLostError`."""
         return describe_once(self._environment, self._passed_on)
 
 
 def describe_once(environment: EnvironmentConfig, passed_on: Collection[str] = ()) -> Description:
-    """Return what the tools and environments offer, from a process that ends with this; see
-    `Describer.describe`."""
+    """Return `Describer.describe` from a process that ends with this."""
     host = environment_host(environment, {}, passed_on=passed_on)
     try:
         return described(host)

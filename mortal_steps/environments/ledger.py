@@ -72,7 +72,6 @@ class SampledRound:
     finish_reasons: Sequence[FinishReason]
 
     def turns(self) -> list[SampledTokens]:
-        """Return what was sampled for each episode."""
         ids = array("q", base64.b64decode(self.token_ids)).tolist()
         logprobs = array("d", base64.b64decode(self.logprobs)).tolist()
         ends = itertools.accumulate(self.lengths)
@@ -87,8 +86,7 @@ class SampledRound:
 
 
 class Ledger:
-    """What was sampled and answered in a shard, by this process and by those that were killed. For
-    one thread."""
+    """What was sampled and answered in a shard, also by killed processes. For one thread."""
 
     def __init__(self, folder: Path, weights: str) -> None:
         """`weights` is the digest of those with which the shard is sampled."""
@@ -154,7 +152,6 @@ class Ledger:
         delete_folder(self._turns)
 
     def close(self) -> None:
-        """Close its files."""
         self._files.close()
         self._rounds.close()
 
@@ -167,8 +164,7 @@ def history_of(seed: int, prompt_ids: Sequence[int], token_ids: Sequence[int]) -
 
 
 def batch_of(histories: Iterable[str], *others: object) -> str:
-    """Return the digest of what makes a batch: the episodes in their order, and all else that
-    decides what is sampled."""
+    """Return the digest of all that decides what a batch samples."""
     return hashlib.sha256("/".join([*map(repr, others), *histories]).encode()).hexdigest()[:32]
 
 

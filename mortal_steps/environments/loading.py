@@ -119,8 +119,7 @@ def _loaded(key: str, factory: Tool, tools: Sequence[Tool]) -> Loaded:
 
 
 def methods_of(instance: Any) -> list[Tool]:
-    """Return the methods that are tools: the public ones of the class, without `reset` and
-    `get_reward`."""
+    """Return the public methods of the class, without `reset` and `get_reward`."""
     return [
         getattr(instance, name)
         for name, _ in inspect.getmembers(type(instance), inspect.isfunction)
@@ -153,11 +152,8 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
 
 
 def _json_schema(tool: Tool) -> dict[str, Any]:
-    """Return the schema that a tool brings along, or transformers' of it.
-
-    For the type of a tensor, transformers would import torch, which takes seconds. A tool that is
-    annotated with it has imported it.
-    """
+    """Return the schema that a tool brings, or transformers' of it: not of a tensor's type, for
+    which it would import torch, unless the tool's module has."""
     own: dict[str, Any] | None = getattr(tool, OWN_SCHEMA, None)
     if own is not None:
         return copy.deepcopy(own)

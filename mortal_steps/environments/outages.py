@@ -51,6 +51,5 @@ def _all_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def _file_of(kind: type[Any]) -> str | None:
-    """Return the file that a class is defined in."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return None if file is None else os.path.realpath(file)

@@ -28,7 +28,6 @@ class EpisodesProcess:
         """Where in the process each episode is."""
 
     def open(self, episode: int, start: EpisodeStart) -> Opened:
-        """Begin an episode."""
         found: list[Opened] = self._ask(episode, None, "open", list[Opened], {"starts": [start]})
         self._places[episode] = len(self._places)
         if found[0].failure is not None:
@@ -36,7 +35,6 @@ class EpisodesProcess:
         return found[0]
 
     def call(self, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
-        """Return the answers to the calls of an episode's turn."""
         place = self._places[episode]
         answers: list[ToolAnswer] = self._ask(
             episode, calls, "call", list[ToolAnswer], {"episode": place, "calls": calls}
@@ -50,11 +48,9 @@ class EpisodesProcess:
         return answers
 
     def save(self, episode: int) -> Any:
-        """Return what the episode's environment says that it is at."""
         return self._once(episode, "save", Any)
 
     def load(self, episode: int, state: Any) -> None:
-        """Have the episode's environment brought there."""
         self._once(episode, "load", None, state=state)
 
     def score(
@@ -84,17 +80,14 @@ class EpisodesProcess:
         return found
 
     def release(self) -> None:
-        """Have it let go what would outlive it; what it does not let go in time ends by its own
-        clock."""
+        """Have it let go what would outlive it, or end by its own clock."""
         with contextlib.suppress(MortalError):
             self.fork.call("release", returns=None, timeout_s=RELEASE_S)
 
     def kill(self) -> None:
-        """Have it killed, by any thread."""
         self.fork.kill()
 
     def close(self) -> None:
-        """End it and what it started."""
         self.fork.close()
 
     def _once(self, episode: int, method: str, returns: Any, **given: Any) -> Any:
@@ -132,7 +125,6 @@ class EpisodesProcess:
 
 
 def rows_of(arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
-    """Return the arguments for these rows."""
     if len(rows) == len(arguments.problem_ids):
         return arguments
     return replace(

@@ -61,7 +61,6 @@ class Running:
 
     @property
     def episode(self) -> EpisodeKey:
-        """What it is known by in the shard."""
         return self.key, self.index
 
     @property
@@ -76,7 +75,6 @@ class Running:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there are calls to answer."""
         return bool(self.calls) and self.failure is None
 
     def fail(self, reason: str, *, is_difference: bool = False) -> None:
@@ -126,8 +124,7 @@ class Running:
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
     ) -> None:
-        """Append the answers to the model's calls, or the reply to its message; without one, the
-        episode ends. See `add_messages`."""
+        """Append the answers or the reply; without one, the episode ends. See `add_messages`."""
         if self.calls[0].is_reply:
             if answers[0].content is None:
                 self.calls = []
@@ -161,7 +158,6 @@ class Running:
         self.logprobs += [0.0] * len(suffix)
 
     def completion(self, chat: Chat, version: PolicyVersion, scored: Episode) -> Completion:
-        """Return it as it is committed, with its scores."""
         return Completion(
             token_ids=self.token_ids,
             logprobs=self.logprobs,

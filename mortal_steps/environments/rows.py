@@ -43,11 +43,8 @@ class RowReader:
         self._environment, self._passed_on = environment, passed_on
 
     def read(self, *, held_out: bool, limit: int | None) -> list[Row]:
-        """Return the first `limit` rows, or those to hold out.
-
-        Raises `ConfigError` for an environment that cannot be loaded, `DataError` for rows that
-        there are not, and `WorkerLostError`.
-        """
+        """Return the first `limit` rows, or those to hold out. Raises `ConfigError` for an
+        environment that cannot be loaded, `DataError` without such rows, `WorkerLostError`."""
         host = environment_host(self._environment, {}, passed_on=self._passed_on, handler=HANDLER)
         try:
             host.call("begin", returns=None, timeout_s=START_S, held_out=held_out, limit=limit)

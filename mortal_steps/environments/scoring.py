@@ -30,7 +30,6 @@ def group_of(
     version: PolicyVersion,
     scores: Sequence[Episode],
 ) -> GeneratedGroup:
-    """Return the episodes of a problem as they are committed."""
     prompt_ids = episodes[0].prompt_ids
     completions = [
         each.completion(chat, version, scored)
@@ -51,8 +50,7 @@ def group_of(
 def limits_of(
     described: Description, rewards: RewardsConfig, environment: EnvironmentConfig, count: int
 ) -> dict[str, float]:
-    """Return the rewards that need the environments of `count` episodes, by name, with the seconds
-    that each may take."""
+    """Return rewards that need `count` episodes' environments, with each one's seconds."""
     limits = {}
     for name, term in zip(reward_names(rewards), rewards.all_terms, strict=True):
         if term.type == GET_REWARD:
@@ -65,8 +63,7 @@ def limits_of(
 def arguments_for(
     group: GeneratedGroup, alive: Sequence[int], trainer_state: TrainerState
 ) -> CallArguments:
-    """Return the arguments of reward functions for the episodes that did not fail; `environments`
-    is added where these are."""
+    """Return arguments for the episodes that did not fail, with their `environments` if here."""
     kept = replace(group, completions=[group.completions[index] for index in alive])
     return arguments_of([kept], trainer_state)
 

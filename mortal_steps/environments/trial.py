@@ -59,8 +59,7 @@ class EnvironmentTrial:
         passed_on: Sequence[str],
         app: str,
     ) -> None:
-        """`seed` is the run's: the streams are those of its first step. `app` is its name on
-        Modal."""
+        """`seed` and `app` are the run's: the streams are those of its first step."""
         self._config = environment.model_copy(
             update={"on_error": "mask", "retries": 0, "cell": "problem"}
         )
@@ -242,7 +241,6 @@ def _difference(where: str, episode: TriedEpisode, other: TriedEpisode) -> Diffe
 
 
 def _came_of(episode: TriedEpisode) -> list[tuple[str, Any]]:
-    """Return what there was, in its order, and what came of it."""
     return [
         ("reset", episode.failure or episode.prompt),
         *((str(each.call), each.failure or each.content) for each in episode.calls),

@@ -61,8 +61,7 @@ class Watch:
         cells: Iterable[Sequence[EpisodeKey]],
         asked: Mapping[EpisodeKey, Sequence[ToolCall] | None],
     ) -> None:
-        """Each of the `cells` answers its episodes one after another. The file is written to
-        `folder`, if there is one."""
+        """Each of `cells` answers its episodes in turn. The file goes to `folder`, if any."""
         self._file = None if folder is None else folder / WAITING_FILE
         self._number, self._cells, self._asked = number, list(cells), asked
         self._began, self._since = time.monotonic(), time.time()
@@ -74,8 +73,7 @@ class Watch:
         return self._began + min(self._write_after_s, self._log_after_s)
 
     def tell(self, answered: Collection[EpisodeKey]) -> None:
-        """Write and log what has no answer yet, as far as it is time: of each cell, the episode
-        whose turn it is."""
+        """Write and log what has no answer yet, of each cell the episode whose turn it is."""
         waiting = [each for each in self._asked if each not in answered]
         turns = (next((e for e in cell if e not in answered), None) for cell in self._cells)
         now = [each for each in turns if each is not None]

@@ -56,16 +56,13 @@ class NoAnswerError(Exception):
 
 
 def encode_answer(answer: HostAnswer[Any]) -> bytes:
-    """Return the answer as JSON."""
     plain = _adapter(Any).dump_python(answer, warnings=False)
     return _ANYTHING.dump_json(_clean(plain))
 
 
 def decode_answer(content: bytes, number: int, returns: Any) -> HostAnswer[Any]:
-    """Return the answer to request `number`, whose value has the type `returns`.
-
-    Raises `NoAnswerError` for anything else.
-    """
+    """Return the answer to request `number`, whose value has type `returns`. Raises `NoAnswerError`
+    for anything else."""
     try:
         answer = _adapter(returns).validate_json(content)
     except ValidationError:
@@ -76,8 +73,7 @@ def decode_answer(content: bytes, number: int, returns: Any) -> HostAnswer[Any]:
 
 
 def sent_error(error: Exception, trace: str) -> HostError:
-    """Return an error as it is sent: as the nearest class of MORTAL's own errors, which the
-    receiver knows."""
+    """Return the error as the nearest class of MORTAL's own, which the receiver knows."""
     if not isinstance(error, MortalError):
         text = printable(f"{type(error).__name__}\n{trace}")
         return HostError(kind=WorkerError.__name__, message=text)

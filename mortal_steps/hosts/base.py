@@ -56,11 +56,8 @@ class Host(abc.ABC):
         self._numbers = itertools.count(1)
 
     def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any:
-        """Return what the handler's method does, which must have the type `returns`.
-
-        Raises the `MortalError` that the method raised, `WorkerError` for any other exception, and
-        `HostLostError` without an answer within `timeout_s`.
-        """
+        """Return the method's result, of the type `returns`. Raises the method's `MortalError`,
+        `WorkerError` for any other exception, `HostLostError` without an answer in `timeout_s`."""
         request = Request(
             number=next(self._numbers), method=method, payload=payload, timeout_s=timeout_s
         )
@@ -71,8 +68,7 @@ class Host(abc.ABC):
         """End the process and what it started."""
 
     def spoilt(self, what: str) -> HostLostError:
-        """End the process, whose answer cannot be its handler's, and return the error that says
-        so."""
+        """End the process, which wrote what its handler would not; returns the error."""
         return self._lost("spoilt", f"wrote into the connection of its process: {what}")
 
     @abc.abstractmethod

@@ -46,18 +46,15 @@ class ForkedHost(Host):
             raise
 
     def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any:
-        """See `Host.call`."""
         if self._is_closed:
             raise HostLostError("ended", "it had ended before the call")
         return super().call(method, returns=returns, timeout_s=timeout_s, **payload)
 
     def kill(self) -> None:
-        """Have the fork killed, by any thread; the one that calls it loses it."""
         with contextlib.suppress(OSError):  # it has ended
             self._answers.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """End the fork and what it started."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -84,8 +81,7 @@ class ForkedHost(Host):
         return ending(STATUS.unpack(status)[0]) if status else f"its host: {self._host_ending()}"
 
     def _status(self) -> bytes | None:
-        """Wait for the fork to end; return how it did, nothing if the host has ended before that,
-        or None if it goes on."""
+        """Wait for the end: how it ended, b"" if the host ended first, None if it goes on."""
         try:
             return self._answers.recv(STATUS.size)
         except TimeoutError:

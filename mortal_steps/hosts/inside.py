@@ -34,8 +34,7 @@ logger = logging.getLogger("mortal_steps.hosts.inside")  # not __main__, which t
 
 
 def serve(descriptor: int, stacks: int, control: int) -> None:
-    """Make the handler that the first frame names, then fork and answer requests until the owner
-    closes."""
+    """Make the handler of the first frame; fork and answer until the owner closes."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

@@ -87,15 +87,11 @@ class HostProcess(Host):
         self._starting = threading.RLock()
 
     def is_running(self) -> bool:
-        """Whether the process is there."""
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start the process, unless it runs.
-
-        Raises `WorkerLostError` if the machine has no room for it, the `MortalError` that the
-        handler's constructor raised, what `before_start` raises, and `HostLostError`.
-        """
+        """Start the process, unless it runs. Raises `WorkerLostError` without room for it, the
+        `MortalError` of the handler's constructor or `before_start`, and `HostLostError`."""
         with self._starting:
             if self.is_running():
                 return
@@ -144,7 +140,6 @@ class HostProcess(Host):
             return self._child, self._control
 
     def close(self) -> None:
-        """End the process, its forks, and all that they started."""
         child, self._child = self._child, None
         if child is not None:
             child.kill_all()
@@ -186,8 +181,7 @@ class HostProcess(Host):
 
 
 def _folder_of_package() -> str:
-    """Return a new folder with nothing but a link to this package, for another interpreter's
-    path."""
+    """Return a new folder with a link to this package alone, for another interpreter."""
     folder = tempfile.mkdtemp(prefix="mortal-package-")
     package = Path(mortal_steps.__file__).parent
     (Path(folder) / package.name).symlink_to(package, target_is_directory=True)
@@ -201,8 +195,7 @@ def _ending(child: Child) -> str:
 
 
 def visible_environment(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """Return the environment for code of users: all of the flow's variables but credentials; those
-    `named` are always included."""
+    """Return the environment for users' code: without credentials but those `named`."""
     return {
         name: value
         for name, value in environment.items()

@@ -70,11 +70,8 @@ def find_commit(
 
 
 def model_folder(path: str, model: ModelConfig) -> str:
-    """Return the folder at `path`, or the files of the hub model that it names, at the run's
-    commit.
-
-    Downloads what is not in the hub's cache of this machine; raises `ModelError`.
-    """
+    """Return the folder at `path`, or the hub model's files at the run's commit, downloaded if need
+    be. Raises `ModelError`."""
     if path != model.name_or_path or not is_hub_model(model):
         return path
     for weights in WEIGHTS:  # the first kind that the model comes in
@@ -86,8 +83,7 @@ def model_folder(path: str, model: ModelConfig) -> str:
 
 
 def find_hub_file(model: ModelConfig, name: str) -> Path | None:
-    """Return a small file of the hub model, downloaded if it is not in the hub's cache; None where
-    that cannot be done."""
+    """Return a small hub file, downloaded if need be; None where that cannot be done."""
     from huggingface_hub import errors, hf_hub_download
 
     try:
@@ -98,11 +94,8 @@ def find_hub_file(model: ModelConfig, name: str) -> Path | None:
 
 
 def tokenizer_folder(model: ModelConfig) -> str:
-    """Return the folder `model.name_or_path`, or everything but the weights of the hub model it
-    names.
-
-    Raises `ModelError` where neither the hub nor its cache on this machine has that.
-    """
+    """Return the folder `model.name_or_path`, or all but the weights of a hub model. Raises
+    `ModelError` where neither the hub nor its cache has it."""
     if not is_hub_model(model):
         return model.name_or_path
     return _download(model, [f"*{suffix}" for suffix in OTHERS], ["*/*"])

@@ -26,8 +26,7 @@ code. A README may change."""
 
 
 def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
-    """Return the files in `model.name_or_path`, by name; empty for a hub model and
-    `[model.new]`."""
+    """Return the files of a local `model.name_or_path` by name; else none."""
     if model.new is not None:
         return {}
     return {
@@ -41,10 +40,8 @@ def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
 
 
 def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: bool = True) -> None:
-    """Raise `ModelError` unless the folder holds a model and, for a `whole` one, its tokenizer.
-
-    The error names the folder as `called`.
-    """
+    """Raise `ModelError`, naming the folder as `called`, unless it holds a model and, if `whole`,
+    its tokenizer."""
     named = f"{called}: {folder}"
     if not folder.is_dir():
         raise ModelError(f"{called}: no such folder: {folder}")
@@ -100,8 +97,7 @@ def takes_pictures(path: Path) -> bool:
 
 
 def read_type(path: Path) -> str | None:
-    """Type that a model's weights were saved in, such as `bfloat16`, by its config.json; None where
-    that does not tell."""
+    """Type of the saved weights by config.json, such as `bfloat16`; None if untold."""
     settings = _read_settings(path) or {}
     text = settings.get("text_config")
     for section in (settings, text if isinstance(text, dict) else {}):
@@ -112,7 +108,6 @@ def read_type(path: Path) -> str | None:
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:
-    """Return a JSON object; None where there is none."""
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -58,7 +58,6 @@ class ModelShape:
 
     @property
     def embedding(self) -> int:
-        """Parameters of one embedding."""
         return self.vocabulary * self.hidden
 
     @property
@@ -89,8 +88,7 @@ class ModelShape:
 
 
 def find_shape(model: ModelConfig) -> ModelShape | None:
-    """Return the sizes of the run's model; None if its config.json is not here, or uses other
-    names."""
+    """Return the model's sizes; None without its config.json, or with other names."""
     if model.new is not None:
         new = model.new
         wide = max(1, new.hidden_size // new.head_dim) * new.head_dim
@@ -186,11 +184,8 @@ def count_parameters(folder: Path) -> int:
 
 
 def cache_bytes_per_token(settings: Mapping[str, Any]) -> int:
-    """Bytes in float32, at most, of one token in all layers.
-
-    Models call the same thing by several names; a model without attention heads (Mamba) counts as
-    one with a head as wide as it is.
-    """
+    """Bytes in float32, at most, of one token in all layers. Models' names differ; one without
+    attention heads (Mamba) counts as one with a head as wide as it is."""
     text = settings.get("text_config") or settings
     width = _first(text, WIDTH) or 0
     heads = _first(text, HEADS) or 1
@@ -202,8 +197,7 @@ def cache_bytes_per_token(settings: Mapping[str, Any]) -> int:
 
 
 def is_recurrent(settings: Mapping[str, Any]) -> bool:
-    """Whether some layers have a state in place of keys and values, as those of Jamba, Falcon-H1 or
-    Qwen3-Next."""
+    """Return whether some layers keep a state, as in Jamba or Qwen3-Next."""
     text = settings.get("text_config") or settings
     return any(name.startswith(RECURRENT) for name in text)
 

@@ -68,7 +68,6 @@ class AtroposBatches(BatchSource):
         return found
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
-        """Serve the newest version that was published."""
         self._newest = max(published, key=lambda weights: weights.version)
 
     def publish(self, weights: WeightsRef) -> None:

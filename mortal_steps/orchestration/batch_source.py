@@ -85,11 +85,8 @@ class RolloutWorkers:
 
     @contextlib.asynccontextmanager
     async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:
-        """All rollout workers, with this version, for the time of the block; callers take turns.
-
-        The block begins at once. A worker handles its requests in order, so a request to sample
-        waits at the worker until it has loaded the version.
-        """
+        """Provide all rollout workers with this version, from the block's beginning on: a request
+        to sample waits at its worker until the version is loaded. Callers take turns."""
         async with self._lock:
             loading = self._load(weights) if self._loaded != weights.version else []
             try:
@@ -148,8 +145,7 @@ class BatchSourceFactory(Protocol):
 
 
 def batch_source(source: str) -> BatchSourceFactory:
-    """Import the batch source that `rollout.source` names; raise `ConfigError` if it cannot be
-    imported."""
+    """Import the source that `rollout.source` names; raises `ConfigError`."""
     found: BatchSourceFactory = BATCH_SOURCES.load(source)
     return found
 
@@ -166,11 +162,9 @@ def needed_roles(rollout: RolloutConfig, *, evaluates: bool) -> frozenset[Role]:
 
 
 def has_samplers(rollout: RolloutConfig, *, evaluates: bool) -> bool:
-    """Return whether a run starts rollout workers."""
     return "rollout" in needed_roles(rollout, evaluates=evaluates)
 
 
 def declared(source: str, name: str) -> Any:
-    """Return what the batch source of a run declares: an attribute of `BatchSource`. A factory that
-    is no class declares the defaults."""
+    """Return what the source declares, or what `BatchSource` does for a mere factory."""
     return getattr(batch_source(source), name, getattr(BatchSource, name))

@@ -66,8 +66,7 @@ def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> StepB
 
 
 def recorded(session: Session, step: int) -> StepBatch | None:
-    """Return what was committed for a step before the run was killed; None unless it is there
-    whole."""
+    """Return what a killed run committed for a step, if it is whole."""
     store = session.store
     try:
         batch = store.find_record(step_file("get_batch", step), list[Problem])

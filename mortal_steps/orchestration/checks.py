@@ -83,8 +83,7 @@ def check_runs_dir(runs_dir: Path) -> None:
 
 
 def check_model(model: ModelConfig, max_tokens: int) -> None:
-    """Raise an error unless a local model folder is whole and its context has room for a prompt
-    beside `max_tokens` sampled ones."""
+    """Raise unless a local model is whole and its context fits `max_tokens` and a prompt."""
     if model.new is None and not is_hub_model(model):
         check_folder(Path(model.name_or_path))
         check_listed_weights(Path(model.name_or_path))
@@ -112,8 +111,7 @@ def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
 
 
 def check_rows(config: RunConfig, rows: Iterable[Problem]) -> None:
-    """Raise `ConfigError` or `DataError` for rows that the run's tools or environments cannot be
-    used with."""
+    """Raise `ConfigError` or `DataError` for rows that the environments cannot use."""
     environment = config.environment
     if (environment.is_used or config.num_made_rows) and not config.data.source:
         _check_no_rows(config)
@@ -175,8 +173,7 @@ def _published_bytes(model: ModelConfig) -> int:
 def check_interpreters(
     compute: ComputeConfig, rollout: RolloutConfig, roles: Collection[Role]
 ) -> None:
-    """Raise `ConfigError` unless each role's interpreter exists, and the rollout workers' has their
-    engine."""
+    """Raise `ConfigError` unless interpreters exist, and the rollout workers' has its engine."""
     if compute.backend == "modal":
         return  # where images hold them
     for role in sorted(roles):

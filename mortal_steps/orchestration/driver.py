@@ -160,8 +160,7 @@ def _log_changed_versions(run: Run) -> None:
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:
-    """Record why the run ended early. If that fails as well, the first error is the one that is
-    reported."""
+    """Record why the run ended early; the first error is what is reported."""
     try:
         run.update(status=status, error=reason)
         note_ended_early(run, ended)

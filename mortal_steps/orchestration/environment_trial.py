@@ -22,8 +22,7 @@ TRIAL = "mortal_steps.environments.trial:EnvironmentTrial"
 def try_environments(
     config: RunConfig, problems: Sequence[Problem], calls: Sequence[GivenCall] | None = None
 ) -> TriedEnvironments:
-    """Make the calls, or made-up ones, in an episode of each problem, and again; see
-    `EnvironmentTrial.try_out`."""
+    """Make calls, given or made up, in an episode per problem, and repeat them."""
     if not config.environment.is_used:
         raise ConfigError(
             "[environment] is not there, so there is nothing to try; set environment.factory or "
@@ -59,8 +58,7 @@ def check_resets(
 
 
 def read_calls(path: Path) -> list[GivenCall]:
-    """Read calls from JSON lines: {"name": "add", "arguments": {"amount": 1}}. Raises `DataError`
-    that names the line."""
+    """Read calls, JSON lines such as {"name": "add", "arguments": {}}. Raises `DataError`."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:

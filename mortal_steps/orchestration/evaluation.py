@@ -40,8 +40,7 @@ class HeldOut:
     async def score(
         self, call: Call, step: int, weights: WeightsRef, folder: str
     ) -> list[RewardRef]:
-        """Sample every shard with `weights` and score it; the files go into `folder`. `call` makes
-        a request to a worker."""
+        """Sample and score every shard with `weights` into `folder`; `call` asks a worker."""
         bounds = enumerate(shard_bounds(self.num_problems, self.num_shards))
         sampling = [
             GenerateRequest(
@@ -70,8 +69,7 @@ async def _score_shard(call: Call, sampling: GenerateRequest, folder: str) -> Re
 
 
 async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Evaluation:
-    """Sample the held-out problems with `weights`, score them, and average the scores; `call` makes
-    a request to a worker."""
+    """Sample, score and average the held-out problems; `call` asks a worker."""
     config, info = run.config, run.info
     held_out = HeldOut(
         problems=info.eval_problems,

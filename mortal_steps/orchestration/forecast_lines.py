@@ -17,10 +17,8 @@ logger = logging.getLogger(__name__)
 
 
 def report_forecast(found: Forecast, show: Callable[[str], None] | None) -> tuple[str, ...]:
-    """Show the lines of a forecast or, where nobody is shown them, log and return its warnings.
-
-    Raises what `warnings_of` raises.
-    """
+    """Show a forecast's lines or, without `show`, log and return its warnings. Raises what
+    `warnings_of` raises."""
     if show is None:
         for warning in (warnings := warnings_of(found)):
             logger.warning("%s", warning)

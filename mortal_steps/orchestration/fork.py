@@ -150,7 +150,6 @@ def _put_in_place(beside: Path, root: Path) -> None:
 
 
 def is_below(key: str, sections: Sequence[str]) -> bool:
-    """Whether the key is one of `sections` or lies in one of them."""
     return any(key == section or key.startswith(f"{section}.") for section in sections)
 
 
@@ -173,8 +172,7 @@ def _check_shape(parent: Run, config: RunConfig, changes: Mapping[str, tuple[Any
 
 
 def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Problems | None:
-    """Return the parent's problems, if the fork has the same ones; then their source is not read
-    again."""
+    """Return the parent's problems if they are the fork's; they are not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
     sources = (data.source, *data.eval_sources.values())
     sections = ["data", *(["seed"] if any(map(made_rows, sources)) else [])]

@@ -53,7 +53,6 @@ class ForkFiles:
 
     @property
     def origin(self) -> Parent:
-        """What the fork notes of its parent."""
         parent = self._parent.info
         return Parent(
             run_id=parent.run_id,
@@ -65,11 +64,8 @@ class ForkFiles:
         )
 
     def take_state(self) -> None:
-        """Link the checkpoint and the weights that sample the first steps, so that they stay here
-        if the parent removes them.
-
-        Raises `StoreError`, and `CorruptFileError` for what the parent has removed already.
-        """
+        """Link the checkpoint and the weights that sample the first steps, before the parent
+        removes them. Raises `StoreError`, `CorruptFileError` for what is gone already."""
         self._link_folder(self._saved.path, self._own_state())
         for version in recovery.sampling_versions(self._rollout, self._step):
             if version <= self._step and weights.find_in(self._parent.store, version):
@@ -92,7 +88,6 @@ class ForkFiles:
         self.store.write_record(MANIFEST_FILE, manifest, RunManifest)
 
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint as the fork has it."""
         return dataclasses.replace(
             self._saved,
             sha256=self.store.folder_digest(self._saved.path),
@@ -100,8 +95,7 @@ class ForkFiles:
         )
 
     def _own_state(self) -> CheckpointState | None:
-        """Return the fork's own state.json for the checkpoint; None if the parent's is right for
-        the fork."""
+        """Return the fork's own checkpoint state; None if the parent's is right."""
         state, fingerprint = self._state, self._fingerprint
         if fingerprint == state.fingerprint:
             return None

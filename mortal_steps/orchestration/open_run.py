@@ -129,11 +129,8 @@ def resume_config(
 
 
 def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
-    """Do what `open_run` does for a new run, up to making it: settle its defaults and check it.
-
-    `show` is called with the lines of the forecast: which worker is where, and what memory each
-    card needs. Raises what `open_run` raises, and `StoreError` for a run that exists.
-    """
+    """Check a new run as `open_run` does, without making it; `show` gets the lines of the forecast.
+    Raises what `open_run` raises, and `StoreError` for a run that exists."""
     root = _checked_root(config)
     if (root / IDENTITY_FILE).exists():
         raise StoreError(
@@ -144,8 +141,7 @@ def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str]
 
 
 def _checked_root(config: RunConfig) -> Path:
-    """Return the run's directory, whether it exists or not. Raises an error for a run that cannot
-    be opened here."""
+    """Return the run's directory; raises for a run that cannot be opened here."""
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
     if not re.fullmatch(NAME, config.run_id):
@@ -160,8 +156,7 @@ def _checked_root(config: RunConfig) -> Path:
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """Return the configuration, with defaults that were resolved when the run began as they were
-    resolved then."""
+    """Return the configuration with defaults as they were resolved at the run's start."""
     return resolved_like(follow_as_before(config, begun), begun)
 
 
@@ -193,8 +188,7 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
 
 
 def download_run(volume: str, root: Path) -> bool:
-    """Download a run from Modal, where another machine may have driven it further. Return whether
-    it is there."""
+    """Download a run that may have gone on elsewhere; returns whether it is there."""
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal import volume_runs
     from mortal_steps.compute.modal.retry import run_in_thread
@@ -206,8 +200,7 @@ def download_run(volume: str, root: Path) -> bool:
 def create_run(
     root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> None:
-    """Commit the run's identity, run.json last. What a kill leaves without run.json is
-    overwritten."""
+    """Commit the identity, run.json last: what a kill leaves without it is overwritten."""
     store = RunStore(root)
     lease = acquire(store)
     try:
@@ -219,8 +212,7 @@ def create_run(
 
 
 def changes_between(before: RunConfig, after: RunConfig) -> Mapping[str, tuple[Any, Any]]:
-    """Return the value before and after for each key that differs among those that decide a run's
-    numbers, such as `training.learning_rate`."""
+    """Return both values of each differing key among those that decide numbers."""
     return dict(_differences(before.identity(), after.identity()))
 
 

@@ -17,10 +17,8 @@ from mortal_steps.rewards.kinds.get_reward import GetReward
 
 
 def with_described_rewards(config: RunConfig) -> RunConfig:
-    """Return the configuration with the rewards that its environments give themselves.
-
-    Raises what `Describer.describe` raises, and `ConfigError` for a `get_reward` that none has.
-    """
+    """Return the configuration with its environments' own rewards. Raises what `Describer.describe`
+    raises, and `ConfigError` for a `get_reward` that none has."""
     if not config.environment.is_used:
         return config
     return _with_offered(config, _classes_offered(config))
@@ -65,8 +63,7 @@ def describe(config: RunConfig) -> Description:
 
 
 def own_rows(config: RunConfig) -> OwnRows | None:
-    """Return what reads the rows that the environment brings; None: it brings none. It raises what
-    `RowReader.read` raises."""
+    """Return what reads the environment's own rows, as `RowReader.read`; None without any."""
     if not config.environment.has_rows:
         return None
 
@@ -106,5 +103,4 @@ def with_own_rewards(config: RunConfig, classes: Iterable[str | None]) -> RunCon
 
 
 def classes_in(rewards: RewardsConfig) -> list[str]:
-    """Return the classes whose `get_reward` is among the rewards."""
     return [term.environment for term in rewards.terms if isinstance(term, GetReward)]

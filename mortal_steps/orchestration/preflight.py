@@ -57,12 +57,10 @@ Problems = tuple[Sequence[Problem], Sequence[Problem]]
 
 
 class ParallelStartup:
-    """Work that the caller of `check` does beside the checks. This class does nothing; derive from
-    it."""
+    """Work beside the checks; this class does none."""
 
     def begin(self) -> None:
-        """Begin: called when the quick checks have passed; start processes here that take long to
-        start."""
+        """Start slow processes: called when the quick checks have passed."""
 
     def go_on(self) -> None:
         """Go on: called when only the imports of the workers are left to wait for."""
@@ -205,8 +203,7 @@ def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
 
 
 def check_something_scores(config: RunConfig, problem: Problem) -> None:
-    """Raise `ConfigError` unless the configuration names rewards, or the problem has test cases for
-    completions to run against."""
+    """Raise `ConfigError` unless rewards are named or the problem has test cases."""
     if config.rewards.are_named or any(name in problem.columns for name in COLUMNS):
         return
     raise ConfigError(

@@ -8,10 +8,8 @@ logger = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Shows a run's progress, and can hold the run back while the place where it is shown is away.
-
-    By default, the methods show nothing and never hold the run back.
-    """
+    """Shows a run's progress, and can hold the run back while nobody could see it; by default
+    neither."""
 
     def say(self, line: str) -> None:
         """Show one line about the run. By default it is logged."""
@@ -26,8 +24,7 @@ class Reporter:
         return False
 
     async def ready(self) -> None:
-        """Return when the run may take another step. Raises `ServerError` if the server is gone for
-        good."""
+        """Return when another step may begin. Raises `ServerError` if the server is gone."""
 
     async def refresh(self) -> None:
         """Show the report that was just written to the run directory."""

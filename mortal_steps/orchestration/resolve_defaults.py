@@ -85,13 +85,11 @@ def with_own_seed(config: RunConfig) -> RunConfig:
 
 
 def rollout_interpreter(compute: ComputeConfig) -> str:
-    """Return the Python interpreter of local rollout workers."""
     return compute.local.rollout.python or sys.executable
 
 
 def lacks(python: str, module: str) -> bool:
-    """Whether an interpreter would not find a module, not even in the working folder. The module is
-    not imported."""
+    """Return whether an interpreter would not find a module, which is not imported."""
     probe = (
         "import importlib.util as u, sys; sys.path.append(''); "
         f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
@@ -100,8 +98,7 @@ def lacks(python: str, module: str) -> bool:
 
 
 def find_reward_commit(model: ModelConfig) -> str | None:
-    """Return the commit that a reward model's revision stands for now; raises what `find_commit`
-    raises."""
+    """Return the commit of a reward model's revision now; raises as `find_commit`."""
     return find_commit(model, called="rewards: model", revised="rewards: revision")
 
 
@@ -115,8 +112,7 @@ def _find_engine(config: RunConfig) -> str:
 
 
 def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
-    """Return the default of the sampler's type. None if it is the model's type, or if the
-    configuration sets it."""
+    """Return the sampler's default type; None: the model's, or set already."""
     own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
     asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
     autocasts = options.get("bf16") is not False and not options.get("fp16")
@@ -139,8 +135,7 @@ def _has_engine(python: str, kind: EngineKind) -> bool:
 
 
 def find_context(model: ModelConfig) -> int | None:
-    """Return the length of the model's context in tokens, from its configuration; None if that
-    cannot be read yet."""
+    """Return the model's context in tokens; None if that cannot be read yet."""
     if model.new is not None:
         return model.new.max_position_embeddings
     if is_hub_model(model):
@@ -185,8 +180,7 @@ def _warn(config: RunConfig, resolved_config: RunConfig) -> None:
 
 
 def _is_small(model: ModelConfig) -> bool:
-    """Whether a second thread would slow training down, because its operations take less time than
-    it takes two threads to synchronise."""
+    """Whether its operations are so short that a second thread would slow training down."""
     if model.new is not None:
         return model.new.num_parameters < WORTH_TWO_THREADS
     weights = sum(path.stat().st_size for path in weight_files(Path(model.name_or_path)))

@@ -68,8 +68,7 @@ def _static_in_words(card: Card) -> str:
 
 
 def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
-    """Warn of an engine without room for the keys and values of one sequence. Raises `ConfigError`
-    for one without room for its weights."""
+    """Warn of too little room for one sequence's cache; refuse too little for the weights."""
     config = found.placed
     options, named = config.rollout.engine_options, config.rollout.engine
     if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
@@ -173,6 +172,5 @@ def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
 
 
 def _different(cards: Sequence[Card]) -> list[Card]:
-    """Return one of each kind."""
     found = {(card.gpu.name, card.static, card.most): card for card in reversed(cards)}
     return list(reversed(found.values()))

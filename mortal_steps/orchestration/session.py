@@ -60,7 +60,6 @@ class Budget:
         self._judges = Spending(run_dir)
 
     def learn(self, judges: Mapping[str, JudgeCosts]) -> None:
-        """Count what judges have cost; see `Spending.learn`."""
         self._judges.learn(judges)
 
     def spent(self) -> float:
@@ -105,7 +104,6 @@ class Session:
 
     @property
     def store(self) -> RunStore:
-        """The run's directory."""
         return self.run.store
 
     @functools.cached_property
@@ -150,7 +148,6 @@ class Session:
         return await self.call(GenerationRef, "rollout", "generate", request)
 
     async def reward(self, generation: GenerationRef) -> RewardRef:
-        """Score one shard of a step."""
         request = RewardRequest(
             stage="reward",
             generation=generation,
@@ -159,17 +156,13 @@ class Session:
         return await self.call(RewardRef, "reward", "reward", request)
 
     async def train_step(self, step: int, batch: Batch) -> StepResult:
-        """Have the actor take the step. If it is called twice, the actor answers twice and trains
-        once."""
+        """Have the actor take the step; asked twice, it trains once."""
         request = TrainRequest(step=step, batch=batch, publish=self.schedule.publishes(step + 1))
         return await self.call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
-        """Have one rollout worker load and verify a published version.
-
-        If the worker is lost meanwhile, nobody waits for it: once it is back, it loads the version
-        that its first shard asks for.
-        """
+        """Have a rollout worker load and verify a published version. Nobody waits for one that is
+        lost meanwhile: back again, it loads the version of its first shard."""
         key = self._key("sync_weights", weights.version, worker)
         started = time.perf_counter()
         timing = StageTiming(stage="sync_weights", step=weights.version)
@@ -182,10 +175,8 @@ class Session:
         return _with_wait(timing, started, worker)
 
     async def begin_checkpoint(self, step: int) -> str | None:
-        """Have the actor begin to write its state; `checkpoint` waits for the end.
-
-        Returns None, or the reason why the state cannot be written beside other work.
-        """
+        """Have the actor begin to write its state; `checkpoint` waits for the end. Returns why that
+        is not possible beside other work, or None."""
         key = self._key("checkpoint", step, 1)
         why = await self.compute.call("actor", "begin_checkpoint", key=key, step=step)
         return None if why is None else str(why)
@@ -206,29 +197,24 @@ class Session:
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
     async def evaluate(self, step: int, weights: WeightsRef) -> Evaluation:
-        """Sample the held-out problems with `weights`, and average what the rewards make of
-        them."""
+        """Sample and score the held-out problems with `weights`; return the means."""
         return await evaluation.evaluate(self.run, self.call, step, weights)
 
     def forget(self, before: int) -> None:
-        """Drop what is kept in memory for the steps before this one: they are done and recorded.
-        Here nothing is kept."""
+        """Drop what is kept for steps before this one. Here nothing is."""
 
     # the run's beginning and end
 
     async def warm_start(self, problems: FileRef) -> StageTiming:
-        """Build and warm-start the model that the run begins with, if the configuration asks for
-        it."""
+        """Build or warm-start the first model, if the configuration asks for it."""
         started = time.perf_counter()
         key = self._key("warm_start", 0)
         await self.compute.call("actor", "build_base_model", key=key, problems=problems)
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
-        """Bring the actor to `step`, and start the run's other workers at the same time.
-
-        One ready rollout worker is enough to begin; the others join when they are ready.
-        """
+        """Bring the actor to `step` and start the other workers at the same time; one ready rollout
+        worker is enough to begin."""
         started = time.perf_counter()
         key = self._key("start_workers", step)
         publish = self.schedule.samples or self.schedule.evaluates(0)
@@ -243,7 +229,6 @@ class Session:
         return dataclasses.replace(ready, timing=timing)
 
     async def save_final(self) -> FinalModel:
-        """Save the trained model as a plain folder."""
         key = self._key("save_final", self.run.info.num_steps)
         saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
         return saved

@@ -57,8 +57,7 @@ class Follower:
         self._ending = False
 
     async def follow(self) -> None:
-        """Start the process and receive its messages until it ends. If this is cancelled, the
-        process is killed."""
+        """Start the process and listen until it ends; cancelled, it is killed."""
         self.error = "it did not finish in time"
         channel, theirs = socket.socketpair()
         with theirs:
@@ -195,11 +194,8 @@ class Tracking:
 
 @contextlib.asynccontextmanager
 async def tracked(run: Run, on_notice: Callable[[], None]) -> AsyncIterator[None]:
-    """Let the run's trackers follow it inside the block. `on_notice` is called with news about its
-    notices.
-
-    At the end of the block the trackers catch up, unless the block was left by an exception.
-    """
+    """Let the trackers follow the run inside the block, and catch up at its end unless it is
+    interrupted. `on_notice` is called with news about notices."""
     tracking = Tracking(run, on_notice)
     try:
         yield
@@ -220,10 +216,8 @@ def with_logging(run: Run, **changes: Any) -> Run:
 
 
 async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
-    """Send all that the run has committed to its trackers, and return what came of each.
-
-    With `follows`, this continues for as long as a process drives the run.
-    """
+    """Send all that is committed to the run's trackers, with `follows` for as long as it is driven;
+    return what came of each."""
     followers = [Follower(run, name) for name in run.config.logging.report_to]
     following = asyncio.gather(*(follower.follow() for follower in followers))
     while follows and is_driven(run.store) and not following.done():
@@ -235,8 +229,7 @@ async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
 
 
 def check_trackers(names: Iterable[str], source: str = "logging.report_to") -> None:
-    """Raise `ConfigError` for a tracker that is not installed; `source` is what names it. Of
-    the trackers, only a user's own is imported in this process."""
+    """Raise `ConfigError` for a tracker that is not installed, named by `source`."""
     for name in names:
         kind = TRACKERS.entry(name)
         if name not in TRACKERS:

@@ -61,8 +61,7 @@ WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
 def chosen_problems(
     config: RunConfig, prompts: Sequence[str], num_problems: int = 2
 ) -> list[Problem]:
-    """Return the given prompts as problems; without prompts, the first problems of the dataset.
-    Raises `DataError` as `read_problems` does."""
+    """Return the prompts as problems, or the dataset's first. Raises `DataError`."""
     if prompts:
         is_chat = config.environment.is_used
         return [
@@ -82,11 +81,8 @@ def chosen_problems(
 def try_rollout(
     config: RunConfig, problems: Sequence[Problem], num_generations: int
 ) -> SampledProblems:
-    """Sample completions with the model that a run of this configuration would begin with.
-
-    Raises `ConfigError` for a configuration whose workers are on Modal, and what the checks before
-    a run and its rollout worker raise.
-    """
+    """Sample with the model that such a run would begin with. Raises `ConfigError` for workers on
+    Modal, and what the checks before a run and its rollout worker raise."""
     if config.compute.backend == "modal":
         raise ConfigError(
             "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
@@ -134,7 +130,6 @@ def _chat_keeper(actor: WorkerSpec, config: RunConfig, model_path: str) -> Worke
 def trial_specs(
     config: RunConfig, store: RunStore, model_path: str = ""
 ) -> Mapping[Role, WorkerSpec]:
-    """Return workers of a trial by their roles."""
     return worker_specs(
         config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
     )
@@ -202,8 +197,7 @@ class Trial:
 
 
 def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
-    """Return the texts as answers to the first problem of the dataset, or to a made-up one if there
-    is no dataset."""
+    """Return the texts as answers to the dataset's first problem, or a made-up one."""
     [problem] = chosen_problems(config, (), 1)
     return [answers(problem, texts or (MADE_UP_TEXT,), "text")]
 
@@ -211,11 +205,8 @@ def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
 def try_rewards(
     config: RunConfig, given: Sequence[GivenGroup], *, one_by_one: bool = False
 ) -> Trial:
-    """Score the groups; with `one_by_one`, each group in calls of its own.
-
-    Raises `RewardError` for a function that cannot be imported, or the `MortalError` that a
-    function raises itself.
-    """
+    """Score the groups, each in calls of its own if `one_by_one`. Raises `RewardError` for a
+    function that cannot be imported, or its own `MortalError`."""
     check_something_scores(config, given[0].group.problem)
     check_interpreter(config.compute, "reward")
     size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)

@@ -224,10 +224,8 @@ class Actor:
         )
 
     def train_step(self, *, request: TrainRequest) -> StepResult:
-        """Take one train step, exactly once however often this is called.
-
-        Raises `ActorStateError` if the step was taken with another batch, or if it is out of reach.
-        """
+        """Take one train step, once however often this is called. Raises `ActorStateError` if it
+        was taken with another batch or is out of reach."""
         started = time.perf_counter()
         if not 0 <= request.step < self._num_steps:
             raise ActorStateError(f"step {request.step} is outside 0..{self._num_steps - 1}")
@@ -244,11 +242,8 @@ class Actor:
         return replace(result, timing=timing, warnings=self._warned.take())
 
     def begin_checkpoint(self, *, step: int) -> str | None:
-        """Begin to save the state after `step` train steps, beside the train steps that follow.
-
-        Returns None, or the reason why this is not possible; then nothing is begun. `checkpoint`
-        waits for the end.
-        """
+        """Begin to save the state after `step` steps beside those that follow; `checkpoint` waits
+        for the end. Returns why that is not possible, or None."""
         state = self._states.state
         if state is not None and state.step > step:
             return f"the actor holds {state.step} train steps already"
@@ -259,11 +254,8 @@ class Actor:
         return self._saver.is_writing()
 
     def checkpoint(self, *, step: int, best_score: float | None) -> Checkpoint:
-        """Save the state after `step` train steps.
-
-        With `best_score` it is the best so far, and is kept beyond the newest few. If the actor has
-        passed this state without saving it, the steps that lead to it are replayed.
-        """
+        """Save the state after `step` steps, replayed if it was passed; with `best_score` it is the
+        best so far, and kept beyond the newest few."""
         saved, waits = self._saver.take(step), False
         if saved is None:
             state = self._states.state
@@ -303,11 +295,8 @@ class Actor:
         )
 
     def _answer(self, entry: JournalEntry, recorded: StepResult) -> StepResult:
-        """Return the record of a step that was taken, with everything restored that was lost since.
-
-        A flow that went back to a damaged step asks for all steps after it again, and syncs its
-        workers to versions that were pruned long ago.
-        """
+        """Return a taken step's record with all restored that was lost: a flow that went back to a
+        damaged step asks for all steps after it again."""
         step = recorded.step
         if recorded.batch_sha256 != entry.batch_sha256:
             raise ActorStateError(

@@ -64,8 +64,7 @@ def keep_chat(
 
 
 class ChatKeeper:
-    """A worker that keeps how chats are rendered where there is no actor to do it, as in a
-    trial."""
+    """Keeps how chats are rendered where there is no actor, as in a trial."""
 
     def __init__(
         self,
@@ -80,7 +79,6 @@ class ChatKeeper:
         self._template_options = template_options
 
     def keep(self) -> None:
-        """See `keep_chat`."""
         keep_chat(self._store, self._model, self._model_path, self._template_options)
 
 

@@ -9,10 +9,8 @@ from mortal_steps.types import TrainingPlace
 
 
 def has_bfloat16() -> bool:
-    """Whether torch's accelerator computes in bfloat16; a CUDA device that emulates it does not.
-
-    `compute.devices` asks the same before a run begins.
-    """
+    """Whether torch's accelerator computes in bfloat16 without emulation, as `compute.devices` asks
+    before a run."""
     import torch
     from transformers.utils import is_torch_bf16_gpu_available
 
@@ -22,8 +20,7 @@ def has_bfloat16() -> bool:
 
 
 def empty_cache() -> None:
-    """Give back what torch's allocator holds of the GPU without using it, for an engine that wakes
-    or starts there."""
+    """Give unused GPU memory back, for an engine that wakes or starts there."""
     import torch
 
     if torch.cuda.is_available():
@@ -45,11 +42,8 @@ def why_unused() -> str | None:
 
 
 def on_one_gpu() -> dict[str, Any]:
-    """Return arguments of `from_pretrained` for a model on the first GPU; none without a GPU.
-
-    By default, TRL lets accelerate deal the layers out to all GPUs, and to the host's memory where
-    they are short of room.
-    """
+    """Return `from_pretrained`'s arguments for the first GPU, if any: by default, TRL lets
+    accelerate deal layers out to all GPUs and the host."""
     import torch
 
     return {"device_map": {"": "cuda:0"}} if torch.cuda.is_available() else {}

@@ -61,20 +61,17 @@ class JournalEntry:
 
 
 def write_entry(store: RunStore, entry: JournalEntry) -> None:
-    """Commit the entry of a step."""
     store.write_record(_path(entry.request.step, "journal.json"), entry, JournalEntry)
 
 
 def find_entry(store: RunStore, step: int) -> JournalEntry | None:
-    """Return the entry of a step, if it was committed; raise `CorruptFileError` if it is
-    damaged."""
+    """Return a step's committed entry, if any; raises `CorruptFileError`."""
     found = store.find_record(_path(step, "journal.json"), JournalEntry)
     return found[1] if found else None
 
 
 def check_entry(store: RunStore, step: int) -> None:
-    """Raise `CorruptFileError`, which names the file, unless the step can be taken from its entry:
-    the entry is whole, and so is every shard it names."""
+    """Raise `CorruptFileError` unless the entry and every shard it names are whole."""
     entry = find_entry(store, step)
     if entry is None:
         raise CorruptFileError(f"{store.path(_path(step, 'journal.json'))} is missing")
@@ -83,11 +80,8 @@ def check_entry(store: RunStore, step: int) -> None:
 
 
 def repair_entry(store: RunStore, entry: JournalEntry) -> None:
-    """Commit the entry of a step that was taken before, unless the existing entry is whole and
-    names the same files.
-
-    Scores that were made again for a damaged shard may have other side metrics.
-    """
+    """Commit the entry of a step taken before, unless one that names the same files is there:
+    scores made again may have other side metrics."""
     try:
         there = find_entry(store, entry.request.step)
     except CorruptFileError as error:
@@ -98,13 +92,11 @@ def repair_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def write_result(store: RunStore, result: StepResult) -> None:
-    """Commit the result of a step."""
     store.write_record(_path(result.step, "result.json"), result, StepResult)
 
 
 def find_result(store: RunStore, step: int) -> StepResult | None:
-    """Return the result of a step, if it was committed; a damaged record is logged and counts as
-    missing."""
+    """Return a step's committed result, if any; a damaged one is logged and missing."""
     try:
         found = store.find_record(_path(step, "result.json"), StepResult)
     except CorruptFileError as error:
@@ -114,10 +106,8 @@ def find_result(store: RunStore, step: int) -> StepResult | None:
 
 
 def check_replay(recorded: StepResult, replayed: StepResult) -> None:
-    """Compare a replayed step with its record; a difference in numbers is only logged.
-
-    Raises `ActorStateError` if the record belongs to another history.
-    """
+    """Compare a replayed step with its record; other numbers are logged. Raises `ActorStateError`
+    if the record belongs to another history."""
     step, batches = recorded.step, recorded.history_id
     if batches != replayed.history_id or recorded.batch_sha256 != replayed.batch_sha256:
         raise ActorStateError(
@@ -139,7 +129,6 @@ def check_replay(recorded: StepResult, replayed: StepResult) -> None:
 
 
 def first_state_id(fingerprint: str) -> str:
-    """Id of the state before the first step."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
 
 
@@ -153,18 +142,14 @@ def forked_state_id(state_id: str, parent_fingerprint: str, fingerprint: str) ->
 def next_state_id(
     state_id: str, batch_sha256: str, fingerprint: str, weights_digest: str | None = None
 ) -> str:
-    """Id of the state after one more batch. Without the digest of the weights, it is the id of the
-    history."""
+    """Id after one more batch; without a weights digest, that of the history."""
     parts = [state_id, batch_sha256, fingerprint, weights_digest]
     return hashlib.sha256(" ".join(filter(None, parts)).encode()).hexdigest()
 
 
 def batch_digest(store: RunStore, request: TrainRequest) -> str:
-    """Digest of the batch: its step, and its rows, or generations and scores of each shard, in
-    shard order.
-
-    Metrics that reward functions report on the side are not part of it.
-    """
+    """Digest of the batch: its step, and its rows or each shard's generations and scores in order,
+    without side metrics."""
     given: dict[str, Any]
     if isinstance(request.batch, Rows):
         given = {"rows": request.batch.rows.sha256}
@@ -190,8 +175,7 @@ class Expected:
 
 
 def read_batch(store: RunStore, expected: Expected, request: TrainRequest) -> TrainingBatch:
-    """Put the batch of a step together from its verified files; raise what `read_rollouts`
-    raises."""
+    """Put a step's batch together from verified files; raises as `read_rollouts`."""
     batch = request.batch
     if isinstance(batch, Rows):
         return RowBatch(step=request.step, rows=store.read_record(batch.rows, list[Problem]))
@@ -201,11 +185,8 @@ def read_batch(store: RunStore, expected: Expected, request: TrainRequest) -> Tr
 def read_rollouts(
     store: RunStore, expected: Expected, step: int, batch: ScoredRollouts
 ) -> RolloutBatch:
-    """Put the scored rollouts of a step together from their verified shards.
-
-    Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
-    step's batch, `EngineError` for a completion that cannot be trained on.
-    """
+    """Put a step's scored rollouts together from verified shards. Raises `CorruptFileError`,
+    `StoreError` for shards of no such batch, `EngineError` for an untrainable completion."""
     groups: list[RolloutGroup] = []
     versions: list[PolicyVersion] = []
     for reference in batch.rewards:

@@ -33,11 +33,8 @@ MOST_CHARS = 600
 
 
 class LibraryWarnings(logging.Handler):
-    """The warnings of the libraries, each once.
-
-    Two messages are the same warning if they begin alike, up to numbers: some end in the values of
-    a row.
-    """
+    """The libraries' warnings, each once: those that begin alike, up to numbers, are the same, as
+    some end in a row's values."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -46,7 +43,6 @@ class LibraryWarnings(logging.Handler):
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
-        """Collect what is warned of within the block."""
         loggers = [logging.getLogger(name) for name in LIBRARIES]
         show = warnings.showwarning
 
@@ -69,12 +65,10 @@ class LibraryWarnings(logging.Handler):
                 logger.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         self._add(record.name.partition(".")[0], record.getMessage())
 
     def take(self) -> tuple[str, ...]:
-        """Return the warnings that are new since the last call, such as `TRL: All reward functions
-        ...`"""
+        """Return the warnings since the last call, such as `TRL: All reward functions ...`"""
         new, self._new = self._new, []
         return tuple(new)
 

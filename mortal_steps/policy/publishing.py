@@ -26,11 +26,8 @@ SHORTEST_PROBE, LONGEST_PROBE = 8, 64
 
 
 class Publisher:
-    """Publishes the policy versions of one run, in shared memory where workers load them there.
-
-    Their files reach the disk later: `finish` has to be called before anything is committed that
-    depends on a version, such as a checkpoint.
-    """
+    """Publishes a run's policy versions, in shared memory where workers load them there. `finish`
+    has to come before anything is committed that depends on one."""
 
     def __init__(
         self,
@@ -85,19 +82,14 @@ class Publisher:
         return all(weights.find(self._store, version) for version in before)
 
     def finish(self) -> None:
-        """Wait until everything published is on disk; raises `StoreError`.
-
-        This has to be done before a checkpoint is committed: a checkpoint may refer to a version,
-        and older checkpoints may be deleted after it.
-        """
+        """Wait until all is on disk, before a checkpoint is committed that may refer to a version.
+        Raises `StoreError`."""
         with writing(self._store.path(weights.FOLDER)):
             self._sync.finish()
 
     def pin(self, version: PolicyVersion) -> list[Future[None]]:
-        """Keep the versions that a checkpoint of this state refers to while it is written.
-
-        Returns futures that end once everything published is on disk.
-        """
+        """Keep, while it is written, the versions that a checkpoint of this state refers to;
+        returns futures that end once all is on disk."""
         self._pinned.add(version)
         return self._sync.under_way()
 
@@ -122,8 +114,7 @@ class Publisher:
                     link_verified(memory.path(path) / name, folder / name, digest)
 
     def prune(self, step: int) -> None:
-        """Delete the versions that nobody needs any more once `step` is taken, beside other
-        work."""
+        """Delete, beside other work, versions that nobody needs once `step` is taken."""
         # A flow that lost the answer to this step still asks for its version; no earlier one.
         oldest = sampling_version(self._rollout, step)
         versions = sorted({v for store in self._stores for v in weights.published_versions(store)})
@@ -163,11 +154,8 @@ class Publisher:
 def probe_tokens(
     store: RunStore, tokenizer: Any, template_options: Mapping[str, Any], max_model_len: int
 ) -> list[int]:
-    """Return the run's probe: the first training prompt as 8 to 64 tokens, repeated where it is
-    shorter.
-
-    Raises `StoreError` if the run has no problems.
-    """
+    """Return the run's probe: the first training prompt as 8 to 64 tokens, repeated if shorter.
+    Raises `StoreError` without problems."""
     first = find_train_problems(store)[0]
     ids = tokenize_prompts([first], tokenizer, template_options)[0]
     repeated = ids * -(-SHORTEST_PROBE // len(ids))

@@ -75,11 +75,8 @@ class Saver:
         self._deleting = BackgroundSync(clock)
 
     def begin(self, state: ActorState) -> str | None:
-        """Begin to write the actor's state, which may change once this returns.
-
-        Returns None, or the reason why it cannot be written beside training. Raises what `finish`
-        raises.
-        """
+        """Begin to write the actor's state, which may change once this returns. Returns why it
+        cannot be written beside training, or None; raises what `finish` raises."""
         began = time.perf_counter()
         self.finish()
         if (why := state.stepper.why_no_snapshot()) is not None:
@@ -93,8 +90,7 @@ class Saver:
         return None
 
     def save(self, state: ActorState) -> Checkpoint:
-        """Write the actor's state. If it was saved before and is whole, that checkpoint is the
-        answer."""
+        """Write the actor's state; a whole checkpoint of it is the answer."""
         self.finish()
         self._publisher.finish()
         self._publisher.copy_to_disk(state.step)
@@ -102,11 +98,8 @@ class Saver:
         return checkpoints.save(self._store, state.stepper, described)
 
     def save_lost(self, state: ActorState) -> None:
-        """Save a state that a train step is about to change, if its checkpoint is due and was lost
-        while it was being written.
-
-        It is the newest checkpoint then: no later one exists that it would replace.
-        """
+        """Save a state that a train step is about to change, if its due checkpoint was lost while
+        written; it is the newest, then."""
         step = state.step
         if not step or step % self._settings.save_steps or self.is_begun(step):
             return
@@ -126,11 +119,8 @@ class Saver:
         return self._writing is not None and not self._writing.saved.done()
 
     def take(self, step: int) -> Checkpoint | None:
-        """Return the checkpoint of `step`, if it was begun, once it is whole.
-
-        Its timing has the seconds of the snapshot and, as background work, those of writing. Raises
-        the `StoreError` that prevented it from being written.
-        """
+        """Return the begun checkpoint of `step` once whole, its timing with the snapshot's seconds
+        and, as background, those of writing. Raises the `StoreError` that prevented it."""
         if self._writing is None or self._writing.step != step:
             return None
         writing = self._writing

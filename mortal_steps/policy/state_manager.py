@@ -33,8 +33,7 @@ is None, the configuration and the device decide."""
 
 
 class StateManager:
-    """The state that an actor has. `state` is None before there is a state, and after one was
-    discarded."""
+    """The actor's state: None before there is one, and after it was discarded."""
 
     def __init__(
         self,
@@ -60,10 +59,8 @@ class StateManager:
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def bring_to(self, step: int) -> ActorState:
-        """Bring the state after `step` train steps into memory: restore a checkpoint, then replay.
-
-        Raises `ActorStateError` if a step before it was never taken.
-        """
+        """Bring the state after `step` steps into memory, from a checkpoint by replay. Raises
+        `ActorStateError` if a step before it was never taken."""
         if self.state is None or self.state.step != step:
             self._saver.settle()  # what is being written may be the newest, and is no leftover
             saved = checkpoints.newest_whole(self._store, at_most=step)
@@ -86,10 +83,8 @@ class StateManager:
         return self._take(self.bring_to(entry.request.step), entry)
 
     def _take(self, state: ActorState, entry: JournalEntry) -> StepResult:
-        """Train on a batch and commit the result, or compare it with the one committed.
-
-        If that fails, the state is no longer what its step says: it is discarded.
-        """
+        """Train on a batch and commit the result, or compare it with the committed one; a failure
+        discards the state."""
         self._saver.save_lost(state)
         batch = journal.read_batch(self._store, self._expected, entry.request)
         recorded = journal.find_result(self._store, batch.step)
@@ -120,8 +115,7 @@ class StateManager:
             journal.write_entry(self._store, entry)
 
     def _train(self, state: ActorState, batch: TrainingBatch, batch_sha256: str) -> StepResult:
-        """Train on one more batch. Return the step's record, without the version published after
-        it."""
+        """Train on a batch; return the record, without the version published."""
         step, stepper = state.step, state.stepper
         metrics = stepper.train_step(batch, seed=train_seed(self._seed, step))
         trained, context = stepper.weights_digest(), (batch_sha256, self._fingerprint)
@@ -165,8 +159,7 @@ class StateManager:
         )
 
     def _remove_leftovers(self) -> None:
-        """Delete what an actor left behind when it was killed while writing; each leftover is as
-        large as a model."""
+        """Delete a killed actor's half-written folders, each as large as a model."""
         self._store.remove_leftovers(weights.FOLDER)
         self._store.in_memory.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)

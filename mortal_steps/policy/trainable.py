@@ -8,8 +8,7 @@ from mortal_steps.types import Completion
 
 
 def check_trainable(completion: Completion, *, origin: str, problem_id: str) -> None:
-    """Raise `EngineError`, whose message begins with `origin`, for a completion that cannot be
-    trained on."""
+    """Raise `EngineError` that begins with `origin` if it cannot be trained on."""
     wrong = what_is_wrong(completion)
     if wrong:
         raise EngineError(f"{origin}: a completion of {problem_id} {wrong}")
@@ -28,8 +27,7 @@ def _mismatch(completion: Completion) -> str | None:
 
 
 def _wrong_turns(completion: Completion) -> str | None:
-    """Return what is wrong with the turns: spans that overlap or exceed the tokens, or logprobs of
-    tokens that were not sampled."""
+    """Return what is wrong with the turns: their spans, or logprobs outside of them."""
     if not completion.turns:
         return None
     num_tokens, end = len(completion.token_ids), 0
@@ -46,8 +44,7 @@ def _wrong_turns(completion: Completion) -> str | None:
 
 
 def _wrong_messages(completion: Completion) -> str | None:
-    """Return what is wrong with the messages of an episode: each turn says one, and each other is
-    an answer."""
+    """Return what is wrong with an episode's messages: each turn says one."""
     if completion.episode is None:
         return None
     said = sum(message.get("role") == "assistant" for message in completion.messages)

@@ -45,10 +45,8 @@ class Verdict:
 
 
 def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
-    """Promote what is better by `min_gain` or more than what it is compared with.
-
-    A first model of a run that was not evaluated before its first step has nothing to beat.
-    """
+    """Promote what is better by `min_gain` or more; a first model without an evaluation before its
+    first step has nothing to beat."""
     reward = comparison.metrics.get(REWARD)
     if reward is None:
         return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
@@ -76,8 +74,7 @@ def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
-    """Return everything that a person needs for a decision; `outcome` says what has been decided
-    so far."""
+    """Return all that a person needs to decide; `outcome`: what is decided so far."""
     models = {"candidate": comparison.candidate, "incumbent": comparison.incumbent}
     rows = [
         [role, code(version.run_id), code(version.weights_sha256[:12])]

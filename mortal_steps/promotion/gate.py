@@ -38,10 +38,8 @@ class Gate:
         overrides: Sequence[str] = (),
         local: Callable[..., Compute] = LocalCompute,
     ) -> None:
-        """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`.
-
-        Raises `ConfigError` where nothing can be judged so.
-        """
+        """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`. Raises `ConfigError`
+        where nothing can be judged so."""
         for override in overrides:
             if override.strip().partition(".")[0] not in OVERRIDABLE:
                 raise ConfigError(
@@ -53,8 +51,7 @@ class Gate:
         self._judge = Judge(registry.store, run, override_config(run.config, overrides), local)
 
     def bring_in(self) -> ModelVersion:
-        """Link the candidate into the registry; raises what `trained_files` and `Registry.add`
-        raise."""
+        """Link the candidate into the registry; raises as `trained_files`, `Registry.add`."""
         files = trained_files(self._run)
         named = sorted(name for name in files if name.endswith(".safetensors"))
         version = self.registry.add(
@@ -69,7 +66,6 @@ class Gate:
         return version
 
     async def judge(self, version: ModelVersion) -> Judgement:
-        """Return the scores of a model in the registry; see `Judge.judge`."""
         return await self._judge.judge(version.path, version.sha256)
 
     async def compare(

@@ -132,11 +132,8 @@ class Judge:
         }
 
     async def judge(self, path: str, sha256: str) -> Judgement:
-        """Return the scores of the model in this folder, whose manifest has this digest; if they
-        are known, they are not computed again.
-
-        Raises what workers raise, and `CorruptFileError` for a model that is not whole.
-        """
+        """Return the scores of the model in this folder, whose manifest has this digest, computed
+        once. Raises what workers raise, `CorruptFileError` for a damaged model."""
         folder = f"{FOLDER}/{self.key(sha256)}"
         async with self._alone():
             found = self._find(f"{folder}/judgement.json")
@@ -197,7 +194,6 @@ class Judge:
 
     @functools.cached_property
     def _problems(self) -> FileRef:
-        """Return the problems to judge by, in the store of the models."""
         info, kind = self._run.info, list[Problem]
         problems = self._given or self._run.store.read_record(info.eval_problems, kind)
         path = f"{FOLDER}/problems-{dataset_fingerprint(problems)[:16]}.json"
@@ -226,8 +222,7 @@ class Judge:
 
 
 def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
-    """Return workers that sample with a finished model, and score its completions, in `store`;
-    `config` names the model."""
+    """Return workers, in `store`, for the finished model that `config` names."""
     specs = worker_specs(
         placed_config(config),
         run_dir=store.root.absolute(),

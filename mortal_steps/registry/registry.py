@@ -92,12 +92,10 @@ class Registry:
 
     @property
     def link(self) -> Path:
-        """The path from which the model in use is loaded."""
         return self.store.root / PRODUCTION
 
     def history(self) -> Sequence[Decision]:
-        """Return every decision, oldest first; raises `CorruptFileError` where one is damaged or
-        gone."""
+        """Return every decision, oldest first; raises `CorruptFileError`."""
         found: list[Decision] = []
         for path in sorted(self.store.path(HISTORY).glob("[0-9]*.json")):
             record = self.store.find_record(_path(len(found) + 1), Decision)
@@ -114,12 +112,10 @@ class Registry:
         return in_use(self.history())
 
     def production(self) -> ModelVersion | None:
-        """Return the model in use."""
         used = self.in_use()
         return used[-1] if used else None
 
     def answered(self, request: str) -> Decision | None:
-        """Return the decision on this request, if there was one."""
         return next((made for made in self.history() if made.request == request), None)
 
     def add(
@@ -172,11 +168,9 @@ class Registry:
             self._follow()
 
     def decide(self, decision: Decision) -> Decision:
-        """Write the decision down and move the link; one `request` is decided once.
-
-        Raises `ProductionMovedError` if another version than `before` is in use by now, and
-        `CorruptFileError` if the version is not whole.
-        """
+        """Write the decision down and move the link, once per `request`. Raises
+        `ProductionMovedError` if another version than `before` is in use, `CorruptFileError` for a
+        damaged one."""
         with self._alone():
             made = self.answered(decision.request) if decision.request is not None else None
             if made is None:
@@ -188,11 +182,8 @@ class Registry:
             return made
 
     def roll_back(self, *, by: str, why: str, to: str | None = None) -> Decision:
-        """Put an earlier version to use again: the one before, or one of the run `to`.
-
-        A rollback that a kill has cut short is completed, and is the answer. Raises `StoreError` if
-        there is no such version.
-        """
+        """Put an earlier version to use again, or one of the run `to`, completing a killed
+        rollback. Raises `StoreError` if there is none."""
         history = self.history()
         used = in_use(history)
         if not used:

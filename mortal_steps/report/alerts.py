@@ -236,7 +236,6 @@ class _RewardTrend:
 
     @property
     def mean(self) -> float:
-        """Return the mean of the last steps."""
         return math.fsum(self._recent) / WINDOW
 
 

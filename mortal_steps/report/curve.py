@@ -63,8 +63,7 @@ def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> N
 
 
 def _panels(metrics: Rows) -> dict[str, dict[str, str]]:
-    """Return by title the lines of a panel: their labels by key of metrics.jsonl. There are none in
-    a run's first steps."""
+    """Return each panel's lines by title: labels by key. None in the first steps."""
     if len(metrics) < FEWEST_STEPS:
         return {}
     known = dict.fromkeys([*metrics[0], *metrics[-1]])
@@ -97,7 +96,6 @@ def _points(rows: Rows, key: str) -> tuple[list[int], list[float]]:
 
 
 def _means(values: Sequence[float]) -> list[float]:
-    """Return running means of up to `WINDOW` values."""
     return [
         sum(values[max(0, end - WINDOW) : end]) / min(WINDOW, end)
         for end in range(1, len(values) + 1)

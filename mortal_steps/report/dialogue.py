@@ -95,7 +95,6 @@ def _plain(content: Any) -> str:
 
 
 def call_text(call: Mapping[str, Any]) -> str:
-    """Return a call as it would stand in code."""
     called = call.get("function", call)
     given = called.get("arguments")
     if not isinstance(given, Mapping):

@@ -69,8 +69,7 @@ def _by_set(
     sets: Mapping[str, int],
     weights: Mapping[str, float],
 ) -> dict[str, float]:
-    """Return `eval_<set>_reward` and `eval_<set>_rewards/<function>/mean`, where there are
-    scores."""
+    """Return `eval_<set>_reward` and `eval_<set>_rewards/<function>/mean` where scored."""
     means: dict[str, float] = {}
     rows = iter(scored)
     for name, count in sets.items():
@@ -103,6 +102,5 @@ def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str,
 
 
 def as_columns(taken: Collection[str], logged: Mapping[str, float]) -> dict[str, float]:
-    """Return logged metrics as columns of their own; one whose name is taken becomes
-    `log_metric/<name>`."""
+    """Return logged metrics as columns; a taken name becomes `log_metric/<name>`."""
     return {f"log_metric/{name}" if name in taken else name: logged[name] for name in logged}

@@ -12,8 +12,7 @@ from mortal_steps.runs.run import Run
 
 
 def note_begun(run: Run) -> None:
-    """Note that a process begins to drive the run; this is news if another process drove it
-    before."""
+    """Note that a process drives the run; news if another one did before."""
     attempt, step = run.manifest.attempts, run.manifest.step
     if attempt > 1:
         text = f"continued at step {step} (attempt {attempt})"

@@ -73,11 +73,8 @@ def _failure_counts(rewards: RewardsConfig, shards: Sequence[RewardRef]) -> dict
 
 
 def restore_logs(run: Run) -> None:
-    """Bring the logs back to what they were when the run's step was reached.
-
-    A log that is damaged is made again: metrics and evaluations from the steps' records, where
-    those are whole; of anything else, what can still be read is kept.
-    """
+    """Bring the logs back to the run's step; damaged metrics and evaluations are made again from
+    whole records, of anything else the readable lines are kept."""
     marks = run.manifest.logs if run.manifest.step else dict.fromkeys(LOGS, EMPTY)
     damaged = run.logs.cut(marks)
     for name in damaged:
@@ -89,8 +86,7 @@ def restore_logs(run: Run) -> None:
 
 
 def restore_logs_of_complete(run: Run) -> None:
-    """Make damaged logs of a run again that trains no more. Raises `StoreError` if another process
-    drives it."""
+    """Mend a complete run's damaged logs. Raises `StoreError` if it is driven."""
     if run.logs.damaged(run.manifest.logs):
         run.acquire()
         try:

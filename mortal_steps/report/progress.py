@@ -32,9 +32,8 @@ RECENT_STEPS = 10
 
 
 def recent_steps(eval_steps: int | None) -> int:
-    """Return the number of steps over which a run's speed is averaged. It is large enough to
-    contain an evaluation, if there are any, so that evaluations always have their share in the
-    speed."""
+    """Return how many steps a run's speed is averaged over: enough to contain an evaluation, so
+    that these always have their share."""
     return max(RECENT_STEPS, eval_steps or 0)
 
 
@@ -48,7 +47,6 @@ class Speed:
     """Sampled tokens per second of wall time."""
 
     def eta_s(self, steps_left: int) -> float:
-        """Return the seconds that this number of steps takes."""
         return self.step_s * steps_left
 
 
@@ -92,8 +90,7 @@ class StepReport:
     """Problems left out, as a reward function failed on them."""
 
     def text(self, speed: Speed) -> str:
-        """Return reward and loss as the line shows them, how many problems were masked, and the
-        speed."""
+        """Return reward, loss, masked problems and speed as the line shows them."""
         masked = f"  {self.num_masked} masked" if self.num_masked else ""
         return (
             f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}  "
@@ -102,10 +99,8 @@ class StepReport:
 
 
 class ProgressLine:
-    """Shows what a run does: a bar on a terminal, else lines.
-
-    `log` receives notes and, where there is no terminal, a line now and then; it is the run's log.
-    """
+    """Shows what a run does: a bar on a terminal, else lines. `log`, the run's log, gets notes and,
+    without a terminal, a line now and then."""
 
     def __init__(
         self,
@@ -153,8 +148,7 @@ class ProgressLine:
             self._bar.reset(self._task, total=self._num_steps, completed=start)
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
-        """Note the scores on the held-out problems after `step` steps; the next line will show the
-        result."""
+        """Note held-out scores after `step` steps for the next line."""
         result = scores_text(scores)
         if self._bar:
             self.note(f"held-out after step {step}: {result}")
@@ -162,7 +156,6 @@ class ProgressLine:
             self._judged = f"  held-out after step {step}: {result}"
 
     def update(self, report: StepReport, speed: Speed) -> None:
-        """Show that a step has ended; `speed` is that of the last steps."""
         now, text = time.monotonic(), report.text(speed)
         eta = clock(speed.eta_s(self._num_steps - report.step))
         if self._bar:

@@ -100,12 +100,10 @@ class Recorder:
         restore_logs(self._run)
 
     def report_due(self) -> bool:
-        """Return whether the report should be written."""
         return time.monotonic() - self._reported >= REPORT_EVERY_S
 
     def report(self) -> None:
-        """Write the report of the run as it is now. This can be called in a thread of its own,
-        because it only reads what is on disk."""
+        """Write the report of the run as it is on disk; may be called in a thread."""
         self._reported = time.monotonic()
         write_report(self._run)
 

@@ -34,10 +34,8 @@ _writing = threading.Lock()
 
 
 def write_report(run: Run) -> None:
-    """Write everything known of the run to its report.
-
-    Errors are logged and never raised: the run is more important than its report.
-    """
+    """Write everything known of the run to its report; errors are logged, as the run is more
+    important."""
     with _writing:
         try:
             _write(run)
@@ -64,8 +62,7 @@ def _write(run: Run) -> None:
 
 
 def _samples(run: Run) -> list[Sample]:
-    """Return one completion of each kind; none before the first step, nor where the last step's
-    records are damaged, which is warned of."""
+    """Return a completion of each kind; none before a step, or if records are damaged."""
     if run.manifest.step == run.info.first_step:
         return []
     try:

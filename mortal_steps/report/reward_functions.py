@@ -72,8 +72,7 @@ def function_cells(rows: Iterable[FunctionRow]) -> list[dict[str, str]]:
 
 
 def _mean(rows: Iterable[Mapping[str, Any]], key: str) -> float | None:
-    """Return the mean of the values that are there. For a function that scored nothing, TRL writes
-    NaN, and MORTAL None."""
+    """Return the mean of what is there; TRL writes NaN where nothing was scored."""
     values = [row[key] for row in rows if row.get(key) is not None]
     known = [value for value in values if value == value]
     return sum(known) / len(known) if known else None

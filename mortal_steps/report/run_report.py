@@ -35,11 +35,8 @@ def report_markdown(
     samples: Sequence[Sample] = (),
     picture: bytes | None = None,
 ) -> str:
-    """Return the report. What the model, datasets and functions say in it is fenced.
-
-    `evaluations` are the rows of evaluations.jsonl; `picture` is the reward curve, a PNG, which
-    exists from the first step on.
-    """
+    """Return the report, with what models, datasets and functions say fenced. `evaluations` are the
+    rows of evaluations.jsonl; `picture` is the reward curve, a PNG, once there is a step."""
     parts = [
         *_heading(run),
         *_rewards(run, picture),

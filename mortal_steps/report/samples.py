@@ -62,10 +62,8 @@ def samples_of(
 
 
 def trained_on(run: Run, step: int | None = None) -> journal.JournalEntry:
-    """Find what a step, counted from 1, was given to train on; without one, what the last was.
-
-    Raises `DataError` where the run directory has no completions of that step any more.
-    """
+    """Return what a step, counted from 1, or the last one was given to train on. Raises `DataError`
+    where the run no longer has that."""
     done, first = run.manifest.step, run.info.first_step + 1
     wanted = done if step is None else step
     known = f"{max(first, pruned_before(run.store) + 1)} to {done}"
@@ -144,7 +142,6 @@ def why_masked(completion: Completion, failures: Sequence[RewardFailure]) -> lis
 
 
 def _failures(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[RewardFailure]]:
-    """Return the failures on each problem."""
     failures: dict[str, list[RewardFailure]] = {}
     for shard in rewards:
         if shard.masked:

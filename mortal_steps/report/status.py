@@ -57,10 +57,8 @@ class RunStatus:
 
 
 def status_of(run: Run, volume: str | None = None) -> RunStatus:
-    """Read the end of the run's log, its manifest, and what its driver says of itself.
-
-    `volume`: the Modal Volume that `run` is a copy from; the pace is known where the driver is.
-    """
+    """Read the end of the log, the manifest, and what the driver says. `volume`: the Modal Volume
+    that `run` is a copy from, whose pace is not known here."""
     manifest, status = run.manifest, run.status()
     rows = run.metrics()[-REWARD_WINDOW:]
     pace_s = manifest.pace_s if status == "running" else None
@@ -103,7 +101,6 @@ def _waiting(run: Run) -> list[str]:
 
 
 def mean_reward(values: list[float | None]) -> float | None:
-    """Return the mean over the steps that have a reward."""
     scored = [value for value in values if value is not None]
     return sum(scored) / len(scored) if scored else None
 

@@ -35,8 +35,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quarantined:
-    """A problem that a reward function or an environment failed on, so that completions were
-    masked."""
+    """A problem on which a reward function or environment failed."""
 
     problem_id: str
     function: str
@@ -222,8 +221,7 @@ def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:
 
 
 def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
-    """Say on how many problems reward functions or environments failed, and on which of them most
-    often."""
+    """Say how many problems failed on whom, and which most often."""
     most = quarantined[0]
     of_environments = {one.kind == "environment" for one in quarantined}
     who = " or ".join(

@@ -94,21 +94,18 @@ def stage_rows(timings: Iterable[Mapping[str, Any]]) -> list[StageRow]:
 
 
 def part_of(stage: str, name: str) -> str:
-    """Return what the table calls a part of a stage: of a reward function, or of work in the
-    background, by its name."""
+    """Return the table's name for a part of a stage, such as a reward function."""
     return f"{stage}: {name}"
 
 
 def timing_row(timing: StageTiming) -> dict[str, Any]:
-    """Return a line of timings.jsonl; what most timings have none of stands there where there is
-    any."""
+    """Return a line of timings.jsonl, without rare fields that are empty."""
     rare = ("functions", "num_bytes", "sync_s", "background")
     return {k: v for k, v in asdict(timing).items() if v or k not in rare}
 
 
 def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
-    """Yield the timing of a shard, and of the sync of weights that its worker began with, if it
-    did."""
+    """Yield a shard's timing, and that of the weight sync that it began with."""
     timing = generation.timing
     if timing.sync_s:
         yield replace(
@@ -126,8 +123,7 @@ def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
 
 
 def table_cells(rows: Sequence[StageRow]) -> list[dict[str, str]]:
-    """Return the table as text cells under the headings that users see; sizes where any is
-    known."""
+    """Return text cells under users' headings; sizes where any is known."""
     sized = any(row.mean_bytes for row in rows)
     return [_cells(row, sized) for row in rows]
 

@@ -39,7 +39,6 @@ class TrainerState:
 
 
 def text_of(completion: str | Iterable[Mapping[str, Any]]) -> str:
-    """Return the text of a completion, be it text or chat messages."""
     if isinstance(completion, str):
         return completion
     return "".join(str(message["content"]) for message in completion)

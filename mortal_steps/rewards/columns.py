@@ -48,8 +48,7 @@ def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[An
 
 
 def gold_text(value: object, *, column: str, row: int) -> str:
-    """Return a right answer as text; raises `DatasetRowError` for a value that is neither text nor
-    a number."""
+    """Return a right answer as text; raises `DatasetRowError` for other types."""
     if isinstance(value, str) and value.strip():
         return value.strip()
     if isinstance(value, numbers.Number) and not isinstance(value, bool) and value == value:

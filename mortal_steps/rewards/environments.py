@@ -59,11 +59,8 @@ class RewardEnvironment:
     _lost: Exception | None = None
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
-        """Return the score of one completion; None where it abstains. `kwargs`: the columns of its
-        row.
-
-        It is called from several threads at a time; see `score_batch`.
-        """
+        """Return a completion's score, None to abstain; `kwargs` are its row's columns. Several
+        threads may call it at a time; see `score_batch`."""
         raise NotImplementedError(f"{type(self).__name__} defines neither score nor score_batch")
 
     def score_batch(
@@ -91,8 +88,7 @@ class RewardEnvironment:
         return scores
 
     def prompt_text(self, prompt: Any) -> str:
-        """Return what `score` gets as the prompt: its text, or of a chat that of the last
-        message."""
+        """Return the prompt that `score` gets: text, or a chat's last message."""
         return asked(prompt)
 
     def __call__(self, **kwargs: Any) -> Sequence[float | None]:
@@ -133,7 +129,6 @@ class RewardEnvironment:
     def execute_batch_in_function(
         self, codes: Sequence[str | None], stdins: Sequence[str] | None = None
     ) -> list[ExecutionResult]:
-        """As `execute_batch_in_sandbox`."""
         return self._execute_batch(self.function_config, codes, stdins)
 
     def execute_rows(

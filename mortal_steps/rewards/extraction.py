@@ -116,8 +116,7 @@ def extract_thoughts(text: str) -> str | None:
 
 
 def without_thoughts(text: str) -> str:
-    """Return the text but for its thoughts (see `extract_thoughts`), without white space around
-    it."""
+    """Return the text without its thoughts (`extract_thoughts`), stripped."""
     left, at = [], 0
     for begin, end in _thought_spans(text):
         left.append(text[at:begin])

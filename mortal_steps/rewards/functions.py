@@ -30,11 +30,8 @@ _gym_rows = False
 
 
 def trust_gym_rows(trust: bool) -> None:
-    """Say whether the rows of this process come from reasoning_gym itself.
-
-    Verifiers evaluate parts of the entry as Python, and making a task takes files that its options
-    name: a dataset from elsewhere with columns of these names could hold anything.
-    """
+    """Say whether rows come from reasoning_gym itself: verifiers evaluate parts of an entry as
+    Python, and tasks read files that options name, so others' rows could do anything."""
     global _gym_rows
     _gym_rows = trust
 
@@ -73,10 +70,8 @@ def reasoning_gym_score(
 
 
 def reasoning_gym_solved(**kwargs: Any) -> list[float | None]:
-    """1 where the verifier of the problem's reasoning_gym task gives full marks, else 0.
-
-    Takes and refuses what `reasoning_gym_score` does.
-    """
+    """1 where the problem's reasoning_gym verifier gives full marks, else 0; takes and refuses what
+    `reasoning_gym_score` does."""
     scores = reasoning_gym_score(**kwargs)
     return [None if score is None else float(score == 1.0) for score in scores]
 

@@ -88,8 +88,7 @@ class RewardHost:
         return ", ".join(term.full_name for term in self._terms.values())
 
     def async_of(self, names: Sequence[str]) -> list[str]:
-        """Return those of the functions that run beside each other when they are called at once;
-        none where the host was lost before it could tell."""
+        """Return the functions that run beside each other; none if the host was lost."""
         return self._that_are(ASYNC, names) if len(names) > 1 else []
 
     def with_environments(self, names: Sequence[str]) -> list[str]:
@@ -107,11 +106,8 @@ class RewardHost:
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
-        """Call functions, each for `timeout_s` at most, or for as long as its term allows.
-
-        After a failure the next call gets its arguments afresh. If the host is lost with several
-        functions, each is called again alone. Raises the `MortalError` that a function raised.
-        """
+        """Call functions, each for `timeout_s` or its term's own limit; if the host is lost, each
+        again alone with fresh arguments. Raises a function's `MortalError`."""
         started = time.monotonic()
         count = len(arguments.problem_ids)
         limits = {name: self._terms[name].time_limit_s(count, timeout_s) for name in names}
@@ -144,21 +140,17 @@ class RewardHost:
                     raise self.process.spoilt(f"not every column of it has {count} values")
 
     def release(self) -> None:
-        """Before the end: let the host give back what no signal ends, such as Modal Sandboxes.
-
-        A host that does not answer in time is left to itself, and they end by their own clocks.
-        """
+        """Before the end, let the host give back what no signal ends, such as Modal Sandboxes,
+        which otherwise end by their own clocks."""
         if self._holds_sandboxes and self.process.is_running():
             with contextlib.suppress(MortalError):
                 self.process.call("release", returns=None, timeout_s=RELEASE_S)
 
     def close(self) -> None:
-        """End the process and all that it started."""
         self._sent = None
         self.process.close()
 
     def _hand_over(self, arguments: CallArguments) -> None:
-        """Let the host have the arguments, unless it has them."""
         self.start()
         if self._sent is arguments:
             return

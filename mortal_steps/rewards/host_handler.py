@@ -54,8 +54,7 @@ class RewardHandler:
         executors.close()
 
     def traits(self) -> dict[str, list[str]]:
-        """Return which functions run beside each other when they are called at once, and which take
-        `environments`."""
+        """Return which functions run beside each other, and which take `environments`."""
         functions = self._functions.items()
         return {
             ASYNC: [name for name, function in functions if is_async(function)],
@@ -63,12 +62,10 @@ class RewardHandler:
         }
 
     def receive(self, *, arguments: CallArguments) -> None:
-        """Keep what the next calls are about."""
         self._arguments = arguments
 
     def call(self, *, limits: Mapping[str, float]) -> dict[str, Outcome]:
-        """Call functions on what was received, each with its limit in seconds; raise the
-        `MortalError` that one of them raises."""
+        """Call functions, each with its limit in seconds; raises their `MortalError`."""
         assert self._arguments is not None  # RewardHost calls `receive` before
         begun = {
             name: begin_call(self._functions[name], self._arguments, timeout_s=limit_s)

@@ -25,8 +25,7 @@ from mortal_steps.rewards.kinds.model import ModelTerm
 
 
 class RewardModel:
-    """The score of each completion; called as a reward function. `term` says which model, and
-    how."""
+    """Scores completions as a reward function; `term` says with which model."""
 
     def __init__(self, term: ModelTerm) -> None:
         torch.set_num_threads(term.threads)
@@ -46,10 +45,8 @@ class RewardModel:
             )
 
     def __call__(self, **columns: Any) -> list[float]:
-        """One logit for each completion.
-
-        Raises `ValueError` for a text that is longer than the model takes, without `max_length`.
-        """
+        """Return a logit per completion. Raises `ValueError` for a text beyond the model's length,
+        without `max_length`."""
         prompts, completions = columns["prompts"], columns["completions"]
         texts = [self._text(*pair) for pair in zip(prompts, completions, strict=True)]
         size = self._term.batch_size or max(1, len(texts))

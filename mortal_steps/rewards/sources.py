@@ -70,8 +70,6 @@ class RewardSources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredWith:
-    """Sources, and since when they score."""
-
     step: int
     """Train steps done when they were noted: what was not scored by then, they score."""
     sources: RewardSources
@@ -87,10 +85,8 @@ class SourceHistory:
 
 
 def find_history(store: RunStore) -> Sequence[ScoredWith]:
-    """Return what a run was scored with, oldest first; empty for one that began without noting it.
-
-    Raises `CorruptFileError` for damage.
-    """
+    """Return what a run was scored with, oldest first; empty where that was not noted. Raises
+    `CorruptFileError`."""
     try:
         found = store.find_record(SOURCES_FILE, SourceHistory)
     except CorruptFileError as error:
@@ -123,10 +119,8 @@ def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
 
 
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
-    """Record the sources where they are new or accepted; only for the run's one driver.
-
-    Raises `RewardError` as `check_sources` does.
-    """
+    """Record new or accepted sources; only for the run's driver. Raises `RewardError` as
+    `check_sources` does."""
     now = _seen_by_driver(store, config, working_dir)
     if now is None:
         return
@@ -207,11 +201,8 @@ def _packages(config: RunConfig, working_dir: Path) -> Mapping[str, str] | None:
 
 
 def _seen_by_driver(store: RunStore, config: RunConfig, working_dir: Path) -> RewardSources | None:
-    """Return the present sources. None if another machine has brought the functions to the Volume.
-
-    Where a container scores, it compares itself what is not on this machine: model folders that are
-    not here are taken as they were noted.
-    """
+    """Return the present sources, None if another machine brought them to the Volume. Model folders
+    that are not here, as a container scores, are taken as noted."""
     now = _present(config, working_dir, _began_in(store, working_dir))
     if not config.compute.scores_in_a_container:
         return now
@@ -247,7 +238,6 @@ def _write(store: RunStore, history: Sequence[ScoredWith], now: RewardSources, s
 
 
 def _began_in(store: RunStore, working_dir: Path) -> Path:
-    """Return the folder that the run began in, on whichever machine that was."""
     info = read_identity(store)
     return working_dir.absolute() if info is None else Path(info.working_dir)
 
@@ -270,8 +260,7 @@ def _called(config: RunConfig) -> str:
 
 
 def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
-    """Return the name of a model's file, which is the same on every machine that works on the
-    run."""
+    """Return a model file's name, the same on every machine of the run."""
     name = _from(working_dir, path)
     return name if began_in is None else _from(began_in, Path(name))
 

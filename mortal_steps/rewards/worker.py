@@ -74,11 +74,8 @@ class RewardWorker:
             scorer.close()
 
     def dry_run(self, *, problems: Sequence[Problem]) -> None:
-        """Call each function once on a made-up completion of each problem; commits nothing.
-
-        Raises `RewardError` for a function that cannot be imported or fails, at once and whatever
-        `rewards.on_error` says.
-        """
+        """Call each function once per problem on a made-up completion; commits nothing. Raises
+        `RewardError` whatever `rewards.on_error` says."""
         for scorer in dict.fromkeys((self._training, self._evaluating)):
             scorer.start()
             if not problems:

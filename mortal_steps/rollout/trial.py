@@ -33,25 +33,20 @@ class SampledProblems:
 
     @property
     def num_completions(self) -> int:
-        """Completions of all problems."""
         return sum(len(group.completions) for group in self.groups)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens sampled."""
         return sum(each.num_sampled for group in self.groups for each in group.completions)
 
     @property
     def tokens_per_s(self) -> float:
-        """Of sampling."""
         return self.num_tokens / self.sample_s
 
 
 class FinishedModelWorker(RolloutWorker):
-    """Samples with the model in `model_path`, whatever version the `weights` of a request name.
-
-    The engine begins with these weights and never has others, so nothing has to be proven.
-    """
+    """Samples with the model in `model_path` whatever version a request names; it never has other
+    weights, so nothing is proven."""
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
         """Raise `CorruptFileError` for a folder that is not as committed."""
@@ -63,10 +58,8 @@ class FinishedModelWorker(RolloutWorker):
     def sample(
         self, *, problems: Sequence[Problem], num_generations: int, sampling: SamplingParams
     ) -> SampledProblems:
-        """Sample `num_generations` completions of each problem, in one shard.
-
-        Raises what `RolloutWorker.start` and `RolloutWorker.generate` raise.
-        """
+        """Sample `num_generations` completions per problem as one shard; raises what
+        `RolloutWorker.start` and `generate` raise."""
         began = time.perf_counter()
         self.start()
         started = time.perf_counter()
@@ -97,8 +90,7 @@ def sample_here(
     num_generations: int,
     sampling: SamplingParams,
 ) -> SampledProblems:
-    """Sample in this process, with a worker of these `settings`: its arguments but for the run
-    directory."""
+    """Sample here with a worker of these `settings`, its arguments but the folder."""
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         worker = FinishedModelWorker(run_dir=folder, **settings)
         try:

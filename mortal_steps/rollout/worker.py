@@ -42,11 +42,8 @@ logger = logging.getLogger(__name__)
 
 
 class RolloutWorker:
-    """One engine, and the version of the weights that it holds.
-
-    No answer depends on what the worker did before: a fresh worker with the same request writes the
-    same shard.
-    """
+    """One engine and the version it holds. No answer depends on earlier ones: a fresh worker with
+    the same request writes the same shard."""
 
     def __init__(
         self,
@@ -90,11 +87,8 @@ class RolloutWorker:
         """Of the version that was loaded last."""
 
     def start(self) -> None:
-        """Build the engine, the tokenizer and the episodes; later calls do nothing.
-
-        Raises `ModelError` or `EngineError`, and `ConfigError` for an engine, episodes or a way of
-        syncing weights that cannot be imported.
-        """
+        """Build engine, tokenizer and episodes, once. Raises `ModelError`, `EngineError`, and
+        `ConfigError` for an engine, episodes or way of syncing that cannot be imported."""
         engine = self._started_engine()
         if self._rollout.ports and self._endpoint is None:
             self._endpoint = Endpoint(
@@ -108,11 +102,8 @@ class RolloutWorker:
         weight_sync(self._rollout)
 
     def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
-        """Load and verify a published version; nothing is done if it is loaded.
-
-        Raises `CorruptFileError`, `EngineError` or `WeightsMismatchError`; the worker then samples
-        with nothing until a version loads.
-        """
+        """Load and verify a version, unless loaded. Raises `CorruptFileError`, `EngineError` or
+        `WeightsMismatchError`, after which nothing is sampled until one loads."""
         began = time.perf_counter()
         self._engine_with(weights)
         busy = time.perf_counter() - began
@@ -135,10 +126,8 @@ class RolloutWorker:
             episodes.close()
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
-        """Sample the shard and commit it, or return the one committed earlier.
-
-        Raises what `sync_weights` raises, and `DataError` for prompts that cannot be used.
-        """
+        """Sample and commit the shard, or return the committed one. Raises what `sync_weights`
+        raises, and `DataError` for unusable prompts."""
         committed = self._find_committed(request)
         if committed is not None:
             return _reference(request, *committed, busy_s=0.0)

@@ -68,7 +68,6 @@ class FileChecks:
         outcome: Outcome,
         check: Callable[[RunStore, FileRef], None] = RunStore.check_record,
     ) -> None:
-        """Check the file that a record refers to."""
         path = self._store.path(ref.path)
         try:
             check(self._store, ref)
@@ -86,7 +85,6 @@ class FileChecks:
         return whole
 
     def file(self, path: Path, damage: str | None = None, outcome: Outcome | None = None) -> None:
-        """Note the result of a check."""
         self._note(
             Checked(
                 path=path,
@@ -126,7 +124,6 @@ PARTS = (
 
 
 def first_ids(info: RunInfo) -> Ids:
-    """Return the ids with which a run begins."""
     parent, own = info.parent, info.fingerprint
     if parent is None:
         first = journal.first_state_id(own)

@@ -31,11 +31,8 @@ def read_costs(path: Path) -> list[dict[str, Any]]:
 
 
 def merge_costs(one: bytes, other: bytes) -> bytes:
-    """Merge the costs.jsonl of two copies of a run.
-
-    Lines that are in both describe the same seconds of a container and count once. A last line that
-    a kill has cut short is left out.
-    """
+    """Merge two copies' costs.jsonl: equal lines are the same seconds of a container, and count
+    once. A last line that a kill cut short is left out."""
     whole = [content[: content.rfind(b"\n") + 1].splitlines(True) for content in (one, other)]
     return b"".join(dict.fromkeys([*whole[0], *whole[1]]))
 

@@ -59,11 +59,8 @@ def write_identity(
     fingerprint: str | None = None,
     rounding: Mapping[str, str] | None = None,
 ) -> RunInfo:
-    """Commit all of it, run.json last: without that, what a kill leaves is written over.
-
-    The `fingerprint` is the configuration's, but for a fork with its parent's; `rounding` is that
-    of this process, but for a fork, which has its parent's.
-    """
+    """Commit all of it, run.json last: without that, a kill's rest is overwritten. A fork has its
+    parent's `fingerprint` and `rounding`, others those of here."""
     store.remove_leftovers("")
     store.remove_leftovers("data")
     begin_sources(store, config, Path.cwd(), step=parent.step if parent else 0)

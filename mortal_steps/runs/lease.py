@@ -78,7 +78,6 @@ class LeaseRecord:
 
     @classmethod
     def of_this_process(cls) -> LeaseRecord:
-        """Make a record for this process, renewed now."""
         return cls(
             host=socket.gethostname(),
             boot=boot_id(),
@@ -177,11 +176,8 @@ class Lease:
 
 
 def acquire(store: RunStore) -> Lease:
-    """Become the one process that drives the run.
-
-    Raises `StoreError`, which names the other process if one drives the run already, or what cannot
-    be written.
-    """
+    """Become the one process that drives the run. Raises `StoreError`, which names the other
+    process, or what cannot be written."""
     lock = _open_lock(store)
     try:
         _lock_or_refuse(store, lock)
@@ -201,10 +197,8 @@ def is_driven(store: RunStore) -> bool:
 
 
 def refuse_if_driven(store: RunStore) -> None:
-    """Raise `StoreError`, which names the process, if one drives the run.
-
-    This takes no lock. If two processes begin at the same time, `acquire` refuses one of them.
-    """
+    """Raise `StoreError`, which names the process, if one drives the run. Takes no lock: of two
+    that begin at once, `acquire` refuses one."""
     holder = read_lease(store)
     if holder is not None and holder.holds():
         raise StoreError(_in_use(store, holder))
@@ -255,7 +249,6 @@ def _refuse_beside(store: RunStore, holder: LeaseRecord | None) -> None:
 
 
 def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
-    """Watch whether a holder that seems dead renews its lease."""
     deadline = time.monotonic() + WATCHED_FOR_RENEWALS * RENEW_EVERY_S
     while time.monotonic() < deadline:
         time.sleep(RENEW_EVERY_S / 10)

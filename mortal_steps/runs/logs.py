@@ -75,11 +75,8 @@ class RunLogs:
         return {name: self._mark(name) for name in LOGS}
 
     def cut(self, marks: Mapping[str, LogMark]) -> list[str]:
-        """Cut each log to its mark.
-
-        Returns the names of logs that do not begin with the content that their mark describes, or
-        have no mark; these are left as they are.
-        """
+        """Cut each log to its mark; returns the names of those, left as they are, that do not begin
+        as their mark says or have none."""
         damaged = self.damaged(marks)
         for name in LOGS:
             if name not in damaged and (path := self._root / name).exists():
@@ -98,7 +95,6 @@ class RunLogs:
         ]
 
     def replace(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Replace a log's content by exactly these rows."""
         write_atomically(self._root / name, _lines(rows))
         self._written.pop(name, None)
 
@@ -111,7 +107,6 @@ class RunLogs:
                 self.replace(name, kept)
 
     def read(self, name: str) -> list[dict[str, Any]]:
-        """Read the lines that can be read; see `read_lines`."""
         return read_lines(self._root / name, needs=("step",))
 
     def _mark(self, name: str) -> LogMark:
@@ -127,11 +122,8 @@ class RunLogs:
 
 
 def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Read the JSON objects of a log that hold the keys `needs`.
-
-    A last line cut short by a crash is left out; any other line that cannot be read is, too, with a
-    warning.
-    """
+    """Read a log's JSON objects with the keys `needs`; a last line that a crash cut short is left
+    out, any other unreadable one too, with a warning."""
     if not path.exists():
         return []
     *whole, _ = path.read_bytes().split(b"\n")
@@ -164,10 +156,8 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 @contextlib.contextmanager
 def flow_log(folder: Path) -> Iterator[None]:
-    """Append what this process logs to `logs/flow.log`, for the time of the block.
-
-    Raises `StoreError` where the file cannot be opened.
-    """
+    """Append what this process logs to `logs/flow.log` for the block. Raises `StoreError` where it
+    cannot be opened."""
     path = folder / FLOW_LOG
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)

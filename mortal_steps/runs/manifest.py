@@ -82,7 +82,6 @@ def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
 
 
 def last_evaluation(store: RunStore, step: int, num_problems: int) -> Evaluation | None:
-    """Return the last evaluation up to `step`, from the log of evaluations."""
     rows = [
         row for row in read_lines(store.path(EVALUATIONS), needs=("step",)) if row["step"] <= step
     ]

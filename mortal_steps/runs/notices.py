@@ -107,11 +107,8 @@ def unsent(store: RunStore) -> list[Notice]:
 
 
 def note(run: Run, notice: Notice) -> bool:
-    """Write a notice down unless it is there already; returns whether it is new.
-
-    If it cannot be written, this is logged and it counts as new: the run is more important than its
-    notices.
-    """
+    """Write a notice down unless it is there; returns whether it is new. One that cannot be written
+    is logged and counts as new."""
     if any(known.id == notice.id for known in read_notices(run.store)):
         return False
     _append(run.store, [dataclasses.asdict(notice)])
@@ -119,7 +116,6 @@ def note(run: Run, notice: Notice) -> bool:
 
 
 def mark_sent(store: RunStore, notices: Iterable[Notice]) -> None:
-    """Write down that these notices were sent."""
     _append(store, [{"id": notice.id, SENT: time.time()} for notice in notices])
 
 

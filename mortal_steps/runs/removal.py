@@ -24,11 +24,8 @@ TRASH = "trash"
 
 
 def remove_run(run: Run) -> None:
-    """Remove the run directory.
-
-    Raises `StoreError` if a process drives the run, if the run has continued since `run` was
-    opened, or if something cannot be removed.
-    """
+    """Remove the run directory. Raises `StoreError` if the run is driven, has gone on since `run`
+    was opened, or something cannot be removed."""
     root, before = run.store.root, last_written(run)
     lease = acquire(run.store)
     try:

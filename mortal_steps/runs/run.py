@@ -39,10 +39,8 @@ MOST_NAMED = 20
 
 
 class Run:
-    """A run directory with its identity, its manifest and its logs.
-
-    Without a `config`, the run's own configuration is read when it is needed.
-    """
+    """A run directory with its identity, manifest and logs. Without a `config`, the run's own is
+    read when needed."""
 
     def __init__(self, store: RunStore, config: RunConfig | None, info: RunInfo) -> None:
         self.store = store
@@ -79,22 +77,17 @@ class Run:
         self.manifest = self._read_manifest()
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Read the rows of metrics.jsonl."""
         return read_lines(self.store.path(METRICS), needs=("step", "reward"))
 
     def timings(self) -> list[dict[str, Any]]:
-        """Read the rows of timings.jsonl."""
         return read_lines(self.store.path(TIMINGS), needs=("step", "stage", "busy_s", "wait_s"))
 
     def _read_manifest(self) -> RunManifest:
         return read_manifest(self.store, num_eval_problems=self.info.num_eval_problems)
 
     def update(self, **changes: Any) -> None:
-        """Replace fields of the manifest and commit it. A new step also commits how long the logs
-        are.
-
-        Raises `LeaseLostError` if another process has taken the run over from this one.
-        """
+        """Replace fields of the manifest and commit it, with a new step also the logs' lengths.
+        Raises `LeaseLostError` if the run was taken over."""
         self._take(changes)
         self._commit(new_step="step" in changes)
 
@@ -119,10 +112,8 @@ class Run:
             self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
 
     def append(self, log: str, *rows: Mapping[str, Any]) -> None:
-        """Append lines to a log; they count once the step that they belong to is done.
-
-        Raises `LeaseLostError` as `update` does, and `StoreError`.
-        """
+        """Append lines that count once their step is done. Raises `LeaseLostError` as `update`
+        does, and `StoreError`."""
         self._check_lease()
         self.logs.append(log, *rows)
 
@@ -140,10 +131,8 @@ class Run:
         return True
 
     def acquire(self) -> Lease:
-        """Become the one process that drives the run; raises `StoreError` if another one does.
-
-        What an earlier driver wrote until now counts, not what was read when the run was opened.
-        """
+        """Become the run's one driver, and read what earlier ones wrote until now. Raises
+        `StoreError` if another process drives it."""
         self._lease = acquire(self.store)
         self.read_again()
         self._remove_leftovers()
@@ -157,8 +146,7 @@ class Run:
             self._lease = None
 
     def go_back_to(self, step: int) -> None:
-        """Set the run back to an earlier step. The steps after it are passed through again, and
-        lead to the same records."""
+        """Set the run back; the steps after are passed again, to the same records."""
         self.logs.keep_until(step)
         self.update(step=step)
 
@@ -173,7 +161,6 @@ class Run:
         return float(sum(scored)) / max(1, len(scored))
 
     def is_best(self, score: float) -> bool:
-        """Return whether a checkpoint with this score is the best so far."""
         return self.manifest.best_reward is None or score > self.manifest.best_reward
 
     def note(self, **changes: Any) -> None:
@@ -207,8 +194,7 @@ class Run:
             self._lease.check()
 
     def _remove_leftovers(self) -> None:
-        """Delete what killed writes have left at the steps where this run continues; steps that are
-        done have no leftovers."""
+        """Delete killed writes' leftovers where this run continues."""
         self.store.remove_leftovers("")
         for folder in ("steps", "evaluations"):
             for number, path in self.store.numbered(folder):
@@ -216,19 +202,15 @@ class Run:
                     self.store.remove_leftovers(f"{folder}/{path.name}")
 
     def _mend_best(self) -> None:
-        """Write the mark of the best checkpoint to disk again: the actor reads it when it removes
-        checkpoints."""
+        """Mark the best checkpoint on disk again, which the actor reads."""
         step, score = self.manifest.best_step, self.manifest.best_reward
         if step is not None and score is not None and checkpoints.find_best(self.store) is None:
             checkpoints.mark_best(self.store, step, score)
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """Open an existing run.
-
-    Raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and `StoreError` if it
-    cannot be read at all.
-    """
+    """Open an existing run. Raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged,
+    `StoreError` if it cannot be read."""
     store = RunStore(runs_dir / run_id)
     try:
         info = read_identity(store)
@@ -247,8 +229,7 @@ def find_run(runs_dir: Path, run_id: str) -> Run:
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
-    """Open every run below `runs_dir`, oldest first. One whose run.json is damaged or unreadable is
-    skipped with a warning."""
+    """Open every run, oldest first; one whose run.json is damaged is warned of."""
     found = []
     for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
@@ -259,8 +240,7 @@ def list_runs(runs_dir: Path) -> list[Run]:
 
 
 def check_never_begun(root: Path) -> None:
-    """Raise `CorruptFileError` for a run that has lost its identity: another run must not continue
-    from its steps."""
+    """Raise `CorruptFileError` for a run that has lost its identity."""
     if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
         raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
 

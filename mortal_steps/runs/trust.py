@@ -12,11 +12,8 @@ from mortal_steps.store.identity import IDENTITY_FILE
 
 
 def check_trusted(run: Run) -> None:
-    """Raise `StoreError` for a run directory that names programs or their environment, if another
-    user owns it or it was begun on another machine.
-
-    This does not prove who wrote it. Reward functions and models are code, too (SECURITY.md).
-    """
+    """Raise `StoreError` for another user's or machine's run directory that names programs or their
+    environment. It does not prove who wrote it; rewards and models are code, too (SECURITY.md)."""
     origin, named = _origin(run), list(_programs(run))
     if origin is not None and named:
         raise StoreError(

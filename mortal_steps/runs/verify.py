@@ -85,7 +85,6 @@ class _Checking:
             self._note(file)
 
     def run(self) -> RunCheck:
-        """Check one file after the other."""
         info = self._files.record(IDENTITY_FILE, RunInfo, LOST)
         manifest = self._files.record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
         if manifest is not None and self._final(manifest):
@@ -147,8 +146,7 @@ class _Checking:
                 self._files.file(path, None if whole else "is not what was logged", AGAIN)
 
     def _steps(self, info: RunInfo | None, done: int) -> None:
-        """Check the steps. Those before the newest whole checkpoint are history; those after it can
-        be done again."""
+        """Check the steps: before the newest checkpoint history, after it replayable."""
         before = first_ids(info) if info else None
         pruned = pruned_before(self._store)
         self._files.record(rollout_files.RECORD_FILE, Pruned, self._again, optional=True)
@@ -179,8 +177,7 @@ class _Checking:
                 before = None
 
     def _shards(self, folder: str, entry: JournalEntry | None, outcome: Outcome) -> None:
-        """Check the shards that the step was taken with; if it was not taken yet, those that
-        exist."""
+        """Check the shards of the step taken; else those that exist."""
         if entry is not None:
             batch = entry.request.batch
             scored = batch.rewards if isinstance(batch, ScoredRollouts) else ()
@@ -246,10 +243,8 @@ class _Checking:
 def check_here(
     runs_dir: Path, run_id: str, note: Callable[[Checked], None] | None = None
 ) -> RunCheck:
-    """`check_run`, of a directory on the machine that the flow runs on.
-
-    Raises `StoreError` where most of the run is on a Volume alone.
-    """
+    """`check_run` on the flow's machine. Raises `StoreError` where most of the run is on a Volume
+    alone."""
     with contextlib.suppress(CorruptFileError, RunNotFoundError):
         run = find_run(runs_dir, run_id)
         modal, last = run.config.compute.modal, run.manifest.step - 1
@@ -267,10 +262,8 @@ def check_here(
 def check_run(
     runs_dir: Path, run_id: str, note: Callable[[Checked], None] | None = None
 ) -> RunCheck:
-    """Check every file of a run; `note` is called with the result of each as it is known.
-
-    Raises `RunNotFoundError`. A damaged run.json is one of the results.
-    """
+    """Check every file of a run; `note` gets each result as it is known. Raises `RunNotFoundError`;
+    a damaged run.json is a result."""
     root = runs_dir / run_id
     if not (root / MANIFEST_FILE).exists():
         with contextlib.suppress(CorruptFileError):

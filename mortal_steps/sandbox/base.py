@@ -9,10 +9,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a program may use. The kernel counts it; the program cannot influence the count.
-
-    Raises `ValueError` for a limit that is not a finite number above 0.
-    """
+    """What a program may use, as the kernel counts it. Raises `ValueError` for a limit that is not
+    finite and above 0."""
 
     timeout: float = 5.0
     """Seconds of CPU time, for all of the program's processes together. This is the main limit,
@@ -98,10 +96,7 @@ class AnyLane(Protocol):
         ...
 
     def run(self, program: Program) -> ExecutionResult:
-        """Return the result of a program. All of its processes have ended by then. Raises
-        `LaneLost` if the lane fails."""
+        """Return a program's result once its processes ended. Raises `LaneLost`."""
         ...
 
-    def close(self) -> None:
-        """End the lane and everything that it is running."""
-        ...
+    def close(self) -> None: ...

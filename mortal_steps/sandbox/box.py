@@ -64,7 +64,6 @@ class Interpreter:
 
 
 def own_interpreter() -> Interpreter:
-    """Return the interpreter of this process."""
     folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return Interpreter(
         executable=os.path.realpath(sys.executable),
@@ -86,10 +85,8 @@ def find_bubblewrap() -> str | None:
 
 
 def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
-    """Return the command of a server that serves the inherited `descriptor`.
-
-    Raises `FileNotFoundError` if bubblewrap has been removed.
-    """
+    """Return the command of a server of the inherited `descriptor`. Raises `FileNotFoundError`
+    without bubblewrap."""
     modules = str(INSIDE.parent) if way == "bare" else IN_BOX
     serve = (
         f"import sys; sys.path.append({modules!r}); from inside.server import main; "
@@ -132,11 +129,8 @@ def _namespaces(way: Way) -> list[str]:
 
 
 def made_folders(interpreter: Interpreter) -> dict[str, list[str]]:
-    """Return the folders that exist only because something in them is shown, each with the names of
-    all that is in it.
-
-    One of them may be the user's home, of which the box then shows the interpreter alone.
-    """
+    """Return folders that exist only for something shown in them, with the names in each: of the
+    user's home, the box may show the interpreter alone."""
     links, binds = _system_links(), _binds(interpreter)
     shown = [*links, *(place for _, place in binds), *OF_THE_BOX]
     above = ["/", *_above(shown)]
@@ -161,8 +155,7 @@ def _files(interpreter: Interpreter) -> list[str]:
 
 
 def _system_links() -> dict[str, str]:
-    """Return the folders of the system that are links, such as /bin on most systems, and their
-    targets."""
+    """Return system folders that are links, such as /bin, and their targets."""
     return {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
 
 
@@ -182,7 +175,6 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def _shown_at(path: str) -> str:
-    """Where a file of the interpreter is in the box."""
     hidden = any(_is_in(path, folder) for folder in EMPTY)
     return f"{INSTALLED}{path}" if hidden else path
 

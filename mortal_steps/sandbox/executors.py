@@ -81,10 +81,8 @@ class Executor:
         of a service does not survive a fork."""
 
     def pool(self, needs: Needs) -> Pool[Any]:
-        """Return lanes that meet the needs; equal needs get the same lanes.
-
-        Raises a `MortalError` that says why programs cannot run here.
-        """
+        """Return lanes that meet the needs, the same for equal needs. Raises a `MortalError` that
+        says why programs cannot run here."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -81,7 +81,6 @@ class Lane:
         return self._process.pid
 
     def run(self, program: Program) -> ExecutionResult:
-        """See `AnyLane`."""
         within_s = program.limits.latest_s + GRACE_S
         answer = self._ask(request_of(program), within_s, largest_answer(program))
         try:
@@ -90,7 +89,6 @@ class Lane:
             raise self._lost(f"its answer is no result: {error!r}") from None
 
     def close(self) -> None:
-        """End the server and its programs."""
         self._end()
         self._errors.close()
 
@@ -124,7 +122,6 @@ class Lane:
 
 
 def request_of(program: Program) -> bytes:
-    """Return the request for a program, as the bytes that are sent."""
     limits = program.limits
     names = ("memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
     numbers = {name: getattr(limits, name) for name in names}
@@ -136,13 +133,11 @@ def request_of(program: Program) -> bytes:
 
 
 def largest_answer(program: Program) -> int:
-    """Return the largest answer that a server may give, in bytes."""
     return 2 * 1024 * program.limits.output_kb + 65536
 
 
 def result_of(answer: Mapping[str, Any]) -> ExecutionResult:
-    """Return the result that a server's answer describes. Raises `KeyError` or `ValueError` for an
-    answer that no server gives."""
+    """Return the result in a server's answer. Raises `KeyError`, `ValueError`."""
     limit, exit_code = answer["limit"], answer["exit_code"]
     if not (limit is None or isinstance(limit, str)) or not isinstance(exit_code, int):
         raise ValueError(f"{limit!r}, {exit_code!r}")

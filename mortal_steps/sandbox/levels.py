@@ -91,11 +91,8 @@ def probe_of(interpreter: Interpreter) -> Program:
 
 
 def way_to_run(*, allow_unisolated: bool) -> Way:
-    """How lanes are started on this machine.
-
-    Raises `NoIsolationError` on any system but Linux, and if programs cannot be isolated although
-    `allow_unisolated` does not permit running them without isolation.
-    """
+    """Return how lanes are started here. Raises `NoIsolationError` elsewhere than on Linux, and
+    without isolation unless `allow_unisolated`."""
     level = reached_level()
     if sys.platform != "linux":
         raise NoIsolationError("programs that a model wrote run on Linux only")

@@ -85,10 +85,8 @@ class Pool(Generic[L]):
         return [results[0] for results in self.run_rows(rows)]
 
     def run_rows(self, rows: Iterable[Row]) -> list[Results]:
-        """Run the rows in parallel. Returns, for each row, the results of the programs that ran.
-
-        Raises `SandboxError` if a program keeps losing its lanes or no thread can be started.
-        """
+        """Run rows in parallel; returns the results of each row's programs. Raises `SandboxError`
+        if one keeps losing lanes or no thread can be started."""
         futures: list[Future[Results]] = []
         try:
             try:
@@ -103,7 +101,6 @@ class Pool(Generic[L]):
             raise
 
     def lanes(self) -> list[L]:
-        """Return the lanes that have started."""
         return list(self._lanes.values())
 
     def close(self) -> None:
@@ -129,8 +126,7 @@ class Pool(Generic[L]):
         return result
 
     def _run_in_a_lane(self, program: Program) -> ExecutionResult:
-        """Return the result of a program in this thread's lane, which is replaced when it is
-        lost."""
+        """Return the result from this thread's lane, which is replaced when lost."""
         lost = 0
 
         def run() -> ExecutionResult:

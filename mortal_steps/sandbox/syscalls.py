@@ -107,8 +107,7 @@ _Instruction = tuple[int, int, int, int]
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """Return the filter as an array of `struct sock_filter`; empty for a machine that has no
-    filter."""
+    """Return the filter, an array of `struct sock_filter`; empty if there is none."""
     machine = machine or platform.machine()
     if machine not in AUDIT_ARCH:
         return b""

@@ -81,8 +81,7 @@ def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
 
 
 def saved_models(run: Run) -> list[SavedModel]:
-    """Return all models on disk, damaged ones included. Of one step, the model that was saved last
-    comes first."""
+    """Return models on disk, damaged ones too; of one step, the last saved first."""
     found = _final_models(run) if run.manifest.status == "completed" else []
     for version in weights.published_versions(run.store):
         path = weights.path_of(version)
@@ -107,11 +106,8 @@ def _final_models(run: Run) -> list[SavedModel]:
 
 
 def choose(run: Run, step: int | None) -> SavedModel:
-    """Return the model after `step` train steps; None: after the newest step that has a model.
-
-    Weights that were cast for sampling come last. Every file is checked against its digest. Raises
-    `StoreError` if nothing of the step is left, and `CorruptFileError` if everything is damaged.
-    """
+    """Return the verified model after `step` steps, by default the newest with one; weights cast
+    for sampling come last. Raises `StoreError` without any, `CorruptFileError`."""
     found = saved_models(run)
     steps = sorted({saved.step for saved in found})
     if not steps:
@@ -133,8 +129,7 @@ def choose(run: Run, step: int | None) -> SavedModel:
 
 
 def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
-    """Return the first candidate that is undamaged. A damaged one is worth only a warning, because
-    all candidates hold the weights of the same step."""
+    """Return the first undamaged candidate: all hold the same step's weights."""
     damage: list[str] = []
     for saved in candidates:
         try:
@@ -151,11 +146,8 @@ def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
 
 
 def whole_model(run: Run, saved: SavedModel) -> str:
-    """Return the folder of the whole model, relative to the run directory. Where `saved` is no
-    model, one is exported unless that is there already.
-
-    Raises `ModelError` if it cannot be exported, such as for lack of the adapter's base.
-    """
+    """Return the whole model's folder in the run directory, exported from `saved` if need be.
+    Raises `ModelError` if that cannot be, as without an adapter's base."""
     if saved.kind == "model":
         return saved.path
     name = f"step-{saved.step}-{_digest(run, saved)[:12]}"
@@ -207,11 +199,8 @@ def _not_there(run: Run, step: int, steps: Sequence[int]) -> str:
 
 
 def base_folder(run: Run) -> Path:
-    """Return the folder of the model that the run's adapter belongs to; a model from the hub is
-    downloaded.
-
-    Raises `ModelError` if the model is not available, or is not the one that the run began with.
-    """
+    """Return the folder of the adapter's base, downloaded from the hub if need be. Raises
+    `ModelError` if it is gone or another."""
     made = _made_folder(run)
     if made is not None:
         return made
@@ -222,11 +211,8 @@ def base_folder(run: Run) -> Path:
 
 
 def tokenizer_files(run: Run) -> list[Path]:
-    """Return the tokenizer files of the final model if there is one, else of the model that the run
-    began with.
-
-    Raises `ModelError` if the model that the run began with is not available.
-    """
+    """Return the tokenizer files of the final model, else of the first. Raises `ModelError` if that
+    is gone."""
     return [
         path
         for path in sorted(tokenizer_of(run).iterdir())

@@ -49,8 +49,7 @@ def write_columns(header: Any, table: pyarrow.Table) -> bytearray:
 
 
 def read_columns(path: Path, content: bytes) -> tuple[Any, pyarrow.Table]:
-    """Return header and columns of a file whose seal was checked; raises `CorruptFileError` for
-    what this version of pyarrow cannot read."""
+    """Return header and columns of a checked file; raises `CorruptFileError`."""
     try:
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
         header = json.loads(file.metadata.metadata[HEADER_KEY.encode()])
@@ -96,8 +95,7 @@ def values_of(values: pyarrow.ChunkedArray) -> Sequence[Any]:
 
 
 def dump_json(value: Any) -> str:
-    """Return JSON from which exactly the same value is read: NaN and infinities too, and halves of
-    surrogate pairs as escapes."""
+    """Return JSON that reads back the same: NaN and halves of surrogates, too."""
     text = json.dumps(value, ensure_ascii=False, default=_as_plain)
     try:
         text.encode()

@@ -33,10 +33,8 @@ def digest_of_file(path: Path) -> str:
 
 
 def has_digest(path: Path, listed: str) -> bool:
-    """Return whether it is the file that is listed with this digest.
-
-    Raises `CorruptFileError` where this version does not know the digest's algorithm.
-    """
+    """Return whether it is the file with this digest. Raises `CorruptFileError` for an algorithm
+    that this version does not know."""
     if not listed.startswith(BLAKE3):
         raise CorruptFileError(
             f"{path} is listed with the digest {listed[:20]}, whose algorithm this version of "
@@ -46,6 +44,5 @@ def has_digest(path: Path, listed: str) -> bool:
 
 
 def num_threads(num_bytes: int) -> int:
-    """Return the number of threads that hash so many bytes. Each hasher has its own threads, since
-    threads do not survive a fork."""
+    """Return how many threads hash so many bytes."""
     return min(len(os.sched_getaffinity(0)), MOST_THREADS) if num_bytes >= LARGE_BYTES else 1

@@ -24,10 +24,8 @@ FAULTY_DISK = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, 
 
 
 def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = False) -> None:
-    """Write under another name, sync, rename: readers see the old content or the new, never a part.
-
-    Nobody but its owner may read a `private` file.
-    """
+    """Write under another name, sync, rename: readers never see a part. A `private` file is for its
+    owner alone."""
     with writing(path), writing_beside(path) as file:
         if private:
             os.fchmod(file.fileno(), 0o600)
@@ -35,15 +33,13 @@ def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = 
 
 
 def hidden_beside(path: Path, why: str) -> Path:
-    """Return an unused name in the same folder; `why`, its suffix, tells what a kill has left
-    there."""
+    """Return an unused hidden name in the same folder; `why` is its suffix."""
     return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.{why}"
 
 
 @contextlib.contextmanager
 def writing_beside(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to fill, which takes the place of `path` when the block ends without an
-    error."""
+    """Yield a file that takes the place of `path` when the block ends well."""
     partial = hidden_beside(path, "partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +55,6 @@ def writing_beside(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a small JSON file atomically."""
     write_atomically(path, json.dumps(value, indent=1).encode() + b"\n")
 
 
@@ -73,11 +68,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def lock_file(file: int | IO[Any], how: int, path: Path) -> bool:
-    """Lock the open file `path` as `fcntl.flock` does. Returns False if somebody else has the lock
-    and `how` says not to wait.
-
-    Raises `StoreError` if the file system has no locks.
-    """
+    """Lock the open file `path` by `fcntl.flock`; returns False if that would have to wait and may
+    not. Raises `StoreError` on a file system without locks."""
     try:
         fcntl.flock(file, how)
     except BlockingIOError:
@@ -93,10 +85,7 @@ def lock_file(file: int | IO[Any], how: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Wait for the lock on the file `path`, which is made if need be, and keep it during the block.
-
-    Raises `StoreError`.
-    """
+    """Hold the lock on the file `path`, made if need be, during the block. Raises `StoreError`."""
     with _opened_to_lock(path) as file:
         lock_file(file, fcntl.LOCK_EX, path)
         yield file
@@ -123,11 +112,8 @@ def delete_folder(folder: Path) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Let `target` be the same file as `source`, or a copy where the file system does not do that.
-
-    What is committed may be replaced but never changes, so either goes its own way from there.
-    Raises `CorruptFileError` if `source` is not there, and `StoreError`.
-    """
+    """Let `target` be the same file as `source`, or a copy: what is committed is replaced, never
+    changed. Raises `CorruptFileError` without `source`, and `StoreError`."""
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -140,10 +126,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def link_verified(source: Path, target: Path, digest: str) -> None:
-    """Link a file of a committed folder, whose manifest lists this digest.
-
-    Raises `CorruptFileError` where it is not that file.
-    """
+    """Link a committed folder's file. Raises `CorruptFileError` unless it has this digest."""
     link_file(source, target)
     if not has_digest(target, digest):
         raise CorruptFileError(f"{source} is damaged: its digest does not match")
@@ -171,8 +154,7 @@ def failed_write(path: Path, error: BaseException) -> StoreError:
 
 
 def is_disk_error(error: BaseException) -> bool:
-    """Return whether the disk is to blame: no space, a quota, a limit on the size of files, or a
-    fault."""
+    """Return whether the disk is to blame: no space, a limit, or a fault."""
     return _error_number(error) in FULL_DISK | FAULTY_DISK
 
 
@@ -193,11 +175,8 @@ def _are_on_one_path(one: Path, other: Path) -> bool:
 
 
 def _error_number(error: BaseException) -> int | None:
-    """Return the system's number of an error.
-
-    safetensors names it in its text; torch.save writes through a C++ stream that loses it, nearly
-    always for lack of space.
-    """
+    """Return the system's number of an error: safetensors has it in its text, and torch.save's
+    stream loses it, nearly always for lack of space."""
     if isinstance(error, OSError):
         return error.errno
     if named := re.search(r"\(os error (\d+)\)", str(error)):

@@ -38,12 +38,10 @@ def raise_damage(checks: Iterable[tuple[Path, str | None]]) -> None:
 
 
 def manifest_of(digests: Mapping[str, str]) -> bytes:
-    """Return a manifest that lists these files and their digests."""
     return json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
 
 
 def files_below(folder: Path) -> list[str]:
-    """Return the names of all files, relative to the folder."""
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
@@ -76,8 +74,7 @@ class VerifiedFiles:
         self._looks: dict[Path, tuple[str, _Look]] = {}
 
     def look(self, path: Path) -> _Look | None:
-        """Return what a file looks like now, to be noted once it is hashed; None if it was changed
-        too recently."""
+        """Return how a file looks now; None if it was changed too recently to tell."""
         found = path.stat()
         if time.time_ns() - found.st_mtime_ns < YOUNG_NS:
             return None
@@ -94,6 +91,5 @@ class VerifiedFiles:
         return noted is not None and noted == (digest, self.look(path))
 
     def forget(self, folder: Path) -> None:
-        """Forget the files below a folder that is deleted."""
         for path in [path for path in list(self._looks) if folder in path.parents]:
             self._looks.pop(path, None)

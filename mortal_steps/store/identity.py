@@ -19,8 +19,7 @@ NO_OTHER_COPY = (
 
 
 def read_identity(store: RunStore) -> RunInfo | None:
-    """Return the run's identity; None where there is no run. Raises `CorruptFileError` for damage,
-    and `NewerFormatError`."""
+    """Return the run's identity, if any. Raises `CorruptFileError`, `NewerFormatError`."""
     try:
         found = store.find_record(IDENTITY_FILE, RunInfo)
     except CorruptFileError as error:

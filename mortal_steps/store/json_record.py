@@ -41,8 +41,7 @@ def pack(body: T, kind: type[T]) -> tuple[str, bytes]:
 
 
 def check(path: Path, content: bytes) -> tuple[str, bytes]:
-    """Return the digest and body of a file whose digest is right; raises `CorruptFileError`, and
-    `NewerFormatError`."""
+    """Return a whole file's digest and body; raises `CorruptFileError`, `NewerFormatError`."""
     head, _, payload = content.removesuffix(b"\n").partition(b"\n")
     digest = hashlib.sha256(payload).hexdigest()
     try:
@@ -82,8 +81,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _read_head(head: bytes) -> tuple[str, int]:
-    """Return the digest and format that a record's first line tells; raises what a damaged one
-    leads to."""
+    """Return digest and format of the first line; raises if it is damaged."""
     first_line = json.loads(head)
     written_in = first_line["format"]
     if written_in < 1 or (written_in <= FORMAT and first_line.keys() - {"sha256", "format"}):

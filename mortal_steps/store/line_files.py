@@ -26,8 +26,7 @@ T = TypeVar("T")
 
 
 class LineFiles(Generic[T]):
-    """The records of one kind in a folder. With `sync`, what is added is on the disk before
-    `add` returns. For several threads."""
+    """Records of one kind in a folder; with `sync`, `add` waits for the disk. For threads."""
 
     def __init__(self, folder: Path, kind: type[T], *, sync: bool = False) -> None:
         self._folder = folder
@@ -39,8 +38,7 @@ class LineFiles(Generic[T]):
         self._writing = threading.Lock()
 
     def new(self) -> Iterator[tuple[str, T]]:
-        """Yield whole records since the last call, each with its file's name, the oldest file's
-        first."""
+        """Yield new whole records with their file's name, the oldest file's first."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -53,8 +51,7 @@ class LineFiles(Generic[T]):
                     yield path.name, record
 
     def begin(self) -> None:
-        """Begin the file of this process, unless it has one; its forks then write into it, too.
-        Raises `StoreError` if it cannot be made."""
+        """Begin this process's file, which its forks share. Raises `StoreError`."""
         with self._writing, writing(self._folder):
             self._begun()
 
@@ -70,7 +67,6 @@ class LineFiles(Generic[T]):
                 os.fsync(descriptor)
 
     def close(self) -> None:
-        """Close the file of this process."""
         with self._writing:
             self._close()
 

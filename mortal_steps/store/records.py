@@ -60,15 +60,13 @@ class RecordStore:
         return FileRef(path=relative, sha256=digest)
 
     def read_record(self, ref: FileRef, kind: type[T]) -> T:
-        """Return the value that `ref` stands for; raises `CorruptFileError` if it is not exactly
-        that."""
+        """Return the referenced value; raises `CorruptFileError` if it is another."""
         found, body = self._load(ref.path, kind)
         _check_digest(self.path(ref.path), found.sha256, ref.sha256)
         return body
 
     def find_record(self, relative: str, kind: type[T]) -> tuple[FileRef, T] | None:
-        """Return a record committed earlier, or None; raises `CorruptFileError` if it is damaged,
-        and `NewerFormatError`."""
+        """Return a committed record, if any; raises `CorruptFileError`, `NewerFormatError`."""
         if not self.path(relative).exists():
             return None
         return self._load(relative, kind)

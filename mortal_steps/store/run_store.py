@@ -122,21 +122,18 @@ class RunStore(RecordStore):
         return RunStore(shared_memory.folder_of(self.root))
 
     def holding(self, relative: str) -> RunStore:
-        """Return the store that has the folder `relative`: the one in shared memory if it is
-        there."""
+        """Return the store with the folder `relative`: shared memory's if it is there."""
         return self.in_memory if self.in_memory.path(relative).exists() else self
 
     def folder_digest(self, relative: str) -> str:
-        """Return the sha256 of a committed folder's manifest; raises `CorruptFileError` if there is
-        none."""
+        """Return the sha256 of a folder's manifest; raises `CorruptFileError` without one."""
         try:
             return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
     def folder_files(self, relative: str) -> dict[str, str]:
-        """Return the digest of each file of a committed folder, as its manifest has it; raises
-        `CorruptFileError` if there is none."""
+        """Return a folder's digests by file; raises `CorruptFileError` without a manifest."""
         manifest = self.path(relative) / FOLDER_MANIFEST
         try:
             return listed_files(manifest.read_bytes(), manifest)
@@ -144,8 +141,7 @@ class RunStore(RecordStore):
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
     def folder_bytes(self, relative: str) -> int:
-        """Return the bytes of a committed folder's files; raises `CorruptFileError` if there is
-        none."""
+        """Return the bytes of a folder's files; raises `CorruptFileError` without a manifest."""
         return sum((self.path(relative) / n).stat().st_size for n in self.folder_files(relative))
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
@@ -185,9 +181,8 @@ class RunStore(RecordStore):
     def check_folder(
         self, relative: str, sha256: str | None = None, *, but: Collection[str] = ()
     ) -> Iterator[tuple[Path, str | None]]:
-        """Yield every file of a committed folder, its manifest first, and what is wrong with it, if
-        anything is. Without `sha256` the manifest is taken at its word; files in `but` are left
-        out."""
+        """Yield a committed folder's files but `but`, its manifest first, and what is wrong with
+        each, if anything. Without `sha256` the manifest is taken at its word."""
         folder = self.path(relative)
         manifest = folder / FOLDER_MANIFEST
         try:
@@ -241,11 +236,8 @@ class RunStore(RecordStore):
         return sorted((int(e.name), e) for e in entries if re.fullmatch(r"[0-9]+", e.name))
 
     def remove_leftovers(self, relative: str, *, of: str = "") -> None:
-        """Delete the hidden files and folders that killed commits and deletions left in `relative`,
-        or those left of a file or folder named `of` alone.
-
-        Only for the one process that commits there. Raises `StoreError`.
-        """
+        """Delete hidden leftovers of killed commits and deletions in `relative`, or those `of` one
+        name. For the one process that commits there. Raises `StoreError`."""
         for leftover in self.path(relative).glob(f".{of}*"):
             if leftover.suffix not in {".partial", ".removed", ".replaced"}:
                 continue

@@ -58,8 +58,7 @@ REWARDS, EXTRA = "rewards/", "extra/"
 
 
 def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
-    """Return the digest and the content of the file to write; raises `StoreError` for what columns
-    cannot hold."""
+    """Return digest and content; raises `StoreError` for what columns cannot hold."""
     to_columns, _ = _FORMS[kind]
     try:
         header, columns = to_columns(body)
@@ -221,7 +220,6 @@ def _to_rewarded(header: Any, table: pyarrow.Table) -> RewardedShard:
 
 
 def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int, Item]]:
-    """Return group, generation and item of each row."""
     if not all(groups):
         raise ValueError("a group has no completions")
     return [
@@ -232,7 +230,6 @@ def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int, Item]]:
 
 
 def _grouped(generations: Sequence[int]) -> list[list[int]]:
-    """Return the rows of each group."""
     groups: list[list[int]] = []
     for row, generation in enumerate(generations):
         if generation == 0:
@@ -244,7 +241,6 @@ def _grouped(generations: Sequence[int]) -> list[list[int]]:
 def _places(
     shard: GeneratedShard | RewardedShard, rows: Sequence[tuple[int, int, Any]]
 ) -> dict[str, pyarrow.Array]:
-    """Return the columns with which both files begin."""
     return {
         "step": pyarrow.array([shard.step] * len(rows), pyarrow.int64()),
         "shard": pyarrow.array([shard.shard] * len(rows), pyarrow.int32()),

@@ -32,10 +32,8 @@ def folder_of(run: Path) -> Path:
 
 
 def make_folder(run: Path) -> None:
-    """Make the run's folder, which no other user may read, unless it is there.
-
-    Raises `ConfigError` if there is no shared memory, or if the folder is somebody else's.
-    """
+    """Make the run's private folder, unless it is there. Raises `ConfigError` without shared
+    memory, or if it is somebody else's."""
     check_shared_memory()
     folder = folder_of(run)
     with writing(folder):
@@ -47,7 +45,6 @@ def make_folder(run: Path) -> None:
 
 
 def remove_folder(run: Path) -> None:
-    """Remove the run's folder, if there is one."""
     folder = folder_of(run)
     if _is_own(folder):
         delete_folder(folder)

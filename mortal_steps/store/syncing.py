@@ -13,11 +13,8 @@ from mortal_steps.system.threads import BackgroundClock
 
 
 class BackgroundSync:
-    """Syncs and deletes files in a thread, one folder at a time.
-
-    This is for files that can be made again, and whose digest shows damage after a power cut.
-    Beginning with the next folder waits for the one before.
-    """
+    """Syncs and deletes folders in a thread, one at a time, for files that can be made again and
+    whose digests show damage. The next waits for the one before."""
 
     def __init__(self, clock: BackgroundClock | None = None) -> None:
         """`clock` counts the seconds that it takes, as `sync` and `delete`."""

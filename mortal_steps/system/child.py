@@ -207,7 +207,6 @@ def _children() -> Iterator[int]:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End as the child did, for the owner to see."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left one, if any is wanted

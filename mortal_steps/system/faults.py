@@ -72,8 +72,7 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def as_mortal_error(error: Exception) -> MortalError:
-    """Return the error for the caller: MORTAL's own errors stay as they are, others become a
-    `WorkerError`."""
+    """Return MORTAL's own error as it is, any other as a `WorkerError`."""
     if isinstance(error, MortalError) and _survives_pickling(error):
         return error
     trace = "".join(traceback.format_exception(error))

@@ -109,7 +109,6 @@ def _fork() -> int | None:
 
 
 def _leave() -> None:
-    """In a fork: have nothing to do with the other ones."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -57,12 +57,10 @@ class FrameError(Exception):
 
 
 def send_frame(connection: socket.socket, message: object) -> None:
-    """Blocking send of one frame."""
     connection.sendall(encode_frame(message))
 
 
 def send_bytes(connection: socket.socket, content: bytes) -> None:
-    """Blocking send of one frame that is no pickle."""
     connection.sendall(HEADER.pack(len(content)) + content)
 
 
@@ -74,11 +72,8 @@ def receive_frame(connection: socket.socket) -> Any:
 def receive_bytes(
     connection: socket.socket, *, deadline: float | None = None, largest: int | None = None
 ) -> bytes:
-    """Blocking receive of the content of one frame, however it trickles in.
-
-    Raises `EOFError` when the other end is gone, `TimeoutError` once the monotonic clock shows
-    `deadline`, and `FrameError` for more than `largest` bytes.
-    """
+    """Receive a frame's content, however it trickles in. Raises `EOFError` at the end,
+    `TimeoutError` at `deadline` (monotonic), `FrameError` for more than `largest` bytes."""
     (length,) = HEADER.unpack(_receive_exactly(connection, HEADER.size, deadline))
     if largest is not None and length > largest:
         raise FrameError(f"it is {length} bytes long")
@@ -86,11 +81,8 @@ def receive_bytes(
 
 
 class Frames(asyncio.Protocol):
-    """The owner's end: hands each frame that arrives to `receive`, and calls `ended` at the last.
-
-    It is no task of the event loop, so that the cancellation of all tasks, which is what SIGTERM
-    does to a deployment's flow run, leaves the workers in reach.
-    """
+    """The owner's end: hands frames to `receive`, calls `ended` last. As it is no task, cancelling
+    all tasks, as SIGTERM does to a flow run, leaves the workers in reach."""
 
     def __init__(self, receive: Callable[[Any], None], ended: Callable[[], None]) -> None:
         self._receive = receive
@@ -113,7 +105,6 @@ class Frames(asyncio.Protocol):
 
 
 def encode_frame(message: object) -> bytes:
-    """Return a message as it travels."""
     payload = pickle.dumps(message, protocol=5)
     return HEADER.pack(len(payload)) + payload
 

@@ -11,10 +11,8 @@ NONE = ("", "-1")
 
 
 def has_gpu() -> bool:
-    """Whether this machine has a GPU."""
     return any(map(os.path.exists, GPUS))
 
 
 def expects_gpu() -> bool:
-    """Whether this machine has a GPU that this process may see."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() not in NONE and has_gpu()

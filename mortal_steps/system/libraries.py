@@ -45,7 +45,6 @@ def computing_versions(rollout_python: str | None = None) -> dict[str, str]:
 
 
 def library_versions() -> dict[str, str]:
-    """Return those that are installed for this interpreter, by name."""
     return {name: version for name in LIBRARIES if (version := _version(name)) is not None}
 
 
@@ -91,8 +90,7 @@ def _in_interpreter(python: str | None) -> dict[str, str]:
 
 
 def gpu_versions() -> dict[str, str]:
-    """Return models of the GPUs and version of their driver; nothing where no NVIDIA driver tells.
-    This process does not use CUDA for it."""
+    """Return GPU models and driver version, without CUDA; empty if no driver tells."""
     lines = _output(*QUERY).splitlines() if has_gpu() else []
     rows = sorted({tuple(line.rsplit(", ", 1)) for line in lines if ", " in line})
     if not rows:

@@ -23,7 +23,6 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """Return the process that has this id now."""
         return cls(pid=pid, started=start_of(pid) or "", boot=boot_id())
 
     def lives(self) -> bool:
@@ -31,8 +30,7 @@ class ProcessId:
         return self.boot == boot_id() and self.started == start_of(self.pid)
 
     def kill(self) -> bool:
-        """Send SIGKILL, if the kernel can make sure that it reaches this very process. Returns
-        whether it was sent."""
+        """Send SIGKILL if it surely reaches this very process; returns whether it was sent."""
         with contextlib.suppress(ProcessLookupError):
             handle = open_handle(self.pid)
             if handle is None:
@@ -80,8 +78,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """Return the namespace of process ids that this process is in. A container has its own. Empty
-    if the system has none."""
+    """Return this process's namespace of process ids; empty if there is none."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -89,8 +86,7 @@ def pid_namespace() -> str:
 
 
 def start_of(pid: int) -> str | None:
-    """When the process began; None if there is no such process, or if it has ended and was not
-    reaped yet."""
+    """Return when the process began; None if there is none, or it has ended."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:

@@ -33,11 +33,8 @@ def retry(
     for_s: float = math.inf,
     notice: Notice = lambda error: None,
 ) -> T:
-    """Return what `work` does, repeated after each of the delays while it raises one of `on`.
-
-    Raises the last error once no delay is left or the next one would end more than `for_s` seconds
-    after the call.
-    """
+    """Return what `work` does, repeated after each delay while it raises one of `on`. Raises the
+    last error once delays or `for_s` seconds are used up."""
     delays = _within(delays_s, for_s)
     while True:
         try:

@@ -57,12 +57,10 @@ FOLDERS = ("*_CACHE_DIR", "*_DUMP_DIR", "*_HOME")
 
 
 def rounding_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Those of the variables that are set."""
     return {name: value for name, value in sorted(environment.items()) if decides_rounding(name)}
 
 
 def decides_rounding(name: str) -> bool:
-    """Whether it is one of `ROUNDING`, and none of `FOLDERS`."""
     return _fits(name, ROUNDING) and not _fits(name, FOLDERS)
 
 

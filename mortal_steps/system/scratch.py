@@ -19,11 +19,8 @@ PREFIX = "mortal-worker-"
 
 
 class Scratch:
-    """A new folder below `parent`, by default below the folder of temporary files. Its name begins
-    with `prefix`.
-
-    On a file system that cannot lock folders, a folder that a kill has left behind stays there.
-    """
+    """A new folder below `parent` (default: that of temporary files), named with `prefix`. Without
+    locks on folders, one that a kill left behind stays."""
 
     def __init__(self, parent: Path | None = None, prefix: str = PREFIX) -> None:
         parent = parent or Path(tempfile.gettempdir())

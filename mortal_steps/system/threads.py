@@ -27,8 +27,7 @@ def yield_to_others() -> None:
 
 
 def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
-    """Return a new event loop that runs in a thread of this name until it is stopped, or the
-    process ends."""
+    """Return a new event loop that runs in a thread of this name until stopped."""
     loop = asyncio.new_event_loop()
 
     def run() -> None:
@@ -40,11 +39,8 @@ def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Call `work` in a thread, and return its result.
-
-    Whoever is cancelled meanwhile hears of it when `work` is done: nothing is written behind the
-    back of those who clean up.
-    """
+    """Return `work`'s result from a thread. A cancellation waits for its end: nothing is written
+    behind those who clean up."""
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(working)
@@ -65,7 +61,6 @@ class BackgroundClock:
 
     @contextlib.contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Count the time of the block."""
         began = time.perf_counter()
         try:
             yield

@@ -51,7 +51,6 @@ class ScoredRollouts:
     """One per shard, in shard order."""
 
     def files(self) -> list[FileRef]:
-        """Return the files that the batch is read from."""
         return [file for shard in self.rewards for file in (shard.generation.file, shard.file)]
 
 
@@ -64,7 +63,6 @@ class Rows:
     num_rows: int
 
     def files(self) -> list[FileRef]:
-        """Return the files that the batch is read from."""
         return [self.rows]
 
 

@@ -117,7 +117,6 @@ class FinalModel:
     """Digest of that folder's manifest."""
 
     def folders(self) -> list[tuple[str, str]]:
-        """Return path and digest of each folder."""
         found = [(self.path, self.sha256)]
         if self.merged_path is not None and self.merged_sha256 is not None:
             found.append((self.merged_path, self.merged_sha256))

@@ -144,7 +144,6 @@ class Completion:
 
     @property
     def num_sampled(self) -> int:
-        """Tokens that were sampled."""
         if not self.turns:
             return len(self.token_ids)
         return sum(turn.stop - turn.start for turn in self.turns)

@@ -89,8 +89,7 @@ def users_file(module: str) -> str | None:
 
 
 def _file_of(module: str) -> str | None:
-    """Return the file of a module. The module may not have been loaded yet, because functions may
-    import it when they run."""
+    """Return a module's file, also of one that functions import only when they run."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     files = find_in([Path(folder).absolute() for folder in sys.path], module)
@@ -98,7 +97,6 @@ def _file_of(module: str) -> str | None:
 
 
 def _folder_of_script() -> Path | None:
-    """Return the folder of the script. This process finds modules there by name; other processes do
-    not."""
+    """Return the script's folder, which other processes do not look for modules in."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     return None if script is None else Path(script).absolute().parent

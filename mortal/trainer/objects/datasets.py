@@ -60,8 +60,7 @@ def source_of(dataset: Any, runs_dir: str, parameter: str, needs: int | None = N
 
 
 def eval_keys(dataset: Any, runs_dir: str) -> dict[str, Any]:
-    """Return the keys of `[data]` for a dataset to evaluate on, or for several by name; raise
-    `DataError` as `source_of` does."""
+    """Return the keys of `[data]` for one evaluation dataset or several by name."""
     if not isinstance(dataset, Mapping):
         return {"data.eval_source": source_of(dataset, runs_dir, "eval_dataset")}
     sets = {

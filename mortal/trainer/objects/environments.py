@@ -20,11 +20,8 @@ def environment_keys(
     factory: Factory | Mapping[str, Factory] | None,
     runs_dir: str,
 ) -> dict[str, Any]:
-    """Return the keys of `[environment]`; none where there is nothing to call.
-
-    Raises `ConfigError` for what is neither code nor its name, and for an object that cannot be
-    kept in a file.
-    """
+    """Return the keys of `[environment]`; none without anything to call. Raises `ConfigError` for
+    what is no code or name, or cannot be kept in a file."""
     keys: dict[str, Any] = {}
     if tools is not None:
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
@@ -49,8 +46,7 @@ def environment_keys(
 
 
 def agent_code(value: Any, runs_dir: str) -> str | dict[str, Any] | Mapping[str, Any]:
-    """Return the function that `environment.agent` is as a key; raises as `environment_keys`
-    does."""
+    """Return the key's value for the function `environment.agent`; see `environment_keys`."""
     if isinstance(value, Mapping):  # written out already
         return value
     return _code(value, "config['environment.agent']", runs_dir)
@@ -74,8 +70,7 @@ def _code(value: Any, place: str, runs_dir: str) -> str | dict[str, Any]:
 
 
 def _signatures(value: Any) -> str:
-    """Return what the model is told of functions and what is no code of theirs: their names, and
-    the types of their arguments."""
+    """Return names and argument types, which the model sees and the code's digest does not."""
     if not inspect.isclass(value):
         return _signature(value)
     methods = inspect.getmembers(value, predicate=inspect.isfunction)

@@ -38,10 +38,8 @@ it is trained."""
 
 
 def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str, Any]:
-    """Return the keys of `[model]` for a model's name, or for a model object with its tokenizer.
-
-    Raises `ModelError`, with the remedy, for anything that training cannot start from.
-    """
+    """Return the keys of `[model]` for a model's name, or a model object with its tokenizer. Raises
+    `ModelError` for what training cannot start from."""
     if processing_class is not None and not hasattr(processing_class, "save_pretrained"):
         raise ModelError(
             f"processing_class is of type {type(processing_class).__name__}; give a tokenizer from "
@@ -68,8 +66,7 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
 
 
 def tokenizer_of(model: Any, parameter: str) -> Any:
-    """Load the tokenizer from where the model is from. Raise `ModelError` if there is none, which
-    names the `parameter` to give one with."""
+    """Load the model's own tokenizer; without one, raise `ModelError` naming `parameter`."""
     from transformers import AutoTokenizer  # already imported, because the model is from there
 
     name = model.config.name_or_path
@@ -83,8 +80,7 @@ def tokenizer_of(model: Any, parameter: str) -> Any:
 
 
 def saved(runs_dir: str, *objects: Any) -> Path:
-    """Save objects of transformers, such as a model and its tokenizer. Returns the folder, which is
-    named after its content."""
+    """Save transformers objects into a folder named after its content; returns it."""
     with _beside(runs_dir) as folder:
         for one in objects:
             one.save_pretrained(folder)
@@ -123,8 +119,7 @@ def _check_is_models_own(tokenizer: Any, name: str) -> None:
 
 
 def lora_settings(peft_config: Any) -> dict[str, Any]:
-    """Return the keys of `[training]` for a `peft.LoraConfig`; PEFT's other options go to
-    `[training.lora.peft]`. Raises `ConfigError` for another kind of adapter."""
+    """Return the keys for a `peft.LoraConfig`; raises `ConfigError` for another adapter."""
     if type(peft_config).__name__ != "LoraConfig":
         raise ConfigError(
             f"peft_config is of type {type(peft_config).__name__}; the only supported adapter is "
@@ -146,8 +141,7 @@ def lora_settings(peft_config: Any) -> dict[str, Any]:
 
 
 def quantization_settings(quantization_config: Any) -> dict[str, Any]:
-    """Return the key of `[model]` for a `transformers.BitsAndBytesConfig`. Raises `ConfigError` for
-    another kind of quantization."""
+    """Return the key for a `BitsAndBytesConfig`; raises `ConfigError` for another kind."""
     if type(quantization_config).__name__ != "BitsAndBytesConfig":
         raise ConfigError(
             f"quantization_config is of type {type(quantization_config).__name__}; the only "
@@ -159,7 +153,6 @@ def quantization_settings(quantization_config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As TOML has it."""
     if isinstance(value, set):
         return sorted(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -59,11 +59,9 @@ class Calls:
     async def result(
         self, key: str, function: modal.Function[Any, Any, Any], request: CallRequest
     ) -> CallResult:
-        """Return what came of the call of `key`.
-
-        Raises `WorkerLostError`, `ComputeError` where Modal refuses, `WorkerError` for what the
-        container could not answer. That the request's own lease is lost is a result, too.
-        """
+        """Return what came of the call of `key`, a lost lease included. Raises `WorkerLostError`,
+        `ComputeError` where Modal refuses, `WorkerError` for what the container could not
+        answer."""
         found = await self._attach(key, request)
         if found is not None:
             result = await self._taken(key, found)
@@ -73,18 +71,15 @@ class Calls:
         return await self._taken(key, await self._submit(key, function, request))
 
     async def cancel_all(self) -> None:
-        """End every call whose result nobody has taken, of earlier flows, too, with its container.
-
-        One that cannot be cancelled now is for the next flow to attach to.
-        """
+        """End every call whose result nobody has taken, with its container; the next flow attaches
+        to one that cannot be cancelled now."""
         for path in sorted(self._store.path(FOLDER).glob("*.json")):
             found = self._find(path.stem)
             if found is None or await self._cancel(path.stem, found.call_id):
                 self._forget(path.stem)
 
     async def _attach(self, key: str, request: CallRequest) -> Submitted | None:
-        """Return the call submitted under this key, if it asks for the same; else nobody wants
-        it."""
+        """Return the call under this key if it asks for the same; others are cancelled."""
         found = self._find(key)
         if found is None:
             return None
@@ -149,7 +144,6 @@ class Calls:
                 )
 
     async def _poll(self, key: str, call_id: str, deadline: float) -> CallResult | None:
-        """Return the result, or None if there is none yet."""
         call = modal.FunctionCall.from_id(call_id)
         try:
             result: CallResult = await call.get.aio(

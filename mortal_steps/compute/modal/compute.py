@@ -196,7 +196,6 @@ async def modal_compute(
 
 
 def _containers(run: Run, on_modal: RunOnModal) -> dict[Role, list[ModalContainer]]:
-    """Return the containers of each role that is on Modal."""
     config = run.config
 
     def container(role: Role, number: int) -> ModalContainer:

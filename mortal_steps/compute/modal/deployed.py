@@ -32,8 +32,7 @@ ANSWERS_WITHIN_S = 600
 def worker_of(
     compute: ComputeConfig, rollout: RolloutConfig, role: Role, run_id: str, number: int
 ) -> Any:
-    """Return the handle of one worker: its class, with the GPU, cores and memory of its role, in
-    the region of the run."""
+    """Return a worker's handle: its class with the role's GPU, cores, memory, and the region."""
     options = compute.modal
     deployed = modal.Cls.from_name(options.app, _class_of(role, compute, rollout))
     gpu = compute.gpu_of(role)

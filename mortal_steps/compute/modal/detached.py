@@ -102,10 +102,8 @@ def check_reachable(config: RunConfig) -> None:
 
 
 async def hand_over(run: Run) -> None:
-    """Bring the run to the Volume, with its model folder and the files of its reward functions.
-
-    Raises `StoreError` if a process drives the run already.
-    """
+    """Bring the run to the Volume with its model folder and reward files. Raises `StoreError` if a
+    process drives the run."""
     volume = RunsVolume(run.config.compute.modal.volume)
     holder = await find_lease(volume, run.info.run_id)
     if holder is not None and holder.holds():
@@ -114,8 +112,7 @@ async def hand_over(run: Run) -> None:
 
 
 async def share(volume: RunsVolume, run: Run, mirror: Mirror, *, detached: bool = False) -> None:
-    """Let the Volume hold the run and all of this machine's that its containers need: for a
-    `detached` one, what its flow needs, too."""
+    """Let the Volume hold the run and what its containers need; `detached`: its flow, too."""
     folders = {**settings_of(run).folders, **(reward_models(run) if detached else {})}
     for folder, where in folders.items():
         await share_folder(volume, Path(folder), where)
@@ -125,8 +122,7 @@ async def share(volume: RunsVolume, run: Run, mirror: Mirror, *, detached: bool 
 
 
 async def fetch_reward_models(config: RunConfig, root: Path) -> None:
-    """Bring the folders of reward models that score beside the flow into a container that drives
-    the run; `root` is its run directory."""
+    """Bring reward models' folders into a container that drives the run in `root`."""
     if not config.reward_folders or config.compute.scores_in_a_container:
         return
     volume = RunsVolume(config.compute.modal.volume)
@@ -145,8 +141,7 @@ async def spawn_orchestrator(config: RunConfig) -> str:
 
 
 def for_run(orchestrate: Any, config: RunConfig) -> Any:
-    """Return the orchestrator's function, told where the Prefect server is, with the run's secrets,
-    in the region of its containers."""
+    """Return the orchestrator's function with the run's secrets, region and Prefect server."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     options = config.compute.modal
     secrets = [modal.Secret.from_name(name) for name in options.secrets]

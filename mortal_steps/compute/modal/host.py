@@ -101,7 +101,6 @@ class Workers:
         return self._containers[role].process is None
 
     def close(self) -> None:
-        """End the workers."""
         self._end_processes(CLOSE_GRACE_S)
         self._runner.close()
 
@@ -159,7 +158,6 @@ class WorkerHost:
         return replace(result, times=self._account(began))
 
     def close(self) -> None:
-        """End the workers, in a container that goes."""
         self._dismiss()
 
     def _account(self, began: float) -> ContainerTimes:

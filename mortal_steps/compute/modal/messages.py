@@ -131,8 +131,7 @@ def load_records(store: RunStore, refs: Iterable[FileRef]) -> dict[FileRef, byte
 
 
 def write_records(store: RunStore, records: Records) -> None:
-    """Write the records that are not here already; raise `CorruptFileError` for one that differs
-    from its digest, and `StoreError`."""
+    """Write the missing records; raises `CorruptFileError` for a wrong digest, `StoreError`."""
     for ref, content in records.items():
         if not has_record(store, ref):
             write_atomically(store.path(ref.path), content)

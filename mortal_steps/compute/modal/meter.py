@@ -67,7 +67,6 @@ class Meter:
         """Seconds of containers since their last answer that are counted, for a call was lost."""
 
     def answered(self, worker: str, role: Role, label: str, result: CallResult) -> None:
-        """Note that a container of a worker's answered a call."""
         times = result.times
         if times is None:
             return
@@ -118,10 +117,8 @@ def _call_of(label: str) -> tuple[str, int]:
 
 
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
-    """Return what these GPUs cost; `rates` by GPU, however spelt, go before the list.
-
-    Raises `ConfigError` for a GPU without a known price.
-    """
+    """Return these GPUs' price; `rates` by GPU, however spelt, go before the list. Raises
+    `ConfigError` for an unknown price."""
     name = modal_gpu(wanted).partition(":")[0]
     known = DOLLARS_PER_SECOND | {modal_gpu(gpu): rate for gpu, rate in rates.items()}
     rate = known.get(name)
@@ -134,8 +131,7 @@ def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
 
 
 def container_rate(compute: ComputeConfig, role: str) -> float:
-    """Return the dollars per second of the container of a role's worker: GPUs, cores and
-    memory."""
+    """Return the dollars per second of a role's container: GPUs, cores, memory."""
     gpu = compute.gpu_of(role)
     gpus = dollars_per_second(gpu, compute.modal.rates) if gpu else 0.0
     return gpus + CORE * compute.cpu_of(role) + GIBIBYTE * compute.memory_mb_of(role) / 1024

@@ -76,8 +76,7 @@ class Mirror:
         """Why the last upload beside the calls failed."""
 
     async def begin(self) -> None:
-        """Let the Volume hold the run: one that has steps already, of a fork or of a time without
-        Modal, goes there whole."""
+        """Let the Volume hold the run, whole if it has steps already."""
         if await self._volume.find(self._remote(IDENTITY_FILE)) is not None:
             await self._find_unshared()
             return
@@ -124,8 +123,7 @@ class Mirror:
         return loaded
 
     async def push(self, request: Any = None) -> None:
-        """Upload the records that `request` refers to, those that the Volume lacks, and where the
-        run stands, if it changed."""
+        """Upload the records that `request` names and the Volume lacks, and the run's progress."""
         async with self._uploading:
             due = {path: m for path, m in self._due.items() if self._store.path(path).exists()}
             wanted = {**due, **self._records(request), **self._standing()}
@@ -141,10 +139,8 @@ class Mirror:
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
 
     async def pull(self, request: Any, result: CallResult) -> None:
-        """Bring the records here that the answer to `request` refers to, or the finished model.
-
-        Raises `CorruptFileError` for a file that is not what the answer says.
-        """
+        """Bring the records of the answer to `request`, or the finished model, here. Raises
+        `CorruptFileError` for a file that is not what the answer says."""
         answer = result.value
         if isinstance(answer, FinalModel):
             for path, sha256 in answer.folders():
@@ -207,8 +203,7 @@ def _steps_done(store: RunStore) -> int:
 
 
 async def pull_folder(volume: RunsVolume, store: RunStore, path: str, sha256: str) -> None:
-    """Bring a folder of the run here; raises `CorruptFileError` if it is not the one of this
-    digest."""
+    """Download a folder; raises `CorruptFileError` if it is not the one of this digest."""
     there = f"{store.root.name}/{path}"
     manifest = await volume.read(f"{there}/{FOLDER_MANIFEST}")
     with store.committing_folder(path) as folder:

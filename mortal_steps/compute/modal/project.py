@@ -20,11 +20,8 @@ MODELS = ".uploaded"
 
 
 def project_files(specs: Iterable[str], objects: Iterable[str]) -> dict[str, Path]:
-    """Return the files of the code `specs` and of pickled `objects`, by their path from the current
-    folder, which is the containers' current folder, too.
-
-    Raises `ConfigError` for one that is not below the folder.
-    """
+    """Return the files of code `specs` and pickled `objects`, by their path from the current
+    folder, which is the containers', too. Raises `ConfigError` for one outside of it."""
     here = Path.cwd()
     files = [_object(file, here) for file in objects]
     files += [path for spec in specs for path in _files_of(spec, here)]
@@ -42,7 +39,6 @@ def _object(file: str, here: Path) -> Path:
 
 
 def digest_of(files: Mapping[str, Path]) -> str:
-    """Return the digest of names and content."""
     content = [f"{digest_file(path)} {name}\n" for name, path in sorted(files.items())]
     return hashlib.sha256("".join(content).encode()).hexdigest()
 

@@ -48,7 +48,6 @@ class Deployed:
 
 
 def this_release() -> Release:
-    """Return the code of this process."""
     folder = Path(mortal_steps.__file__).parent
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*.py")}
     digest = hashlib.sha256()

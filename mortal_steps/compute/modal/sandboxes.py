@@ -83,7 +83,6 @@ class ModalExecutor(Executor):
         self.wait(self._build(needs), BUILD_S + UNREACHABLE_S)
 
     def pool(self, needs: Needs) -> Pool[ModalLane]:
-        """Return the pool for this image and size."""
         with self._making:
             key = (id(needs.image), needs.memory_mb)
             self._images[key[0]] = needs.image  # as long as it is kept, its id is nobody else's
@@ -102,8 +101,7 @@ class ModalExecutor(Executor):
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def wait(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
-        """Return what `work` gives, which is done in the executor's own thread; raise
-        `TimeoutError`."""
+        """Return the result of `work` in the executor's thread; raises `TimeoutError`."""
         return asyncio.run_coroutine_threadsafe(
             asyncio.wait_for(work, within_s), self._loop
         ).result()
@@ -161,8 +159,7 @@ class ModalExecutor(Executor):
 
 @contextlib.contextmanager
 def _present(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have these in the environment inside the block, such as the settings of a client that finds
-    them nowhere else."""
+    """Set these environment variables inside the block, for a client that reads no others."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -198,7 +195,6 @@ class ModalLane:
 
     @property
     def sandbox_id(self) -> str:
-        """Modal's id of it."""
         return str(self._sandbox.object_id)
 
     def run(self, program: Program) -> ExecutionResult:

@@ -54,8 +54,6 @@ class RunsVolume:
         return content
 
     async def find(self, path: str) -> bytes | None:
-        """Return a file's content, if it is there."""
-
         async def once() -> bytes | None:
             try:
                 return b"".join([block async for block in self._volume.read_file.aio(path)])
@@ -65,10 +63,8 @@ class RunsVolume:
         return await call_with_retries(self.name, once)
 
     async def download(self, path: str, target: Path) -> None:
-        """Write a file of any size to `target`, whole or not at all.
-
-        Raises `CorruptFileError` if it is not there, and `StoreError` if it cannot be written.
-        """
+        """Write a file of any size to `target`, whole or not at all. Raises `CorruptFileError` if
+        it is missing, `StoreError`."""
 
         async def once() -> None:
             with writing_beside(target) as file:

@@ -58,16 +58,12 @@ class ModalLease:
         return self._lost is not None
 
     def note_lost(self, error: LeaseLostError) -> None:
-        """Note that a container, which has looked at the Volume, says that the run was taken
-        over."""
+        """Note that a container found the run taken over."""
         self._lost = error
 
     async def check(self) -> None:
-        """Raise `LeaseLostError` if another process has taken the run over.
-
-        One that was not renewed lately, as this machine slept or was cut off, is renewed first;
-        raises `TransientError` if that cannot be done.
-        """
+        """Raise `LeaseLostError` if the run was taken over. A lease not renewed lately, as after
+        sleep, is renewed first; raises `TransientError` if that cannot be done."""
         if self._lost is None and self.record.age_s() > LEASE_TTL_S / 2:
             await call_with_retries(self._run_id, self._renew)
         if self._lost is not None:
@@ -137,10 +133,8 @@ async def find_lease(volume: RunsVolume, run_id: str) -> LeaseRecord | None:
 
 
 async def ask_to_stop(volume: RunsVolume, run_id: str, who: str) -> LeaseRecord:
-    """Let whoever drives the run on Modal hear that `who` wants it to stop; returns the driver.
-
-    Raises `StoreError` if nobody drives it.
-    """
+    """Tell the run's driver on Modal that `who` wants it to stop; returns the driver. Raises
+    `StoreError` if there is none."""
     leases = _leases_of(volume)
     number, holder = await call_with_retries(run_id, partial(_newest, leases, run_id))
     if holder is None or not holder.holds():
@@ -196,7 +190,6 @@ async def _newest(
 
 
 async def _claim(leases: modal.Dict, run_id: str, number: int, record: LeaseRecord) -> None:
-    """Take the number, unless somebody has it."""
     mine = replace(record, renewed_at=time.time())
     await leases.put.aio(_entry(run_id, number), mine, skip_if_exists=True)
 

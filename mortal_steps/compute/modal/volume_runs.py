@@ -92,11 +92,8 @@ async def list_run_ids(volume: RunsVolume) -> list[str]:
 async def look_at(
     volume: RunsVolume, run_id: str, folder: Path, progress: Iterable[str] = PROGRESS
 ) -> Run:
-    """Return a copy, in `folder`, of what tells where a run on the Volume stands; of `PROGRESS`, as
-    much as is asked for.
-
-    Raises `RunNotFoundError`.
-    """
+    """Return a copy, in `folder`, of what tells where a run on the Volume stands, or the parts of
+    `PROGRESS` asked for. Raises `RunNotFoundError`."""
     store = RunStore(folder / run_id)
     await _download(volume, store, [CONFIG_FILE, IDENTITY_FILE, *progress])
     info = read_identity(store)
@@ -114,11 +111,8 @@ async def _not_found(volume: RunsVolume, run_id: str) -> RunNotFoundError:
 
 
 async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: bool) -> Path:
-    """Bring a run's final model here, and where it stands; or all of its directory.
-
-    Returns the run directory. Raises `RunNotFoundError`, and `CorruptFileError` if the model did
-    not arrive as it was saved.
-    """
+    """Bring a run's final model and progress here, or all of it; returns the run directory. Raises
+    `RunNotFoundError`, and `CorruptFileError` if the model did not arrive whole."""
     store = RunStore(runs_dir / run_id)
     if not await download_run(volume, store):
         raise await _not_found(volume, run_id)
@@ -172,10 +166,8 @@ async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:
 
 
 async def verify_remote(volume: RunsVolume, run_id: str) -> Any:
-    """`mortal verify` of a run, done by a container beside the Volume, of the run's app.
-
-    Raises `RunNotFoundError`, and `ComputeError` if that app has another Volume.
-    """
+    """`mortal verify` of a run, in a container of its app beside the Volume. Raises
+    `RunNotFoundError`, and `ComputeError` if that app has another Volume."""
     with tempfile.TemporaryDirectory() as folder:
         run = await look_at(volume, run_id, Path(folder))
         try:
@@ -225,8 +217,7 @@ async def _download(volume: RunsVolume, store: RunStore, names: Iterable[str]) -
 
 
 async def _download_steps(volume: RunsVolume, store: RunStore, first: int) -> None:
-    """Download the records of steps that are not done: scores may be none that can be made
-    again."""
+    """Download records of unfinished steps, whose scores may not come out the same again."""
     run_id = store.root.name
     for name in await volume.folders(f"{run_id}/steps"):
         if name.isdecimal() and int(name) >= first:

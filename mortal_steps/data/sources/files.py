@@ -105,8 +105,7 @@ def parquet_rows(path: Path, _: str) -> Iterator[Row]:
 
 
 def csv_rows(path: Path, _: str) -> Iterator[Row]:
-    """Yield rows in which every column is text, as it stands there: 007 is no number, and NA is no
-    missing value."""
+    """Yield rows of text, as it stands: 007 is no number, NA is not missing."""
     import pyarrow.csv
 
     parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
@@ -205,8 +204,7 @@ def _as_text(folder: Path) -> dict[str, Any]:
 
 
 def _saved_split(saved: Any, split: str) -> Any:
-    """Return the split of a `save_to_disk` folder, which holds either one table or several by
-    name."""
+    """Return the split of a `save_to_disk` folder, which holds one table or several."""
     tables = saved if isinstance(saved, Mapping) else {"train": saved}
     if split not in tables:
         raise ValueError(f"it has no split {split!r}, only {', '.join(tables)}")

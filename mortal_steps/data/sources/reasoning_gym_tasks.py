@@ -46,10 +46,8 @@ def read_task(request: SourceRequest) -> Iterator[Row]:
 
 
 def _gym_row(task: str, options: Mapping[str, Any], entry: Row) -> Row:
-    """`task_options` and `entry` are what the task's verifier needs.
-
-    The entry is a Python literal: some verifiers tell tuples from lists, which JSON does not.
-    """
+    """`task_options` and `entry` are what the verifier needs; the latter is a Python literal, as
+    some tell tuples from lists."""
     return {
         "prompt": entry["question"],
         "answer": entry["answer"],

@@ -33,9 +33,7 @@ class Snapshot(Protocol):
         """Write all that `Stepper.begin` needs to go on bit for bit."""
         ...
 
-    def digests(self) -> dict[str, str]:
-        """Return the digest of each part of it."""
-        ...
+    def digests(self) -> dict[str, str]: ...
 
 
 class Stepper(Protocol):
@@ -63,13 +61,11 @@ class Stepper(Protocol):
         ...
 
     def train_step(self, batch: Any, *, seed: int) -> dict[str, float]:
-        """Train on one batch of the kind that the algorithm trains on, a `RolloutBatch` or a
-        `RowBatch`; metrics by name, each finite."""
+        """Train on a batch of the kind it trains on; returns finite metrics by name."""
         ...
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probability (nats) of each token but the first, given those before it, at
-        temperature 1 and without dropout."""
+        """Log-probability (nats) of each token but the first, at temperature 1, no dropout."""
         ...
 
     def save_state(self, folder: Path) -> None:
@@ -77,8 +73,7 @@ class Stepper(Protocol):
         ...
 
     def why_no_snapshot(self) -> str | None:
-        """Return why `snapshot` cannot be called now, so that training waits for a checkpoint;
-        None if it can."""
+        """Return why `snapshot` cannot be called now; None if it can."""
         return f"{type(self).__name__} makes no snapshots"
 
     def snapshot(self) -> Snapshot:
@@ -99,13 +94,10 @@ class Stepper(Protocol):
         ...
 
     def published_digests(self) -> dict[str, str]:
-        """Digest of each tensor that `export_weights` writes, by its name there
-        (`tensor_digests`)."""
+        """Digest of each tensor that `export_weights` writes, by name."""
         ...
 
-    def weights_digest(self) -> str:
-        """Digest of the weights that are trained, as they are now."""
-        ...
+    def weights_digest(self) -> str: ...
 
     def digests(self) -> dict[str, str]:
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
@@ -115,9 +107,7 @@ class Stepper(Protocol):
         """Digest of the random streams that training draws from, as they are now."""
         ...
 
-    def place(self) -> TrainingPlace:
-        """Where and in which numbers training runs."""
-        ...
+    def place(self) -> TrainingPlace: ...
 
     def warnings(self) -> tuple[str, ...]:
         """Return what a user should know before the first step."""
@@ -173,11 +163,8 @@ class Algorithm(AlgorithmConfig):
 
 
 def algorithm_of(config: RunConfig) -> Algorithm:
-    """Return the algorithm of a run; a user's own class is imported here.
-
-    Raises `ConfigError` for a class that cannot be imported, is no `Algorithm`, or does not take
-    the settings.
-    """
+    """Return a run's algorithm, importing a user's class. Raises `ConfigError` for one that cannot
+    be imported, is no `Algorithm`, or does not take its settings."""
     chosen = config.algorithm
     if isinstance(chosen, Algorithm):
         return chosen

@@ -23,7 +23,6 @@ class GRPO(TrlAlgorithm, extra="forbid"):
     type: Annotated[str, STATE] = "grpo"
 
     def trainer_class(self) -> TrainerClass:
-        """Return TRL's GRPOTrainer."""
         from trl import GRPOTrainer
 
         trainer: TrainerClass = GRPOTrainer

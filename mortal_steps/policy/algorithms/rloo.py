@@ -46,7 +46,6 @@ class RLOO(TrlAlgorithm, extra="forbid"):
         return ends
 
     def trainer_class(self) -> TrainerClass:
-        """Return TRL's RLOOTrainer."""
         from trl import RLOOTrainer
 
         trainer: TrainerClass = RLOOTrainer

@@ -16,7 +16,6 @@ class TrlAlgorithm(TrlHooks):
     """An algorithm that a trainer of TRL's computes, one train step at a time."""
 
     def check(self, config: RunConfig) -> tuple[str, ...]:
-        """See `Algorithm.check`."""
         # Imported where used: imports torch and TRL.
         from mortal_steps.policy.algorithms.stepping.dry_run import dry_run
         from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
@@ -37,7 +36,6 @@ class TrlAlgorithm(TrlHooks):
         autocast: bool | None = None,
         base: AdapterBase | None = None,
     ) -> Stepper:
-        """See `Algorithm.stepper`."""
         # Imported where used: imports torch and TRL.
         from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 

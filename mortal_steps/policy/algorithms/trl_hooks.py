@@ -18,11 +18,8 @@ class TrlHooks(Algorithm):
     """The configuration of TRL's that its trainer takes, such as `GRPOConfig`."""
 
     def trainer_class(self) -> TrainerClass:
-        """Return the trainer: TRL's own, or a class derived from it.
-
-        A loss of one's own is such a class with another `_compute_loss`. The trainer has the
-        algorithm, with its settings, as `self.algorithm`.
-        """
+        """Return the trainer: TRL's own, or a class derived from it with, for example, another
+        `_compute_loss`. It has the algorithm, with its settings, as `self.algorithm`."""
         raise NotImplementedError(f"{type(self).__name__} has no `trainer_class`")
 
     def options(self) -> dict[str, Any]:

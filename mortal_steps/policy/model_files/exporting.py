@@ -32,8 +32,7 @@ class Export:
 
 
 def export_in_process(checkpoint: Path, folder: Path, export: Export) -> None:
-    """Call `export_model` in a process of its own, whose memory is freed at its end; raises
-    `ModelError`."""
+    """Call `export_model` in a process whose memory is freed. Raises `ModelError`."""
     command = [sys.executable, "-P", "-m", __name__, str(checkpoint), str(folder)]
     done = subprocess.run(
         [*command, json.dumps(asdict(export))], capture_output=True, text=True, check=False
@@ -43,10 +42,8 @@ def export_in_process(checkpoint: Path, folder: Path, export: Export) -> None:
 
 
 def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
-    """Write the model folder, without a tokenizer; an adapter is merged into its base.
-
-    Raises `CheckpointMismatchError` for a checkpoint that is no such model's.
-    """
+    """Write the model folder without a tokenizer, an adapter merged into its base. Raises
+    `CheckpointMismatchError` for another model's checkpoint."""
     # Imported where used: the process that waits for this one needs no torch.
     import torch
     from peft import PeftModel

@@ -22,11 +22,8 @@ from mortal_steps.errors import CheckpointMismatchError
 
 
 def load_model(model: PreTrainedModel, folder: Path, name: str = "model") -> None:
-    """Give the model the weights in the files of `folder` with this `name`, saved under the names
-    of its own modules.
-
-    Raises `CheckpointMismatchError` unless every tensor has its own there.
-    """
+    """Load the weights of this `name` in `folder` under the modules' own names. Raises
+    `CheckpointMismatchError` unless every tensor has its own."""
     own, found = model.state_dict(), set[str]()
     for file in sorted(folder.glob(f"{name}*.safetensors")):
         tensors = load_file(file)
@@ -68,11 +65,8 @@ def load_adapter(model: PeftModel, folder: Path) -> None:
 
 
 def restore_types(optimizer: Any, file: Path) -> None:
-    """Give an optimizer that was restored from `file` its tensors in the types they had there.
-
-    torch casts state to the type of the weights it belongs to, and rounds Adafactor's float32 for
-    bfloat16 weights.
-    """
+    """Give an optimizer restored from `file` its tensors' types there: torch casts state to the
+    weights' type, which rounds Adafactor's float32."""
     optimizer = getattr(optimizer, "optimizer", optimizer)  # without what accelerate wraps it in
     weights = list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
     if all(weight.dtype == torch.float32 for weight in weights):

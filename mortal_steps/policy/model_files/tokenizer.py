@@ -10,10 +10,8 @@ from mortal_steps.errors import ModelError
 
 
 def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    """Return the tokenizer at `model_path`, a folder or a name on the hub, set up for training.
-
-    Raises `ModelError` if there is no model at the path, or no usable tokenizer.
-    """
+    """Return the tokenizer at `model_path`, a folder or hub name, set up for training. Raises
+    `ModelError` without a model or a usable tokenizer there."""
     try:
         AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
@@ -42,11 +40,8 @@ def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokeni
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write the tokenizer's files into `folder`.
-
-    transformers would also write how the tokenizer was loaded, which depends on HF_HUB_OFFLINE;
-    that is left out, so that the files are the same everywhere.
-    """
+    """Write the tokenizer's files, without how it was loaded, which depends on HF_HUB_OFFLINE: the
+    files are the same everywhere."""
     for how_it_was_loaded in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(how_it_was_loaded, None)
     tokenizer.save_pretrained(folder)

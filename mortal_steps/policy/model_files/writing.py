@@ -50,8 +50,7 @@ LARGEST_FILE = "50GB"
 def save_model(
     model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
 ) -> None:
-    """Write a plain `from_pretrained` folder without a tokenizer; an adapter is added to its base
-    weights. With `dtype` the tensors are cast."""
+    """Write a `from_pretrained` folder without tokenizer, adapters merged, cast to `dtype`."""
     save_settings(model, folder, dtype)
     write_tensors(folder, published_tensors(model), dtype=dtype)
 
@@ -59,11 +58,8 @@ def save_model(
 def save_adapter(
     model: PeftModel, folder: Path, base: AdapterBase, dtype: torch.dtype | None = None
 ) -> None:
-    """Write the adapter alone, as engines load it beside its base.
-
-    It has the tensors that `save_trained` writes, and a configuration that is the same on every
-    machine. With `dtype` the tensors are cast.
-    """
+    """Write the adapter alone, cast to `dtype`, as engines load it beside its base: the tensors of
+    `save_trained`, a configuration that is the same everywhere."""
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.copy(model.peft_config[model.active_adapter])
     config.inference_mode = True
@@ -157,8 +153,7 @@ def _write_file(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dt
 def save_settings(
     model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
 ) -> None:
-    """Write the files that `save_model` writes besides the tensors: configurations, and the code of
-    a model with a class of its own."""
+    """Write what `save_model` writes besides tensors: configurations, and custom code."""
     base = _base_of(model)
     quantizer = getattr(base, "hf_quantizer", None)
     base.hf_quantizer = None  # it would write its own tensors
@@ -179,11 +174,8 @@ def save_settings(
 
 @contextlib.contextmanager
 def any_generation_settings(model: PreTrainedModel, folder: Path) -> Iterator[None]:
-    """In the block, a model is saved to the folder whatever its generation settings are.
-
-    transformers reads settings that contradict each other, such as a `temperature` without
-    `do_sample`, which many models have. It refuses to write them; here they are written as read.
-    """
+    """Save a model in the block whatever its generation settings: transformers reads contradictory
+    ones, as many models have, and refuses to write them."""
     settings = getattr(model, "generation_config", None)
     try:
         if settings is not None:
@@ -204,9 +196,8 @@ def _base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
 
 
 def _settle_adapter_config(path: Path, base: AdapterBase) -> None:
-    """Rewrite an adapter's configuration so that it is the same in every process and on every
-    machine. peft writes module names in the order of a set, and the base by its path on this
-    machine."""
+    """Rewrite an adapter's configuration to be the same everywhere: peft writes names in a set's
+    order, and the base's path on this machine."""
     config = json.loads(path.read_text(encoding="utf-8"))
     for key in ("target_modules", "exclude_modules"):
         if isinstance(config[key], list):

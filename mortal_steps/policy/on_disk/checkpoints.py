@@ -63,8 +63,7 @@ class BestCheckpoint:
 
 
 def save(store: RunStore, policy: Snapshot, state: CheckpointState) -> Checkpoint:
-    """Commit the policy's state. If the same state was saved before and is whole, that checkpoint
-    is the answer."""
+    """Commit the policy's state; a whole checkpoint of the same state is the answer."""
     started = time.perf_counter()
     there = find(store, state.step)
     if there is not None and there.state_id == state.state_id:
@@ -82,8 +81,7 @@ def save(store: RunStore, policy: Snapshot, state: CheckpointState) -> Checkpoin
 
 
 def find(store: RunStore, step: int) -> Checkpoint | None:
-    """Return the checkpoint of `step` if it is whole; a damaged one is logged and counts as
-    missing."""
+    """Return the checkpoint of `step` if whole; a damaged one is logged."""
     path = path_of(step)
     if not store.path(path).exists():
         return None
@@ -96,8 +94,7 @@ def find(store: RunStore, step: int) -> Checkpoint | None:
 
 
 def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | None:
-    """Return the newest checkpoint with no more than `at_most` steps whose every file is as
-    committed."""
+    """Return the newest whole checkpoint of at most `at_most` steps."""
     for step in reversed(saved_steps(store)):
         if at_most is None or step <= at_most:
             found = find(store, step)
@@ -127,10 +124,8 @@ def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, 
 
 
 def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:
-    """Return the verified folder of a checkpoint.
-
-    Raises `CorruptFileError`, and `ActorStateError` where another configuration wrote it.
-    """
+    """Return a checkpoint's verified folder. Raises `CorruptFileError`, and `ActorStateError` where
+    another configuration wrote it."""
     folder = store.verify_folder(checkpoint.path, checkpoint.sha256)
     written_by = read_state(store, checkpoint.path).fingerprint
     if written_by != fingerprint:
@@ -148,13 +143,11 @@ def saved_steps(store: RunStore) -> list[int]:
 
 
 def mark_best(store: RunStore, step: int, score: float) -> None:
-    """Remember a checkpoint as the best so far."""
     store.write_record(BEST_FILE, BestCheckpoint(step=step, score=score), BestCheckpoint)
 
 
 def find_best(store: RunStore) -> BestCheckpoint | None:
-    """Return the best checkpoint so far, if one is marked; a damaged mark is logged and counts as
-    missing."""
+    """Return the marked best checkpoint, if any; a damaged mark is logged."""
     try:
         found = store.find_record(BEST_FILE, BestCheckpoint)
     except CorruptFileError as error:
@@ -192,8 +185,7 @@ def path_of(step: int) -> str:
 
 
 def read_state(store: RunStore, path: str) -> CheckpointState:
-    """Return what a checkpoint's folder says of itself; raise `CorruptFileError` if it is gone, and
-    `NewerFormatError`."""
+    """Return a checkpoint's own state; raises `CorruptFileError`, `NewerFormatError`."""
     file = store.path(path) / STATE_FILE
     try:
         content = json.loads(file.read_bytes())

@@ -17,23 +17,19 @@ logger = logging.getLogger(__name__)
 
 
 def sampling_versions(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
-    """Return the versions that sample `step` and, with staleness, the steps generated beside it;
-    oldest first."""
+    """Return versions that sample `step` and those generated beside it; oldest first."""
     ahead = range(rollout.staleness + 1)
     return sorted({sampling_version(rollout, step + steps) for steps in ahead})
 
 
 def versions_before(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
-    """Return the versions older than the state after `step` train steps that later steps are still
-    sampled with."""
+    """Return versions before the state after `step` that later steps are sampled with."""
     return [version for version in sampling_versions(rollout, step) if version < step]
 
 
 def check_begins_here(store: RunStore, step: int) -> None:
-    """Raise `CorruptFileError` if the run is a fork, which has nothing before its first checkpoint.
-
-    To be called when the state after `step` train steps can only be reached from the beginning.
-    """
+    """Raise `CorruptFileError` for a fork, which has nothing before its first checkpoint, if `step`
+    can only be reached from the beginning."""
     info = read_identity(store)
     if info is None or info.parent is None:
         return
@@ -64,8 +60,7 @@ def furthest(store: RunStore, rollout: RolloutConfig, step: int) -> int:
 
 
 def _replayable(store: RunStore, step: int) -> int:
-    """`step`, or the first step before it that cannot be replayed from the newest whole
-    checkpoint."""
+    """`step`, or the first before it that cannot be replayed from a checkpoint."""
     saved = checkpoints.newest_whole(store, at_most=step)
     if saved is None:
         check_begins_here(store, step)

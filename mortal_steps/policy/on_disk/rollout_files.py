@@ -55,8 +55,7 @@ def prune_rollouts(
 
 
 def pruned_before(store: RunStore) -> int:
-    """Return the first step whose rollouts should exist. A damaged record counts as none, and is
-    overwritten by the next one."""
+    """Return the first step whose rollouts should exist; a damaged record counts as none."""
     try:
         found = store.find_record(RECORD_FILE, Pruned)
     except CorruptFileError:

@@ -43,8 +43,7 @@ def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
 
 
 def find_in(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
-    """Return the version if this store has it whole; a damaged one is logged and counts as
-    missing."""
+    """Return the version if this store has it whole; a damaged one is logged."""
     if not store.path(path_of(version)).exists():
         return None
     try:
@@ -80,7 +79,6 @@ def path_of(version: int) -> str:
 
 
 def reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
-    """Return the reference of a version that this store has; raises `CorruptFileError` without its
-    manifest."""
+    """Return the version's reference; raises `CorruptFileError` without its manifest."""
     path = path_of(version)
     return WeightsRef(version=version, path=path, sha256=store.folder_digest(path))

@@ -55,28 +55,21 @@ def named_base(model: ModelConfig, model_path: str) -> AdapterBase:
 
 
 def base_of(store: RunStore, model: ModelConfig, model_path: str) -> AdapterBase:
-    """Return the base model of a run's adapter.
-
-    A base that was made for the run is named by its path when the run began, so the adapter is the
-    same wherever the run continues.
-    """
+    """Return the base of a run's adapter; one made for the run has its path at the run's beginning,
+    so the adapter is the same wherever it goes on."""
     made = _find_record(store)
     return named_base(model, model_path) if made is None else AdapterBase(name=made.path)
 
 
 def model_cache(runs_dir: Path) -> Path:
-    """Folder of the models made for the runs of one runs directory."""
     return runs_dir.absolute() / ".models"
 
 
 def base_model_path(
     config: RunConfig, dataset_fingerprint: str, *, cache_dir: Path | None = None
 ) -> str:
-    """Where `make_base_model` puts the model; `model.name_or_path` if no model is made. Needs no
-    torch.
-
-    By default, `cache_dir` is the cache in the configuration's runs directory.
-    """
+    """Where `make_base_model` puts the model, or `model.name_or_path`, without torch; `cache_dir`
+    is by default that of the runs directory."""
     if config.model.new is None and config.model.warm_start is None:
         return config.model.name_or_path
     cache = cache_dir or model_cache(Path(config.runs_dir))
@@ -120,11 +113,8 @@ def make_base_model(
 
 
 def keep_base_model(store: RunStore, folder: Path) -> None:
-    """Record the model that the run begins with, or compare it with the one recorded.
-
-    Raises `ModelError` if the weights differ: then other versions of the libraries have made the
-    model again.
-    """
+    """Record the model that the run begins with. Raises `ModelError` for other weights than
+    recorded: other versions of the libraries have made it again."""
     made = StartingModel(
         key=folder.name,
         sha256=RunStore(folder.parent).folder_digest(folder.name),
@@ -145,8 +135,7 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
 
 
 def _find_record(store: RunStore) -> StartingModel | None:
-    """Return the recorded starting model, if there is one; a damaged record is logged and counts as
-    missing."""
+    """Return the starting model's record, if any; a damaged one is logged."""
     try:
         found = store.find_record(RECORD_FILE, StartingModel)
     except CorruptFileError as error:
@@ -180,8 +169,7 @@ def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def _fingerprint(config: RunConfig, data: str) -> str:
-    """Digest of everything that decides the model's bits. The rows are part of it only for a warm
-    start."""
+    """Digest of all that decides the model's bits; rows only for a warm start."""
     model = config.model
     parts: dict[str, Any] = {"seed": config.seed, "version": __version__}
     if model.new is not None:
@@ -196,8 +184,7 @@ def _fingerprint(config: RunConfig, data: str) -> str:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """Digests of a local model's files, which may change under the same path; empty for a hub
-    model."""
+    """Digests of a local model's files; empty for a hub model."""
     if not folder.is_dir():
         return {}
     return {path.name: digest_file(path) for path in sorted(folder.iterdir()) if path.is_file()}

@@ -69,11 +69,8 @@ RESPONSE_TEMPLATE = {
 
 
 def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
-    """Write a new float32 model and its tokenizer to `folder`, a plain `from_pretrained` folder.
-
-    The caller's random streams stay as they are. Raises `ModelError` for an alphabet or a shape
-    that cannot be built.
-    """
+    """Write a new float32 model and tokenizer as a `from_pretrained` folder, without touching
+    random streams. Raises `ModelError` for what cannot be built."""
     tokenizer = build_tokenizer(config)
     shape = shape_of(config)
     with torch.random.fork_rng(devices=[]):
@@ -147,8 +144,7 @@ def _check_words(config: NewModelConfig) -> None:
 
 
 def shape_of(config: NewModelConfig) -> Qwen3Config:
-    """Return the model's configuration as transformers has it; raise `ModelError` as `build_model`
-    does."""
+    """Return transformers' configuration of the model; raises as `build_model`."""
     tokenizer = build_tokenizer(config)
     if config.head_dim % 2:
         raise ModelError(

@@ -56,7 +56,6 @@ class PromptLengths:
 
     @property
     def longest(self) -> int:
-        """Number of tokens of the longest prompt."""
         return max(self.tokens, default=0)
 
 
@@ -88,8 +87,7 @@ def measure(
 
 @contextlib.contextmanager
 def _many_threads() -> Iterator[None]:
-    """Let tokenizers use one thread per core, which the environment of workers otherwise
-    forbids."""
+    """Let tokenizers use a thread per core, which workers otherwise forbid."""
     before = os.environ.get(THREADS)
     os.environ[THREADS] = "true"
     try:
@@ -101,7 +99,6 @@ def _many_threads() -> Iterator[None]:
 
 
 def _read(folder: str, model: ModelConfig) -> tuple[int, Any]:
-    """Return context length and tokenizer of a model folder."""
     from transformers import AutoConfig, AutoTokenizer
 
     name, remote = model.name_or_path, model.trust_remote_code
@@ -125,10 +122,8 @@ def measure_prompts(
     context: int,
     fits: int = 0,
 ) -> PromptLengths:
-    """Return the lengths of all prompts as the rollout workers render them, many at once.
-
-    Raises `DataError` for chat messages if the tokenizer has no chat template.
-    """
+    """Return the lengths of all prompts as rollout workers render them. Raises `DataError` for
+    chats if the tokenizer has no template."""
     tokens = array("L")
     unusable: dict[int, str] = {}
     dated = False
@@ -186,10 +181,8 @@ def keep_fitting(
     held_out: Sequence[Problem],
     lengths: PromptLengths,
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Return the problems that the run has: all of them, or those that fit (`data.on_long`).
-
-    `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
-    """
+    """Return all problems, or those that fit (`data.on_long`), by `lengths` of both in order.
+    Raises `DataError` that counts and names the others."""
     count = len(train)
 
     def id_of(row: int) -> str:

@@ -59,11 +59,8 @@ class Tracker(Protocol):
     """
 
     def last_step(self) -> int | None:
-        """Return the last step that the tracker's own record of this run holds for good; None: no
-        step.
-
-        The run continues after this step, so it must be read from where the steps are stored.
-        """
+        """Return the last step that the tracker's own record holds for good, or None: the run goes
+        on after it, so it is read from where steps are stored."""
         ...
 
     def log(self, entry: Entry) -> None:

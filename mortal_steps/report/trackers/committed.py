@@ -97,7 +97,6 @@ class CommittedSteps:
             )
 
     def _manifest(self) -> RunManifest | None:
-        """Return the manifest, if it is another one than before."""
         try:
             stat = self._run.store.path(MANIFEST_FILE).stat()
             # Two manifests may be written within one tick of the file system's clock.
@@ -148,10 +147,8 @@ def step_of_timing(row: Row) -> int:
 
 
 def samples_at(run: Run, step: int, every: int) -> list[Sample]:
-    """Return completions of a step that has a table: the first, the last, and each `every` steps.
-
-    None where the run does not keep them any more.
-    """
+    """Return the completions of a step with a table (the first, the last, each `every` steps), None
+    where they are not kept."""
     if not every or not (step == 1 or step % every == 0 or step == run.info.num_steps):
         return []
     try:

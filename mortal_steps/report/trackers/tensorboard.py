@@ -30,8 +30,6 @@ FILES = "events.out.tfevents.*"
 
 
 class TensorBoardTracker:
-    """See `Tracker`."""
-
     def __init__(self, run: TrackedRun) -> None:
         self._run = run
         elsewhere = os.environ.get(DIRECTORY_VARIABLE)
@@ -77,8 +75,7 @@ class TensorBoardTracker:
 
 
 def recorded_steps(folder: Path) -> Iterator[int]:
-    """Yield the step of each record of a step, in the order of the files; what a kill has cut short
-    is none."""
+    """Yield the step of each whole record, in the order of the files."""
     for path in sorted(folder.glob(FILES)):
         for event in LegacyEventFileLoader(str(path)).Load():
             if any(value.tag == STEP for value in event.summary.value):

@@ -15,8 +15,6 @@ DIRECTORY_VARIABLE = "TRACKIO_DIR"
 
 
 class TrackioTracker:
-    """See `Tracker`."""
-
     def __init__(self, run: TrackedRun) -> None:
         os.environ.setdefault(DIRECTORY_VARIABLE, str(run.folder / "trackio"))
         # Imported here: trackio reads where its files are when it is imported.

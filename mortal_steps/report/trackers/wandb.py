@@ -32,8 +32,6 @@ SETTINGS = {
 
 
 class WandbTracker:
-    """See `Tracker`."""
-
     def __init__(self, run: TrackedRun) -> None:
         os.environ.pop("WANDB_SERVICE", None)  # of another process, which may end before this one
         self._run = run

@@ -68,9 +68,8 @@ Outcome = CallScores | CallFailure
 
 
 def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) -> CallArguments:
-    """Return the arguments with which TRL would call a function for these groups, without the two
-    log functions. Completions that came without token ids (from a file) give no `completion_ids`.
-    """
+    """Return TRL's arguments for these groups, without the log functions, and without
+    `completion_ids` for completions from a file."""
     rows = [(group, completion) for group in groups for completion in group.completions]
     columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
     by_name = {

@@ -80,15 +80,13 @@ def begin_call(
 
 
 def is_async(function: Any) -> bool:
-    """Return whether calling the function returns an awaitable."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
 
 
 def takes_environments(function: Any) -> bool:
-    """Return whether a reward function uses TRL's argument `environments`: it names it, or looks it
-    up in its `**kwargs`."""
+    """Return whether a function takes TRL's `environments`, by name or `**kwargs`."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -184,8 +182,7 @@ def _outcome(ended: _Ended, log: _Log, arguments: CallArguments, timeout_s: floa
 
 @functools.cache
 def event_loop() -> asyncio.AbstractEventLoop:
-    """One event loop for all calls, as in TRL: a function or an environment may keep a client that
-    belongs to its loop."""
+    """One event loop for all calls, as in TRL: clients belong to their loop."""
     return event_loop_in_thread("async-rewards")
 
 
@@ -247,8 +244,7 @@ def _inner_traceback(error: BaseException) -> Any:
 
 
 def _place(error: BaseException) -> str:
-    """Line of the user's code: the innermost one below the current folder, or the function's own
-    where none is."""
+    """The innermost line below the current folder, or the function's own."""
     frames = traceback.extract_tb(_inner_traceback(error))
     if not frames:
         return ""

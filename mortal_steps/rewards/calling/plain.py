@@ -24,11 +24,8 @@ def number_of(value: Any) -> float | None:
 
 
 def plain_value(value: Any) -> Plain:
-    """Return a value of a logged column as plain Python: a type of the user's own is unknown
-    outside.
-
-    A number that JSON does not have (nan, infinity) is None.
-    """
+    """Return a logged value as plain Python, as a user's types are unknown outside; None for a
+    number that JSON lacks (nan, infinity)."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and -(2**63) <= value < 2**63:
@@ -40,21 +37,17 @@ def plain_value(value: Any) -> Plain:
 
 
 def short_name(name: str) -> str:
-    """Return the name of a metric or column, as it is kept."""
     return one_line(str(name), LONGEST_NAME)
 
 
 def shown(value: Any) -> str:
-    """Return a value and its type, for a message."""
     return f"{one_line(repr(value), 80)} ({type(value).__name__})"
 
 
 def one_line(text: str, length: int) -> str:
-    """Return the text as one line that can be stored and printed; what exceeds the length is not
-    looked at."""
+    """Return one storable, printable line; what exceeds `length` is not looked at."""
     return cut(printable(" ".join(text[: 4 * length].split())), length)
 
 
 def cut(text: str, length: int) -> str:
-    """Return the first characters of the text."""
     return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -22,10 +22,8 @@ TIMES_ONE_CASE = 10
 
 
 def total_limits(timeout: float, total_timeout: float | None) -> Limits:
-    """CPU time and time of all test cases, where one has `timeout` CPU seconds.
-
-    Raises `ValueError` for a time that is none.
-    """
+    """CPU time and time of all test cases, where one has `timeout` CPU seconds. Raises `ValueError`
+    for what is none."""
     return Limits(timeout=TIMES_ONE_CASE * timeout if total_timeout is None else total_timeout)
 
 
@@ -49,7 +47,6 @@ class StdinCase:
     stdout: str
 
     def program(self, code: str, limits: Limits) -> Program:
-        """See `Case`."""
         return Program(code=code, stdin=self.stdin, limits=limits)
 
     def passed(self, result: ExecutionResult) -> bool:
@@ -66,22 +63,17 @@ class AssertCase:
     """Printed after the statements: an end before them is no success."""
 
     def program(self, code: str, limits: Limits) -> Program:
-        """See `Case`."""
         ending = _write_line(repr(self.marker))
         return Program(code=f"{code}\n{self.statements}\n{ending}", limits=limits)
 
     def passed(self, result: ExecutionResult) -> bool:
-        """See `Case`."""
         return result.success and result.stdout.endswith(f"\n{self.marker}\n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallCase:
-    """What a function, or a method of `Solution`, returns.
-
-    Raises `ValueError` for arguments that no program can be given, and for an expected value that
-    JSON cannot hold.
-    """
+    """What a function, or a method of `Solution`, returns. Raises `ValueError` for arguments or an
+    expected value that cannot be carried."""
 
     function: str
     args: Sequence[Any]

@@ -21,11 +21,8 @@ ENTRY_POINT = "entry_point"
 
 
 class CodeExecutionEnvironment(RewardEnvironment):
-    """1 for a program that passes all test cases of its problem, else 0.
-
-    `settings` are those of `type = "sandbox"` (`SandboxTerm`). A program that runs out of time, in
-    one test case or in all together, has failed the later ones.
-    """
+    """1 for a program that passes all test cases, else 0; `settings` are those of `SandboxTerm`.
+    One that runs out of time has failed the later cases."""
 
     name = "CodeExecution"
 
@@ -46,8 +43,7 @@ class CodeExecutionEnvironment(RewardEnvironment):
     def score_batch(
         self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
     ) -> list[float | None]:
-        """Return None where a problem has no test case. Raises `DatasetRowError` for one that is
-        none."""
+        """Score; None without test cases. Raises `DatasetRowError` for malformed ones."""
         cases = self._cases(kwargs)
         rows = [
             self._row(self.code_of(completion), of_it)
@@ -57,7 +53,6 @@ class CodeExecutionEnvironment(RewardEnvironment):
         return [self._credit(*each) for each in zip(cases, results, strict=True)]
 
     def _cases(self, columns: dict[str, Any]) -> list[list[Case]]:
-        """Return the test cases of each completion."""
         name = self._column(columns)
         entry_points = columns.get(ENTRY_POINT, [None] * len(columns[name]))
         found: list[list[Case]] = []
@@ -119,7 +114,6 @@ def compute_reward_with_partial_credit(completion: Any, testcase: Any) -> float:
 def reward_helper_function(
     completions: Sequence[Any], testcases: Sequence[Any], **kwargs: Any
 ) -> list[float]:
-    """Return `compute_reward` of each completion, as a reward function."""
     return _rewards(completions, testcases, partial_credit=False, columns=kwargs)
 
 

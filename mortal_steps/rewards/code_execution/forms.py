@@ -37,11 +37,8 @@ CHECK = "check"
 
 
 def cases_of(value: Any, entry_point: Any = None) -> list[Case]:
-    """Return the test cases that a column holds; `entry_point`: the function that a text's `check`
-    takes.
-
-    Raises `ValueError` for what is none.
-    """
+    """Return the test cases in a column; `entry_point` is what a text's `check` takes. Raises
+    `ValueError` for what is none."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -181,8 +178,7 @@ def _cases_in_program(text: str, entry_point: Any) -> list[Case]:
 
 
 def _is_definition(node: ast.stmt) -> bool:
-    """Return whether a statement makes nothing that one assertion could leave altered to the
-    next."""
+    """Return whether a statement makes nothing that an assertion could alter."""
     if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr):
         return isinstance(node.value, ast.Constant | ast.Name)
     kinds = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -210,8 +206,7 @@ def _entry(text: str, entry_point: Any) -> str:
 
 
 def _run(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Return the nodes and all below them that are run with the text: not the bodies of functions
-    and classes."""
+    """Return what runs with the text: not the bodies of functions and classes."""
     definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
     for node in nodes:
         yield node

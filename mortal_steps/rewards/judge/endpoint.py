@@ -53,10 +53,8 @@ class Reply:
 
 
 class Endpoint:
-    """The API at `base_url`, asked from one event loop.
-
-    `key_variable` names the environment variable with its key; None if it needs no key.
-    """
+    """The API at `base_url`, asked from one event loop; `key_variable` names the environment
+    variable of its key, if it needs one."""
 
     def __init__(self, base_url: str, key_variable: str | None) -> None:
         self.base_url = base_url.rstrip("/")
@@ -76,11 +74,9 @@ class Endpoint:
         """Until it answered without the number of tokens, which is warned of once."""
 
     async def ask(self, question: Question, timeout_s: float) -> Reply:
-        """Return the answer. The request demands JSON of a schema, unless the endpoint refuses it.
-
-        Raises `UnavailableError` for what may succeed later, `RefusedError` for what will not, and
-        `ConfigError` for a wrong key, address or model.
-        """
+        """Return the answer, in JSON of a schema unless the endpoint refuses that. Raises
+        `UnavailableError` (try later), `RefusedError`, and `ConfigError` for a wrong key, address
+        or model."""
         try:
             # The client's own limit begins anew with each byte that arrives.
             async with asyncio.timeout(timeout_s):

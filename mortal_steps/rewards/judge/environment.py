@@ -180,8 +180,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _address(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the address of OpenAI's client with the variable of its key, unless `settings` have an
-    address."""
+    """Return OpenAI's address and key variable, unless `settings` have one."""
     if "base_url" in settings:
         return {}
     address = os.environ.get(OPENAI_ADDRESS) or OPENAI

@@ -46,7 +46,6 @@ class Payment:
 
     @property
     def costs(self) -> JudgeCosts:
-        """Costs of this answer."""
         return JudgeCosts(
             answers=1,
             prompt_tokens=self.prompt_tokens,
@@ -74,8 +73,7 @@ class Spending:
         return dict(self._here)
 
     def learn(self, costs: Mapping[str, JudgeCosts]) -> None:
-        """Count files that a worker elsewhere writes. For files that are here, their own lines
-        count."""
+        """Count what a worker elsewhere paid; files that are here count themselves."""
         news = {name: each for name, each in costs.items() if name not in self.by_file()}
         known = self._elsewhere()
         if any(known.get(name) != each for name, each in news.items()):
@@ -84,8 +82,7 @@ class Spending:
             write_atomically(self._folder / ELSEWHERE, json.dumps(rows).encode())
 
     def _elsewhere(self) -> dict[str, JudgeCosts]:
-        """Return what `learn` was given; nothing if the file is damaged: the worker's next answer
-        has all of it again."""
+        """Return what `learn` got; nothing if damaged: the next answer has it again."""
         try:
             content = (self._folder / ELSEWHERE).read_bytes()
             return adapter(dict[str, JudgeCosts]).validate_json(content)
@@ -114,7 +111,6 @@ class Ledger:
             self._files.begin()
 
     def find(self, question: str) -> Grade | None:
-        """Return the known grade of a question."""
         return self._grades.get(question)
 
     def pay(self, payment: Payment) -> None:
@@ -146,14 +142,12 @@ _making = threading.Lock()
 
 
 def use_run(run: JudgedRun) -> None:
-    """Set the run of this process."""
     global _run, _ledger
     with _making:
         _run, _ledger = run, None
 
 
 def current_run() -> JudgedRun:
-    """Return the run of this process."""
     return _run
 
 

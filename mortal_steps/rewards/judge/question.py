@@ -71,8 +71,7 @@ class Question:
     messages: Sequence[Mapping[str, str]]
 
     def digest(self) -> str:
-        """Return the sha256 of all that decides the answer, hexadecimal: equal questions have one
-        answer."""
+        """Return the sha256 of all that decides the answer."""
         content = {
             "base_url": self.term.base_url.rstrip("/"),
             "model": self.term.model,
@@ -86,8 +85,7 @@ class Question:
 def question_about(
     term: JudgeTerm, completion: str, prompt: str, columns: Mapping[str, Any]
 ) -> Question:
-    """Return the question to a judge about a completion. Raises `ValueError` if the judge's prompt
-    names a column that is not there."""
+    """Return the question about a completion. Raises `ValueError` for an unknown column."""
     values = {**columns, "prompt": prompt, "completion": completion}
     low, high = term.score_range
 
@@ -120,10 +118,8 @@ class Grade(BaseModel):
 
 
 def read_grade(text: object, score_range: tuple[float, float]) -> Grade:
-    """Return the grade in an answer: one JSON object, bare or as one fenced block, with a `score`.
-
-    Raises `UnusableAnswerError` for anything else.
-    """
+    """Return the grade in an answer: a JSON object, bare or fenced, with a `score`. Raises
+    `UnusableAnswerError`."""
     if not isinstance(text, str) or not text.strip():
         raise UnusableAnswerError("the answer is empty")
     fenced = FENCED.fullmatch(text.strip())

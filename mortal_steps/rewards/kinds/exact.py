@@ -34,8 +34,7 @@ class Exact(RewardTerm, extra="forbid"):
     some; `punctuation`, ASCII's but for what belongs to a number, such as the point in 3.5."""
 
     def load(self) -> Callable[..., list[float]]:
-        """Return the reward function, which raises `DatasetRowError` for a row without an
-        answer."""
+        """Return the function, which raises `DatasetRowError` without an answer."""
         return self.matches_answer
 
     def matches_answer(self, completions: Sequence[Any], **columns: Any) -> list[float]:

@@ -28,7 +28,6 @@ class Format(RewardTerm, extra="forbid"):
     """Whether the chat template ends the prompt with `<think>`, so that completions lack it."""
 
     def load(self) -> Callable[..., list[float]]:
-        """Return the reward function."""
         follows = follows_strictly if self.strict else follows_softly
 
         def has_format(completions: Sequence[Any], **columns: Any) -> list[float]:

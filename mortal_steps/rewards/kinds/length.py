@@ -17,8 +17,7 @@ from mortal_steps.rewards.columns import DatasetRowError, column
 
 
 class Length(RewardTerm, extra="forbid"):
-    """1 for the wanted length, less by 1 / `tolerance` for each unit away from it, and not below
-    0."""
+    """1 for the wanted length, 1 / `tolerance` less per unit away, at least 0."""
 
     type: Literal["length"] = "length"
     target: Annotated[int, Field(ge=0)] | str

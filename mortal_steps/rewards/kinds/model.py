@@ -59,7 +59,6 @@ class ModelTerm(RewardTerm, extra="forbid"):
 
     @property
     def source(self) -> ModelConfig:
-        """Where it comes from."""
         return ModelConfig(name_or_path=self.model, revision=self.revision)
 
     @property

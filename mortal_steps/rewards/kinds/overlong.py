@@ -32,8 +32,6 @@ class Overlong(RewardTerm, extra="forbid"):
         return self
 
     def load(self) -> Callable[..., list[float]]:
-        """Return the reward function."""
-
         def overlong(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
             """-1 to 0, by the number of tokens."""
             free = self.max_length - self.buffer

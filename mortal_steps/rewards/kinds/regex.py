@@ -32,7 +32,6 @@ class Regex(RewardTerm, extra="forbid"):
         return pattern
 
     def load(self) -> Callable[..., list[float]]:
-        """Return the reward function."""
         compiled = re.compile(self.pattern)
 
         def matches(completions: Sequence[Any], **columns: Any) -> list[float]:

@@ -28,8 +28,6 @@ class Repetition(RewardTerm, extra="forbid"):
     """What an n-gram consists of; words are parted by white space, and case does not count."""
 
     def load(self) -> Callable[..., list[float]]:
-        """Return the reward function."""
-
         def repetition(completions: Sequence[Any], **columns: Any) -> list[float]:
             """Return `penalty` to 0; 0 for what is shorter than an n-gram."""
             units: Sequence[Sequence[Hashable]] = (
@@ -48,7 +46,6 @@ def repetition_penalty(completion_ids: Sequence[Sequence[int]], **columns: Any) 
 
 
 def repeated_share(units: Sequence[Hashable], ngram: int) -> float:
-    """Return the share of n-grams that stood there before, 0 to 1. Of `a b a b a`, by two: 2 of
-    4."""
+    """Return the share of repeated n-grams, 0 to 1: of `a b a b a`, by two, 2 of 4."""
     grams = [tuple(units[begin : begin + ngram]) for begin in range(len(units) - ngram + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0

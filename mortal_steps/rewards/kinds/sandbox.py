@@ -33,18 +33,14 @@ class SandboxTerm(RewardTerm, extra="forbid"):
     memory_mb: int = Field(1024, gt=0)
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
-        """Return enough for completions that all take as long as they may, on one lane: their own
-        limits hold, and no slowness of theirs is a failure of the call.
-
-        Three times that: one that ends itself by a signal runs once more, in each test case.
-        """
+        """Return enough for completions that all take as long as they may, on one lane. Three times
+        that: one that ends itself by a signal runs once more in each test case."""
         total = total_limits(self.timeout, self.total_timeout)
         # The last test case may begin just before the end.
         longest_s = total.deadline_s + Limits(timeout=self.timeout).deadline_s
         return max(timeout_s, 3 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:
-        """Return the environment."""
         environment = import_named(ENVIRONMENT, "rewards.terms")
         made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
         return made

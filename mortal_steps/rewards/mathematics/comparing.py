@@ -57,10 +57,8 @@ def parsed_completion(text: str) -> list[Any]:
 
 
 def parsed(answer: str) -> list[Any]:
-    """Return what an answer may mean: SymPy expressions, and its text.
-
-    `2\\sqrt{3}` alone is taken for a formula: in a text, math-verify would find the number 2 in it.
-    """
+    r"""Return an answer's possible meanings: SymPy expressions and its text. `2\sqrt{3}` alone is a
+    formula; in a text, math-verify would find the number 2."""
     is_text = DELIMITER.search(answer) or WORD.search(answer)
     return _parse(answer if is_text else f"${answer}$")
 
@@ -71,10 +69,8 @@ def _parse(text: str) -> list[Any]:
 
 
 def main() -> None:
-    """Print a verdict for each comparison of the sheet on stdin.
-
-    SIGPROF ends the process when the CPU time of one is used up, whatever its code is at.
-    """
+    """Print a verdict for each comparison of the sheet on stdin; SIGPROF ends the process when one
+    has used up its CPU time."""
     asked = json.load(sys.stdin)
     for gold, answer in asked["sheet"]:
         signal.setitimer(signal.ITIMER_PROF, asked["cpu_s"])

@@ -61,11 +61,8 @@ class Comparison:
 
 
 def compare_all(comparisons: Sequence[Comparison], *, cpu_s: float) -> dict[Comparison, Verdict]:
-    """Return the verdict of each comparison, each within `cpu_s` seconds of CPU time.
-
-    Raises `WorkerLostError` if processes are ended from outside or get no CPU time, and
-    `RewardError` without math-verify.
-    """
+    """Return each comparison's verdict within `cpu_s` seconds of CPU time. Raises `WorkerLostError`
+    if processes are ended or starved, `RewardError` without math-verify."""
     check_installed()
     verdicts: dict[Comparison, Verdict] = {}
     waiting = sheets_of(comparisons)

@@ -81,11 +81,8 @@ def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def digest_of(value: Any, called: str) -> tuple[str, frozenset[str]]:
-    """Return the digest, hexadecimal sha256, and the modules that are imported for the object.
-
-    `called` is how an error names the object. Raises `RewardError` for what has no digest, and
-    could not travel to another process either.
-    """
+    """Return an object's sha256 and the modules that it imports; `called` names it in errors.
+    Raises `RewardError` for what could not travel to another process either."""
     digester = _Digester()
     try:
         digest = digester.of(value, called)
@@ -257,8 +254,7 @@ def _globals_of(code: types.CodeType) -> Iterator[str]:
 
 
 def _imports_of(code: types.CodeType) -> Iterator[str]:
-    """Modules that the code imports when it runs; of what it takes from one, each name may be a
-    module, too."""
+    """Modules that the code may import; what it takes from one may be a module."""
     imported = ""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":

@@ -44,11 +44,8 @@ def write_pickle(path: Path, value: Any, digest: str, called: str) -> None:
 
 
 def check_pickle(path: Path, digest: str) -> bytes:
-    """Return the pickle in a file, which is not executed.
-
-    Raises `RewardError` where it is not there, or is of another Python, and `CorruptFileError`
-    where it is not what was written.
-    """
+    """Return a file's pickle, not executed. Raises `RewardError` if it is missing or another
+    Python's, `CorruptFileError` if it was altered."""
     try:
         line, _, content = path.read_bytes().partition(b"\n")
     except OSError as error:

@@ -58,11 +58,8 @@ class _Answer(BaseModel, strict=True):
 
 
 def read_completions(path: Path, prompt_column: str) -> list[GivenGroup]:
-    """Return the groups in the order of their first completions.
-
-    Raises `DataError` that names the row and the field, and `CorruptFileError` for a shard that is
-    damaged.
-    """
+    """Return groups in the order of their first completions. Raises `DataError` that names row and
+    field, `CorruptFileError` for a damaged shard."""
     if path.suffix == ".parquet":
         return _of_a_run(path)
     rows = [dict(row) for row in read_file(path, str(path))]

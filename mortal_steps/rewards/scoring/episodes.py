@@ -15,8 +15,7 @@ STOPS: Sequence[str] = get_args(get_type_hints(Episode)["stop"])
 
 
 def scored_by_environments(shard: GeneratedShard, names: Sequence[str]) -> dict[str, Part]:
-    """Return the scores of the rewards that were computed beside the shard's environments, by name;
-    all of them where none of its episodes was finished."""
+    """Return scores computed beside environments, by name; all if no episode finished."""
     episodes = [made.episode for group in shard.groups for made in group.completions]
     if not any(episodes):
         return {}
@@ -50,13 +49,11 @@ def _part(shard: GeneratedShard, scores: CallScores) -> Part:
 
 
 def no_scores(shard: GeneratedShard) -> Part:
-    """Return None for each completion of the shard."""
     size = sum(len(group.completions) for group in shard.groups)
     return _part(shard, CallScores(scores=[None] * size, metrics={}, extra={}))
 
 
 def has_failed(completion: Completion) -> bool:
-    """Return whether the completion's environment failed."""
     return completion.episode is not None and completion.episode.failure is not None
 
 
@@ -77,9 +74,8 @@ def failed_episodes(shard: GeneratedShard) -> Iterator[RewardFailure]:
 
 
 def episode_metrics(shard: GeneratedShard) -> dict[str, float]:
-    """Return how a shard's episodes went, as means over its completions: turns, tokens that an
-    environment added, the share that ended in each way, and, unless it is 0, the share with an
-    answer that changed. Without environments, nothing."""
+    """Return means over the completions of how episodes went: turns, environments' tokens, the
+    share of each ending and of changed answers; nothing without environments."""
     made = [each for group in shard.groups for each in group.completions if each.episode]
     if not made:
         return {}

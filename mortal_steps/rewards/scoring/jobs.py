@@ -87,11 +87,8 @@ class Job:
         """How long calls took, by function."""
 
     def score_whole(self) -> None:
-        """Call each function on the whole shard; as in TRL, the async ones last and in parallel.
-
-        Raises `RewardError` for a function that keeps failing, unless failures are masked, and the
-        `MortalError` that a function raised.
-        """
+        """Call each function on the whole shard; as in TRL, async ones last and in parallel. Raises
+        `RewardError` for one that keeps failing, unless masked, and functions' `MortalError`."""
         groups = self._work.shard.groups
         whole = arguments_of(groups, self._work.trainer_state)
         in_parallel = self._host.async_of(self._names)
@@ -160,8 +157,7 @@ class Job:
     def _with_retries(
         self, name: str, arguments: CallArguments, first: Outcome | None = None
     ) -> Outcome:
-        """Return the last outcome of a function, whose first one may be known; the last attempt is
-        in a new process."""
+        """Return a function's last outcome; the last attempt is in a new process."""
         outcome = first or self._once(name, arguments)
         delays_s = backoff(FIRST_DELAY_S, LONGEST_DELAY_S)
         for left in reversed(range(self._work.config.retries)):
@@ -182,8 +178,7 @@ class Job:
         return self._call([name], arguments)[name]
 
     def _call(self, names: Sequence[str], arguments: CallArguments) -> dict[str, Outcome]:
-        """Call functions once. Raises the `MortalError` that one raised, and `StoppedError` after a
-        failure in another thread."""
+        """Call functions once; raises their `MortalError`, or `StoppedError`."""
         if self._work.stopped.is_set():
             raise StoppedError
         if not names:
@@ -198,7 +193,6 @@ class Job:
 
 
 def _may_be_the_process(outcome: Outcome) -> bool:
-    """Return whether a new process might do better."""
     return isinstance(outcome, CallFailure) and outcome.kind in OF_ONE_PROCESS
 
 

@@ -39,8 +39,7 @@ from mortal_steps.types import (
 
 
 class Scorer:
-    """Scores shards with the rewards `names`, in this order, in the hosts that they are assigned
-    to."""
+    """Scores shards with the rewards `names`, in order, in their hosts."""
 
     def __init__(
         self, assignments: Sequence[Assignment], names: Sequence[str], config: RewardsConfig
@@ -108,10 +107,8 @@ class Scorer:
         return _put_together(shard, sha256, parts, done), seconds
 
     def dry_run(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
-        """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says.
-
-        Rewards that need an environment are left out.
-        """
+        """Raise `RewardError` if a reward fails once, whatever `rewards.on_error` says; those that
+        need an environment are left out."""
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
         alone = self._called_alone()
         others = {name: no_scores(shard) for name in self._names if name not in alone}
@@ -203,7 +200,6 @@ def _put_together(
 
 
 def _in_order(name: str, jobs: Sequence[Job]) -> list[Part]:
-    """Return the results of a function, in the order of its problems."""
     parts = [item for job in jobs for item in job.parts.get(name, {}).items()]
     return [part for _, part in sorted(parts, key=lambda item: item[0])]
 
@@ -232,10 +228,8 @@ def _mean_metrics(parts: Mapping[str, Sequence[Part]]) -> dict[str, float]:
 
 
 def _extra_columns(parts: Mapping[str, Sequence[Part]]) -> dict[str, list[Any]]:
-    """Return each function's columns; None for the completions that a function failed on.
-
-    Of two functions with a column of the same name, the later one's is `<function>/<column>`.
-    """
+    """Return functions' columns, None where they failed; the later of two functions with one name
+    has it as `<function>/<column>`."""
     columns: dict[str, list[Any]] = {}
     for function, parts_of_function in parts.items():
         answers = [part.answer for part in parts_of_function]

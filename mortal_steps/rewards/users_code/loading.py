@@ -26,10 +26,8 @@ from mortal_steps.rewards.users_code.project import folders_of, make_importable
 
 
 def load_reward(spec: str) -> RewardFunction:
-    """Load the reward function that `spec` names, from the working folder.
-
-    Raises `RewardError` that names the spec, what is wrong with it and the nearest name there is.
-    """
+    """Load the function that `spec` names, from the working folder. Raises `RewardError` with what
+    is wrong and the nearest name."""
     named = f"rewards.functions: {spec!r}"
     function: Any = import_code(spec, named, "function", inspect.isfunction)
     if _is_environment(function):
@@ -45,10 +43,8 @@ def load_reward(spec: str) -> RewardFunction:
 
 
 def load_environment(spec: str, options: Mapping[str, Any]) -> RewardEnvironment:
-    """Load the reward environment that `spec` names: an instance, or a class, made with `options`.
-
-    Raises `RewardError` as `load_reward` does.
-    """
+    """Load the environment that `spec` names: an instance, or a class made with `options`. Raises
+    `RewardError`."""
     named = f"rewards.terms: environment = {spec!r}"
     found = import_code(spec, named, "Class", _is_environment)
     if isinstance(found, RewardEnvironment) and not options:
@@ -77,11 +73,8 @@ def _made(
 
 
 def load_term(term: RewardTerm) -> RewardFunction:
-    """Return the reward function of a term, whose class is imported here where it is a user's own.
-
-    Raises `RewardError` as `load_reward` does, for a class that is no `RewardTerm`, and for
-    settings that it does not take.
-    """
+    """Return a term's function, importing a user's class. Raises `RewardError` as `load_reward`,
+    for no `RewardTerm`, and for settings that it does not take."""
     if type(term) is not RewardTerm:
         return term.load()
     named = f"rewards.terms: type = {term.type!r}"

@@ -24,10 +24,8 @@ OURS = frozenset({"mortal", "mortal_steps"})
 
 
 def make_importable(folders: Sequence[Path], name: str = "") -> None:
-    """Let this process find the modules of the folders, `name` among them.
-
-    Folders of modules without `__init__.py` are found through `sys.path`, last in line.
-    """
+    """Let this process find modules of the folders, `name` among them; folders without
+    `__init__.py` come last, through `sys.path`."""
     users_modules().add(folders, name)
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     importlib.invalidate_caches()
@@ -121,8 +119,7 @@ def _normal(name: str) -> str:
 
 
 class UsersModules(MetaPathFinder):
-    """Finds modules in the user's folders before installed ones. It is the first entry of
-    `sys.meta_path`."""
+    """Finds users' modules before installed ones, first in `sys.meta_path`."""
 
     def __init__(self) -> None:
         self._folders: list[str] = []

@@ -42,8 +42,7 @@ class Engine(Protocol):
     """Longest prompt plus completion, in tokens."""
 
     def check(self, folder: Path) -> None:
-        """Raise `EngineError` if the folder is known not to fit the model. Nothing is loaded or
-        changed. By default, `load` finds out."""
+        """Raise `EngineError` if the folder cannot fit; by default, `load` finds out."""
 
     @abstractmethod
     def load(self, folder: Path) -> None:
@@ -73,10 +72,8 @@ class Engine(Protocol):
         self.load(folder)
 
     def release_memory(self) -> None:
-        """Free the memory of the weights and of what was computed with them; a `load` follows.
-
-        By default nothing: `load` overwrites the old weights.
-        """
+        """Free the memory of weights and what was computed with them, before a `load`; by default
+        nothing, as `load` overwrites them."""
 
     def resume_memory(self) -> None:
         """Get ready to sample after `release_memory` and `load`. By default nothing."""
@@ -97,8 +94,7 @@ class Engine(Protocol):
 
     @abstractmethod
     def score(self, token_ids: Sequence[int]) -> list[float]:
-        """Logprobs at temperature 1 of all tokens but the first, each given those before it; length
-        `len(token_ids) - 1`."""
+        """Logprobs at temperature 1 of all tokens but the first; length `len(token_ids) - 1`."""
         ...
 
     def close(self) -> None:
@@ -121,9 +117,7 @@ class EngineFactory(Protocol):
         model: ModelConfig,
         rollout: RolloutConfig,
         tokenizer: Callable[[], Any],
-    ) -> Engine:
-        """Build the engine."""
-        ...
+    ) -> Engine: ...
 
 
 def read_model_config(model_path: str, trust_remote_code: bool) -> Any:

@@ -40,11 +40,8 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
 
 
 def adapter_digest(folder: Path) -> str:
-    """Return a name that no other adapter has: the digest of the manifest, which lists those of the
-    files.
-
-    Raises `EngineError` for a folder that nobody committed.
-    """
+    """Return a name that no other adapter has: its manifest's digest. Raises `EngineError` for a
+    folder that nobody committed."""
     try:
         return hashlib.sha256((folder / FOLDER_MANIFEST).read_bytes()).hexdigest()
     except OSError as error:
@@ -52,9 +49,8 @@ def adapter_digest(folder: Path) -> str:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return the safetensors that are read as the model: those of its index or, without one, the
-    file of the usual name. Others may lie beside them, such as the same weights by other names
-    (`consolidated.safetensors`) or an adapter."""
+    """Return the safetensors of the model: its index's, or the usual file. Others, such as
+    `consolidated.safetensors` or an adapter, may lie beside them."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
         names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
@@ -64,8 +60,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def tensor_shapes(folder: Path, *, required: bool = True) -> TensorShapes:
-    """Name and shape of every tensor in the model's safetensors; raises `EngineError`, for a model
-    in another format only where one is `required`."""
+    """Shape of every safetensors tensor; `EngineError` for other formats if `required`."""
     from safetensors import SafetensorError, safe_open
 
     shapes: TensorShapes = {}
@@ -82,8 +77,7 @@ def tensor_shapes(folder: Path, *, required: bool = True) -> TensorShapes:
 
 
 def names_by_file(folder: Path) -> dict[str, frozenset[str]]:
-    """Names of the tensors in each of the folder's safetensors, but for damaged files, which their
-    digest tells."""
+    """Tensor names in each safetensors file, but for damaged ones."""
     from safetensors import SafetensorError, safe_open
 
     found = {}

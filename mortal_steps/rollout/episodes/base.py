@@ -52,15 +52,11 @@ class ToolSettings:
 
 
 class Episodes(ABC):
-    """Makes the completions of a shard with an engine that holds the weights.
-
-    A subclass may take settings of its own, `rollout.episodes_options`, as keyword arguments; the
-    others it hands on.
-    """
+    """Makes a shard's completions with an engine that holds the weights. A subclass may take
+    `rollout.episodes_options` as keyword arguments; it hands on the others."""
 
     def __init__(self, *, tokenizer: Any, template_options: Mapping[str, Any]) -> None:
-        """`tokenizer` is transformers' of the model, and `template_options` are for its chat
-        template."""
+        """`tokenizer` is transformers'; `template_options` are for its chat template."""
         self.tokenizer = tokenizer
         self.template_options = template_options
 
@@ -90,8 +86,7 @@ class Episodes(ABC):
         return None
 
     def forget_progress(self) -> None:
-        """After each shard that was committed: drop what only served to make it again. By default,
-        there is nothing."""
+        """Drop what served to make the committed shard again. By default, nothing."""
         return None
 
     def took(self) -> Mapping[str, float]:
@@ -134,11 +129,8 @@ def tool_episodes(
     settings: ToolSettings,
     before_start: Callable[[], None],
 ) -> Episodes:
-    """Return the `Episodes` of a run with tools or environments.
-
-    `rewards` are those of the stage; `before_start` is called before a process loads users' code.
-    Raises `StoreError` for a run of which nobody has settled how its chats are rendered.
-    """
+    """Return the `Episodes` of a run with tools, with the stage's `rewards`; `before_start` comes
+    before users' code is loaded. Raises `StoreError` if its chats are not settled."""
     chat = read_chat_settings(store)
     kind = GATEWAY_EPISODES if environment.asks else TOOL_EPISODES
     made: Episodes = import_named(kind, "environment")(
@@ -168,8 +160,7 @@ def read_chat_settings(store: RunStore) -> ChatSettings:
 def check_groups(
     name: str, groups: Sequence[GeneratedGroup], seeds_PG: Sequence[Sequence[int]]
 ) -> None:
-    """Raise `EngineError` unless there is a group for each problem and a completion for each
-    seed."""
+    """Raise `EngineError` unless groups fit problems and completions fit seeds."""
     found = [len(group.completions) for group in groups]
     wanted = [len(seeds) for seeds in seeds_PG]
     if found != wanted:

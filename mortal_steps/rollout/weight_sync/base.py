@@ -22,23 +22,19 @@ logger = logging.getLogger(__name__)
 
 
 class WeightSync(Protocol):
-    """A way for an engine to load new weights. An instance is made without arguments for each
-    load."""
+    """Loads new weights into an engine; made without arguments for each load."""
 
     releases_memory: bool
     """Whether it calls `Engine.release_memory`. Some engines have to know this when they start."""
 
     def load(self, engine: Engine, folder: Path) -> None:
-        """Make the engine sample with the weights in a published version's folder.
-
-        Raises `EngineError` if the engine cannot load them; its weights are then undefined.
-        """
+        """Make the engine sample with a published version. Raises `EngineError` if it cannot load
+        it; its weights are then undefined."""
         ...
 
 
 def weight_sync(rollout: RolloutConfig) -> WeightSync:
-    """Return the way of syncing that the configuration names, or `reload`; raises `ConfigError` if
-    it cannot be imported."""
+    """Return the way that the configuration names, or `reload`. Raises `ConfigError`."""
     name = rollout.weight_sync or RELOAD
     made: WeightSync = WEIGHT_SYNC.load(name)()
     return made
@@ -46,9 +42,8 @@ def weight_sync(rollout: RolloutConfig) -> WeightSync:
 
 @contextlib.contextmanager
 def restarted_on_failure(engine: Engine, folder: Path) -> Iterator[None]:
-    """If the block fails midway, restart the engine with the folder, since a failure may leave the
-    engine unusable. A folder that does not fit the model still raises `EngineError`, and nothing is
-    restarted in a process that can compute no more."""
+    """Restart the engine with the folder if the block fails midway. A folder that does not fit
+    still raises `EngineError`; a process that can compute no more restarts nothing."""
     try:
         yield
     except EngineError:
@@ -61,8 +56,7 @@ def restarted_on_failure(engine: Engine, folder: Path) -> Iterator[None]:
 
 
 class Reload:
-    """`reload`: the engine sleeps, wakes up and reads the folder: two sets of weights never need
-    room."""
+    """`reload`: sleep, wake, read: two sets of weights never need room."""
 
     releases_memory = True
 
@@ -74,8 +68,7 @@ class Reload:
 
 
 class Volume:
-    """`volume`: the engine reads the folder over its old weights, the least that it must be able
-    to."""
+    """`volume`: read over the old weights, the least that an engine must be able to."""
 
     releases_memory = False
 

@@ -63,8 +63,7 @@ def load_weights(
 
 
 def log_compared(others: list[str], *, before: list[str] | None) -> list[str]:
-    """Log which tensors of a version the canary alone speaks for, unless these are those of the
-    version before; returns them."""
+    """Log, once, which tensors the canary alone vouches for; returns them."""
     if others and others != before:
         logger.warning(
             "%d tensors of a version are not compared with those published, since the engine has "
@@ -78,8 +77,7 @@ def log_compared(others: list[str], *, before: list[str] | None) -> list[str]:
 
 
 def published_in(folder: Path) -> PublishedTensors:
-    """Return the tensors in a version's folder. A damaged probe has no digests; `check_probe`
-    refuses it."""
+    """Return a version's tensors; a damaged probe has no digests."""
     try:
         digests = dict(json.loads((folder / PROBE_FILE).read_bytes())["tensors"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -88,11 +86,9 @@ def published_in(folder: Path) -> PublishedTensors:
 
 
 def check_probe(engine: Engine, folder: Path, tolerance: float, *, proven: bool) -> None:
-    """Raise `WeightsMismatchError` unless the engine scores the folder's probe as the actor did.
-
-    `tolerance` is in nats. With `proven`, every tensor has been compared with the published one.
-    Raises `CorruptFileError` for a folder without a probe.
-    """
+    """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did, within
+    `tolerance` nats; `proven`: all tensors were compared. Raises `CorruptFileError` without a
+    probe."""
     token_ids, expected = _read_probe(folder / PROBE_FILE)
     if not all(map(math.isfinite, expected)):
         raise WeightsMismatchError(

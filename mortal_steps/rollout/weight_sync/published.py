@@ -36,8 +36,7 @@ class PublishedTensors:
         return tensor_shapes(self.folder)
 
     def compared(self, held: Iterable[tuple[str, torch.Tensor]]) -> dict[str, bool]:
-        """Of each tensor held by the name of a published one and in its type, whether it is that
-        one, to the bit."""
+        """Of each held tensor by published name, whether it is the same to the bit."""
         # Imported where tensors are: a worker's engine has to be the first to import torch.
         from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 

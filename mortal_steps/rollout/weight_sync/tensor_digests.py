@@ -63,7 +63,6 @@ def digest_of(dtype: torch.dtype, shape: tuple[int, ...], sums: Sums) -> str:
 
 
 def dtype_of(digest: str) -> torch.dtype:
-    """Return the type of the tensor that has this digest."""
     found: torch.dtype = getattr(torch, digest.partition(":")[0])
     return found
 

@@ -45,10 +45,8 @@ class Box:
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """Enter an empty working folder; it is removed afterwards, with all that is in it.
-
-        `size_mb`: how many MiB it may hold.
-        """
+        """Enter an empty working folder of at most `size_mb` MiB, which is removed afterwards with
+        all in it."""
         kernel.mount_tmp("/tmp", size_mb)
         os.chdir("/tmp")
         try:
@@ -59,8 +57,7 @@ class Box:
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """Yield a descriptor that becomes readable when the program's first process may have
-        ended."""
+        """Yield a descriptor that is readable when the first process may have ended."""
         descriptor = os.pidfd_open(pid)
         try:
             yield descriptor
@@ -83,19 +80,16 @@ class Box:
 
 
 class Bare(Box):
-    """No isolation. Of the user's processes, only the server's children are known to belong to a
-    program."""
+    """No isolation: only the server's children are known to be a program's."""
 
     counts = False
 
     def prepare(self) -> None:
-        """See `Box`."""
         _go_first()
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """See `Box`."""
         folder = tempfile.mkdtemp(prefix="mortal-program-")
         os.chdir(folder)
         try:
@@ -117,10 +111,8 @@ class Bare(Box):
 
 
 class Container(Box):
-    """A container that somebody else isolates, and that only this server uses.
-
-    It needs no namespaces, mounts or pidfds, because the container's kernel may be an emulated one.
-    """
+    """A container that somebody else isolates for this server alone: it needs no namespaces, mounts
+    or pidfds, which an emulated kernel may lack."""
 
     def __init__(self, first_uid: int) -> None:
         super().__init__(first_uid + os.getpid())
@@ -153,7 +145,6 @@ class Container(Box):
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """See `Box`."""
         yield self._woken
 
     def has_ended(self, descriptor: int, pid: int) -> bool:

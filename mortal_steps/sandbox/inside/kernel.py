@@ -53,10 +53,8 @@ class _Filter(ctypes.Structure):
 
 
 def install_filter(program: bytes) -> None:
-    """Have the kernel refuse system calls to this process and its children for good.
-
-    `program`: an array of `struct sock_filter`. Raises `OSError`.
-    """
+    """Have the kernel refuse system calls for good, by `program`, an array of `struct sock_filter`.
+    Raises `OSError`."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     filled = _Filter(len(program) // 8, program)
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(filled))

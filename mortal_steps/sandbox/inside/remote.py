@@ -42,24 +42,20 @@ class Stdio:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
     def fileno(self) -> int:
-        """See `wire.Connection`."""
         return self._in
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """See `wire.Connection`."""
         ready, _, _ = select.select([self._in], [], [], self._patience_s)
         return os.readv(self._in, [buffer]) if ready else 0
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """See `wire.Connection`."""
         left = memoryview(data)
         while left:
             left = left[os.write(self._out, left) :]
 
 
 def main(patience_s: float) -> None:
-    """Serve until the owner is gone, or silent for `patience_s` seconds. Whoever runs the container
-    ends it."""
+    """Serve until the owner is gone or silent for `patience_s` seconds."""
     for name in [name for name in os.environ if name.startswith("MODAL_")]:
         del os.environ[name]
     serve(Stdio(patience_s))

@@ -41,8 +41,7 @@ def main(descriptor: int) -> None:
 
 
 def serve(connection: wire.Connection) -> None:
-    """Run programs until the other end is closed, or a program leaves something behind that the
-    next one would find."""
+    """Run programs until the other end closes, or one leaves something behind."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the first process of a box ignores it then
     with contextlib.suppress(EOFError):
         start = wire.receive(connection, LARGEST_REQUEST)
@@ -64,10 +63,8 @@ def _prepare(start: dict[str, Any], enclosure: Box) -> None:
 
 
 def _answer_one(connection: wire.Connection, start: dict[str, Any], enclosure: Box) -> None:
-    """Run the program of the next request, and keep nothing of it in memory.
-
-    The next program is forked from this process and can read whatever its memory holds.
-    """
+    """Run the next request's program, and keep nothing of it in memory, which the next program, a
+    fork, can read."""
     request = wire.receive_head(connection, LARGEST_REQUEST)
     limits = request["limits"]
     code_size, stdin_size = request[wire.SIZES]
@@ -85,11 +82,8 @@ def _run(
     start: dict[str, Any],
     enclosure: Box,
 ) -> tuple[Ending, float]:
-    """Run a program until all of its processes have ended. Returns how it ended and how many
-    seconds it took.
-
-    `files`: descriptors of its code and its stdin.
-    """
+    """Run a program until all its processes ended; returns how, and the seconds. `files`:
+    descriptors of code and stdin."""
     code, stdin = files
     with enclosure.scratch(limits["tmp_mb"]):
         out, out_end = os.pipe()
@@ -113,7 +107,6 @@ def _run(
 
 
 def _answer(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
-    """Return the answer that describes how the program ended."""
     limit = ending.limit
     if ending.exit_code == -signal.SIGKILL and ending.cpu_s >= limits["cpu_s"]:
         limit = limit or "cpu_s"  # the kernel killed it before the server did

@@ -41,8 +41,7 @@ class Ending:
 
 
 class Watch:
-    """Watches one program: its first process is `pid`, and `outputs` are the descriptors from which
-    its stdout and stderr are read."""
+    """Watches the program with first process `pid` and output descriptors `outputs`."""
 
     def __init__(
         self, pid: int, outputs: tuple[int, int], limits: dict[str, Any], enclosure: Box
@@ -57,8 +56,7 @@ class Watch:
         self._given_s = 0.0
 
     def until_its_end(self, connection: Connection) -> Ending:
-        """Watch until no process of the program is left. If the owner closes the connection, the
-        program and this process end."""
+        """Watch until no process is left; both end if the owner closes the connection."""
         try:
             with self._enclosure.end_of(self._pid) as ended:
                 self._ending.limit = self._look_on(ended, connection)
@@ -76,8 +74,7 @@ class Watch:
         return self._ending
 
     def _look_on(self, ended: int, connection: Connection) -> str | None:
-        """Watch until the first process ends or a limit is reached. Returns the name of the limit,
-        or None."""
+        """Watch until the first process ends or a limit, which is returned, is reached."""
         poll = select.poll()
         for descriptor in (ended, *self._kept):
             poll.register(descriptor, select.POLLIN)
@@ -117,10 +114,8 @@ class Watch:
         return self._over_together() if self._enclosure.counts else None
 
     def _give_back_waiting(self) -> None:
-        """Give back the time during which the program was ready to run but got no core.
-
-        If it never gets one, the lane's owner gives the lane up.
-        """
+        """Give back the time that the program was ready to run without a core; if it never gets
+        one, the lane's owner gives up."""
         pids = [self._pid, *self._enclosure.others()] if self._enclosure.counts else [self._pid]
         more_s = max(0.0, max(map(_waited_s, pids)) - self._given_s)
         self._given_s += more_s
@@ -145,10 +140,7 @@ class Watch:
         return "processes" if count > self._limits["processes"] else None
 
     def _end_all(self) -> None:
-        """Kill the program's processes and wait until none is left.
-
-        Processes whose parent has ended become children of this one.
-        """
+        """Kill the program's processes until none is left; orphans become children of this one."""
         while (child := self._reap(os.WNOHANG)) is not None:
             if child == 0:
                 self._enclosure.kill_others()
@@ -173,11 +165,8 @@ def _cpu_of(pid: int) -> float:
 
 
 def _memory_mb_of(pid: int) -> float:
-    """MiB of memory that a process holds, mapped files excluded. Memory that several processes
-    share counts for each of them.
-
-    Raises `OSError` if the process has ended.
-    """
+    """MiB that a process holds, without mapped files; shared memory counts for each. Raises
+    `OSError` if it has ended."""
     with open(f"/proc/{pid}/status", "rb") as status:
         fields = dict(line.split(b":", 1) for line in status if line[:3] in (b"VmR", b"Rss"))
     resident, files = (fields.get(name, b"0 kB").split()[0] for name in (b"VmRSS", b"RssFile"))

@@ -32,9 +32,7 @@ class Connection(Protocol):
         """Put bytes into the buffer. Returns how many; 0 if the other end is closed."""
         ...
 
-    def fileno(self) -> int:
-        """Return the number of the descriptor that is read."""
-        ...
+    def fileno(self) -> int: ...
 
 
 class Text:
@@ -51,8 +49,7 @@ class Text:
         return self._size > self._most
 
     def read_from(self, descriptor: int) -> int:
-        """Read from a descriptor, while the text is not too long. Returns the number of bytes that
-        were read. Raises `OSError`."""
+        """Read what fits; returns the number of bytes. Raises `OSError`."""
         end = self._size + CHUNK
         with memoryview(self._memory) as all_of_it, all_of_it[self._size : end] as room:
             size = os.readv(descriptor, [room])
@@ -68,12 +65,10 @@ class Text:
             connection.sendall(kept)
 
     def close(self) -> None:
-        """Give its memory back."""
         self._memory.close()
 
 
 def encode(message: dict[str, Any], *texts: bytes) -> bytes:
-    """Return a message as the bytes that are sent."""
     fields = {**message, SIZES: [len(text) for text in texts]}
     content = json.dumps(fields).encode()
     return HEADER.pack(len(content), sum(map(len, texts))) + content + b"".join(texts)
@@ -102,25 +97,20 @@ def send(connection: Connection, message: dict[str, Any], *texts: Text) -> None:
 
 
 def receive(connection: Connection, largest: int) -> dict[str, Any]:
-    """Receive a message with its texts.
-
-    Raises `EOFError` if the other end is closed, and `ValueError` if what arrives is not a message
-    or is larger than `largest` bytes.
-    """
+    """Receive a message with its texts. Raises `EOFError` at the end, `ValueError` for no message
+    or more than `largest` bytes."""
     length, texts = _lengths(connection, largest)
     return decode(_exactly(connection, length + texts), length)
 
 
 def receive_head(connection: Connection, largest: int) -> dict[str, Any]:
-    """Receive a message without its texts, which follow on the connection. Raises the same errors
-    as `receive`."""
+    """Receive a message without the texts that follow it; raises as `receive`."""
     length, _ = _lengths(connection, largest)
     return decode(_exactly(connection, length), length)
 
 
 def receive_file(connection: Connection, size: int) -> int:
-    """Receive the next text, of `size` bytes, into a file without a name. Returns its descriptor.
-    Raises `EOFError` if the other end is closed."""
+    """Receive a text into an unnamed file; returns its descriptor. Raises `EOFError`."""
     if not size:
         return os.open("/dev/null", os.O_RDONLY)
     descriptor = os.memfd_create("text", os.MFD_ALLOW_SEALING)

@@ -23,10 +23,8 @@ FOR_TRAINING = "_training"
 
 
 def settle_chat(tokenizer: Any, name: str) -> ChatSettings:
-    """Return the settings for the tokenizer of the model `name`; it stays as it is.
-
-    Raises `ModelError` that says which template it has, and which ones are able to do it.
-    """
+    """Return the settings for the tokenizer of model `name`, which stays as it is. Raises
+    `ModelError` that names its template and those that would do."""
     try:
         return _settled(tokenizer)
     except _Unusable as error:

@@ -26,8 +26,7 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the trained tensors and buffers by module name. A base model under an adapter is not
-    trained."""
+    """Return trained tensors and buffers by module name, without an adapter's base."""
     if not isinstance(model, PeftModel):
         return dict(model.state_dict())
     trained = {name for name, tensor in model.named_parameters() if tensor.requires_grad}

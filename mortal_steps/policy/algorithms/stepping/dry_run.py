@@ -54,11 +54,8 @@ COMPLETION = Completion(
 
 
 def dry_run(config: RunConfig, algorithm: TrlHooks) -> None:
-    """Raise `ConfigError` if TRL cannot take a step with the options in `[training.trl]`, and takes
-    one without them.
-
-    What fails without them as well is left to the run itself.
-    """
+    """Raise `ConfigError` if TRL can take a step without the options in `[training.trl]` and not
+    with them; other failures are left to the run."""
     options = config.training.trl
     elsewhere = OF_THE_MODEL | OF_THE_DEVICE
     if options.get("optim", "adamw_torch") not in ON_ANY_DEVICE:

@@ -75,7 +75,6 @@ class Stepped(Trainer):
         """Write what the trainer adapts by itself, beside model and optimizer, as TRL reads it."""
 
     def control_digests(self) -> dict[str, str]:
-        """Digest of each part of that."""
         return {}
 
     def _count_loss(self, loss: torch.Tensor) -> None:

@@ -21,9 +21,8 @@ KERNELS = "use_kernels"
 
 
 def check_model_options(training: TrainingConfig, started: ModelConfig, *, here: bool) -> None:
-    """Raise `ConfigError` for an option that TRL cannot apply to the model, and `ModelError` if the
-    model's configuration cannot be read. Arguments for loading are tried on a model that is
-    `here`."""
+    """Raise `ConfigError` for options that TRL cannot apply to the model, `ModelError` without its
+    configuration. Loading is tried with a model that is `here`."""
     chosen = training.trl
     if here:
         _check_loading(chosen, started)
@@ -42,8 +41,7 @@ def check_model_options(training: TrainingConfig, started: ModelConfig, *, here:
 
 
 def _check_loading(trl: Mapping[str, Any], model: ModelConfig) -> None:
-    """Raise `ConfigError` for arguments with which transformers does not load the model; those of a
-    model that lies elsewhere are not tried."""
+    """Raise `ConfigError` for arguments that transformers cannot load the model with."""
     chosen = loading_options(trl)
     options = {name: value for name, value in chosen.items() if name != KERNELS}
     if not options or model.new or is_hub_model(model):
@@ -78,8 +76,7 @@ def _why_no_cast(model: PreTrainedModel, is_adapted: bool) -> str | None:
 
 
 def without_weights(model: ModelConfig) -> PreTrainedModel:
-    """Return the model as it is trained, its parameters on torch's device `meta`. Raises
-    `ModelError` if its configuration cannot be read."""
+    """Return the model on device `meta`. Raises `ModelError` if it cannot be made."""
     remote = model.trust_remote_code
     if model.new is not None:
         # Imported where used: few models are new.

@@ -42,8 +42,7 @@ def streams_digest() -> str:
 
 
 def prefer_reproducible_kernels() -> None:
-    """Let CUDA compute the same bits again. Where an operation has no such kernel, torch warns and
-    a replay may differ in the last bits."""
+    """Let CUDA repeat its bits; torch warns of operations without such a kernel."""
     if torch.cuda.is_available():
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         os.environ["FLASH_ATTENTION_DETERMINISTIC"] = "1"  # of the package flash-attn
@@ -70,7 +69,6 @@ def attend_reproducibly() -> None:
 
 
 def _attention(module: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-    """As transformers' own."""
     if not torch.are_deterministic_algorithms_enabled():
         return sdpa_attention_forward(module, query, key, value, *args, **kwargs)
     with _refusing():

@@ -63,11 +63,8 @@ class ScoredGroupsTrainer(GRPOTrainer):  # type: ignore[misc]
 def clipped_loss(
     logprobs: torch.Tensor, inputs: Mapping[str, torch.Tensor], clip_eps: float
 ) -> tuple[torch.Tensor, dict[str, float]]:
-    """Return the loss of a micro-batch, and what is logged of it.
-
-    `logprobs` are the policy's now. Where those of the sampler are not known, they are taken to be
-    the same.
-    """
+    """Return a micro-batch's loss and what is logged of it; `logprobs` are the policy's now, and
+    stand for the sampler's where those are unknown."""
     trained, advantages = inputs["trained"], inputs["advantages"]
     old = torch.where(inputs["has_logprobs"], inputs["logprobs"], logprobs.detach())
     difference = (logprobs - old).masked_fill(trained == 0, 0.0)

@@ -68,7 +68,6 @@ class TrainerState:
         torch.save(self.optimizer, folder / OPTIMIZER_NAME)
 
     def digests(self) -> dict[str, str]:
-        """Return the digest of each part of a copy."""
         return {"optimizer": digests.digest(self.optimizer["state"]), **self.small_digests}
 
 
@@ -85,7 +84,6 @@ def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerSta
 
 
 def state_digests(trainer: Stepped) -> dict[str, str]:
-    """Return the digest of each part of the trainer's state."""
     optimizer = digests.digest(trainer.optimizer.state_dict()["state"])
     return {"optimizer": optimizer, **_small_digests(trainer)}
 
@@ -103,10 +101,8 @@ def why_no_copy(trainer: Stepped) -> str | None:
 
 
 def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
-    """Read the moving reference model, which transformers leaves alone; all else it restores.
-
-    A folder that was `renewed` by another configuration may have none: it begins to move here.
-    """
+    """Read the moving reference model, which transformers does not restore; one `renewed` by
+    another configuration may begin here."""
     if trainer.args.sync_ref_model and (not renewed or any(folder.glob(f"{REFERENCE}*"))):
         load_model(trainer.ref_model, folder, REFERENCE)
 

@@ -66,7 +66,6 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
     """What TRL logs of the tool calls in the rollouts being trained on."""
 
     def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
-        """See `Stepped.accept`."""
         self.tool_metrics = tool_metrics(batch) if isinstance(batch, RolloutBatch) else {}
         return super().accept(batch)
 
@@ -77,7 +76,6 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
             (folder / "entropy_ctrl_state.json").write_text(control)
 
     def control_digests(self) -> dict[str, str]:
-        """Return the digest of that."""
         if not self.use_adaptive_entropy:
             return {}
         return {"entropy control": digests.digest(self._entropy_control())}
@@ -151,8 +149,7 @@ def _check_is_sampled(batch: RolloutBatch) -> None:
 
 
 def recorded_reward(name: str) -> Callable[..., list[float | None]]:
-    """Return a reward function, as TRL sees it, that returns the recorded score `name` of each
-    row."""
+    """Return a reward function that returns each row's recorded score `name`."""
 
     def reward(recorded_rewards: Sequence[Any], **kwargs: Any) -> list[float | None]:
         return [rewards[name] for rewards in recorded_rewards]

@@ -16,10 +16,8 @@ from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 
 class AdaptedModel:
-    """A model whose modules compute with an adapter from now on, without dropout.
-
-    PEFT puts it into the model's own modules: whoever has the model generates with it.
-    """
+    """A model that computes with an adapter from now on, without dropout; PEFT puts it into the
+    model's own modules."""
 
     def __init__(self, model: Any, folder: Path) -> None:
         """Raise `ValueError` for an adapter that fits no module of the model."""

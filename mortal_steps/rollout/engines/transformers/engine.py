@@ -199,7 +199,6 @@ class TransformersEngine(Engine):
         return scores
 
     def close(self) -> None:
-        """Give back the memory."""
         del self._model
         if self._device == "cuda":
             torch.cuda.empty_cache()
@@ -228,10 +227,8 @@ class TransformersEngine(Engine):
 
 
 class _StopStringWatch(StoppingCriteria):  # type: ignore[misc]
-    """Looks for stop strings in the completions; a prompt that holds one ends nothing.
-
-    `completed` collects, per step, a tensor of shape (B,): which rows had just completed one.
-    """
+    """Looks for stop strings in completions, not prompts. `completed` collects, per step, which
+    rows had just completed one; shape (B,)."""
 
     def __init__(self, criteria: StopStringCriteria, *, prompt_length: int) -> None:
         self.completed: list[torch.Tensor] = []

@@ -21,10 +21,8 @@ UNIFORMS_PER_BLOCK = 64
 
 
 class SeededDraw(LogitsProcessor):  # type: ignore[misc]
-    """Draws each row's next token with the row's own uniforms and forces it on a greedy search.
-
-    `tokens` and `logprobs` collect, per step, a tensor of shape (B,).
-    """
+    """Draws each row's next token with its own uniforms, and forces it on a greedy search; `tokens`
+    and `logprobs` collect, per step, a tensor of shape (B,)."""
 
     def __init__(self, seeds: Sequence[int], params: SamplingParams) -> None:
         self.tokens: list[torch.Tensor] = []
@@ -48,8 +46,7 @@ class SeededDraw(LogitsProcessor):  # type: ignore[misc]
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens_B1, 0.0)
 
     def _next_uniforms(self, device: torch.device) -> torch.Tensor:
-        """Return the uniforms of the next position, one per row; drawn in blocks for few Python
-        calls."""
+        """Return the next position's uniforms, one per row, drawn in blocks."""
         position = len(self.tokens) % UNIFORMS_PER_BLOCK
         if position == 0:
             blocks = [stream.random(UNIFORMS_PER_BLOCK) for stream in self._streams]
@@ -58,8 +55,7 @@ class SeededDraw(LogitsProcessor):  # type: ignore[misc]
 
 
 def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
-    """Return the token where each row's cumulative probability first exceeds its uniform; shape (B,
-    1)."""
+    """Return where each row's cumulative probability exceeds its uniform; (B, 1)."""
     cumulative_BV = logprobs_BV.exp().cumsum(dim=-1)
     total_B1 = cumulative_BV[:, -1:]
     # Rounding may lift uniform x total to the total itself; just below it still has a token.

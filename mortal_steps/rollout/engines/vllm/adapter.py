@@ -39,10 +39,8 @@ class VllmAdapters:
         """What goes with every prompt; None: the model as it is."""
 
     def load(self, llm: Any, folder: Path) -> None:
-        """Let `llm` read the adapter, and compute with it from now on; forget the one before it.
-
-        Raises `EngineError` for one that vLLM does not take; the one before it then stays.
-        """
+        """Let `llm` compute with the adapter, and forget the one before. Raises `EngineError` for
+        one that vLLM does not take; the former then stays."""
         from vllm.lora.request import LoRARequest
 
         number, before = next(self._numbers), self.request
@@ -60,9 +58,8 @@ class VllmAdapters:
             llm.llm_engine.remove_lora(before.lora_int_id)
 
     def compare(self, llm: Any, published: PublishedTensors) -> dict[str, bool]:
-        """Return the modules of which vLLM's kernels do not read the folder's tensors. What it
-        computes with is compared as a whole where no module is left out, and the base is not
-        quantized."""
+        """Return the modules whose tensors vLLM's kernels do not read; where none is left out and
+        the base is not quantized, all are compared as a whole."""
         number = self.request.lora_int_id if self.request else 0
         answers = llm.collective_rpc("differing_tensors", args=(str(published.folder), number))
         is_quantized = llm.llm_engine.model_config.quantization is not None

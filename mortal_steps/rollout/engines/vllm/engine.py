@@ -117,16 +117,14 @@ class VllmEngine(Engine):
         return platforms.with_fixed_kernels(options)
 
     def check(self, folder: Path) -> None:
-        """Raise `EngineError` if the folder's tensors are not the model's; an adapter's are checked
-        by vLLM itself."""
+        """Raise `EngineError` unless the tensors are the model's; vLLM checks adapters."""
         if is_adapter(folder):
             return
         self._check_shapes(tensor_shapes(folder), folder)
 
     @supervised
     def load(self, folder: Path) -> None:
-        """Replace the weights, or the adapter beside those of the start, and forget what was
-        computed with the old ones."""
+        """Replace the weights or the adapter; forget what the old ones computed."""
         self._wake_up()
         if not is_adapter(folder):
             self._load_model(str(folder))

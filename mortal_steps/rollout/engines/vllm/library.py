@@ -16,11 +16,8 @@ from mortal_steps.types import SamplingParams
 
 
 def import_vllm() -> Any:
-    """Import vLLM with the environment that it and torch read at import.
-
-    Raises `EngineError` where it cannot be imported. Should be called before torch is imported,
-    which reads its log level once.
-    """
+    """Import vLLM, before torch, which reads its log level once, with the environment that both
+    read then. Raises `EngineError`."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -65,8 +62,7 @@ def supervised(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_processes(llm: Any, error: Exception | None = None) -> None:
-    """Raise `UnusableProcessError`, because of `error` if there is one, unless every process of
-    vLLM is there."""
+    """Raise `UnusableProcessError` from `error` unless all of vLLM's processes live."""
     executor = llm.llm_engine.model_executor
     workers = getattr(executor, "workers", None) or ()  # none where vLLM needs no other process
     if getattr(executor, "is_failed", False) or any(not one.proc.is_alive() for one in workers):

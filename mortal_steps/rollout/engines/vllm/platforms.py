@@ -43,10 +43,8 @@ def cpu_options(settings: Mapping[str, Any], max_model_len: int) -> dict[str, An
 
 
 def fit_to_cpu(options: dict[str, Any], rollout: RolloutConfig) -> None:
-    """Take out of an `LLM`'s options what has no meaning on a CPU.
-
-    Raises `EngineError` for a combination at which vLLM would end.
-    """
+    """Take out of an `LLM`'s options what has no meaning on a CPU. Raises `EngineError` for a
+    combination at which vLLM would end."""
     options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
     if options["enable_chunked_prefill"] and rollout.seeds == "request":
         raise EngineError(
@@ -57,8 +55,7 @@ def fit_to_cpu(options: dict[str, Any], rollout: RolloutConfig) -> None:
 
 
 def require_libnuma() -> None:
-    """Raise `EngineError` without it: vLLM's compiled part is then missing, and vLLM does not say
-    so."""
+    """Raise `EngineError` without it: vLLM's compiled part is then silently missing."""
     try:
         ctypes.CDLL("libnuma.so.1")
     except OSError as error:
@@ -70,10 +67,8 @@ def require_libnuma() -> None:
 
 
 def keep_weights_plain() -> None:
-    """Switch off the prepacked copies of weights that CPU layers would compute with.
-
-    Also switches off torch.compile, which costs seconds at the first batch of a CPU engine.
-    """
+    """Switch off CPU layers' prepacked copies of weights, and torch.compile, which costs seconds at
+    the first batch."""
     import torch
     from vllm import _custom_ops
     from vllm.model_executor.layers import utils
@@ -104,8 +99,7 @@ def _pack_experts_at_each_load() -> None:
 
 
 def with_fixed_kernels(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an `LLM`, without kernels that are chosen by measuring, but for what
-    these options say of that themselves."""
+    """Return `LLM` options without kernels chosen by measuring, unless they say so."""
     compilation = options.get("compilation_config", {})
     if isinstance(compilation, int):
         compilation = {"mode": compilation}
