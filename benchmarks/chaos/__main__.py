@@ -26,7 +26,7 @@ from mortal.driver import QUIET_PREFECT
 from tests.support.chaos import agents
 from tests.support.chaos.project import AGENTS, VARIANTS
 from tests.support.chaos.run import ChaosError
-from tests.support.chaos.schedule import Volley, volleys
+from tests.support.chaos.schedule import Volley, at_ranks, volleys
 from tests.support.chaos.server import KillableServer
 from tests.support.chaos.variant import Judged, Variant
 
@@ -45,6 +45,8 @@ def main() -> None:
         for name, hand in zip(args.variants, hands, strict=True):
             try:
                 variant = Variant(name, folder, server, args.steps, _say)
+                if name == "ranks":
+                    hand = at_ranks(hand)
                 with variant.game():
                     variant.reference()
                     for run in variant.under_fire(hand):

@@ -177,7 +177,6 @@ class AtroposApi:
             "batch_size": (info["batch_size"], wanted.batch_size),
             "max_token_len": (info["max_token_len"], wanted.max_token_len),
             "wandb_group": (owner["group"], wanted.wandb_group),
-            "wandb_project": (owner["project"], wanted.wandb_project),
         }
         other = [f"{name} = {there!r}, not {own!r}" for name, (there, own) in pairs.items()
                  if there != own]  # fmt: skip

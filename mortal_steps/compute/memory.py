@@ -72,7 +72,7 @@ def training_memory(
     dtype = shape.dtype if model.dtype == "auto" else model.dtype
     weight = BYTES.get(dtype or "float32", 4)
     numbers = _Numbers(weight=weight, compute=2 if autocast else weight)
-    rows = training.rows // training.steps_per_generation
+    rows = training.rows // training.steps_per_generation // training.ranks
     length = prompt + training.max_completion_length
     tokens = rows * length
     trained, size = trained_parameters(training, shape), 4 if training.use_lora else weight
@@ -95,7 +95,7 @@ def training_memory(
     ends = 3 * weight * tokens * shape.hidden  # into the last norm, and out of it
     logits, into_weights = _head(training, shape, numbers, scored, on_gpu)
 
-    gradients = size * trained
+    gradients = size * trained * (1 if training.ranks == 1 else 2)  # DDP adds up a copy of them
     accumulates = training.accumulation_steps > 1
     # The fullest moment: the end of the forward pass, the output layer on the way back, the last
     # layer after it, or the first layer, when there are all gradients.

@@ -1,8 +1,8 @@
-"""Decides which GPU the actor and each rollout worker of a run are on.
+"""Decides which GPUs the actor and each rollout worker of a run are on.
 
-The actor takes the first GPU, and each of the others gets a rollout worker; a GPU that is alone is
-shared by the actor and one rollout worker. What a configuration says stands. None of this decides
-bits, so it is found out anew whenever a run starts or resumes.
+The actor takes the first GPU, or as many as it has ranks, and each of the others gets a rollout
+worker; a GPU that is alone is shared by the actor and one rollout worker. What a configuration says
+stands. None of this decides bits, so it is found out anew whenever a run starts or resumes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
 class Placement:
     """The GPUs of a run."""
 
-    actor: Gpu | None
-    """None: it trains on the CPU."""
+    trainers: tuple[Gpu, ...]
+    """The GPU of each of the actor's ranks; none: it trains on the CPU."""
     engines: tuple[tuple[Gpu, ...], ...]
     """The GPUs of each rollout worker; none: it samples on the CPU."""
     idle: tuple[Gpu, ...] = ()
@@ -44,14 +44,14 @@ class Placement:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        used = [self.actor, *(gpu for gpus in self.engines for gpu in gpus)]
-        return tuple({gpu.uuid: gpu for gpu in used if gpu is not None}.values())
+        used = [*self.trainers, *(gpu for gpus in self.engines for gpu in gpus)]
+        return tuple({gpu.uuid: gpu for gpu in used}.values())
 
     @property
     def shares(self) -> bool:
-        """Whether a rollout worker is on the actor's GPU."""
+        """Whether a rollout worker is on a GPU of the actor's."""
         sampling = {gpu.uuid for gpus in self.engines for gpu in gpus}
-        return self.actor is not None and self.actor.uuid in sampling
+        return not sampling.isdisjoint(gpu.uuid for gpu in self.trainers)
 
 
 def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
@@ -61,16 +61,14 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
         return _place_on_modal(config, samples)
     placed = placed_config(config)
     workers = placed.num_rollout_workers if samples else 0
-    actor = _used_by(placed.compute.local, "actor", 1, 1)
+    (trainers,) = _used_by(placed.compute.local, "actor", 1, config.training.ranks)
     size = gpus_per_engine(config.rollout)
     engines = _used_by(placed.compute.local, "rollout", workers, size)
-    used = {gpu.uuid for gpus in (*actor, *engines) for gpu in gpus}
+    used = {gpu.uuid for gpus in (trainers, *engines) for gpu in gpus}
     local = config.compute.local
     there = {**gpus_of_role(local, "actor"), **gpus_of_role(local, "rollout")}
     idle = {gpu.uuid: gpu for gpu in there.values() if gpu.uuid not in used}
-    return Placement(
-        actor=actor[0][0] if actor[0] else None, engines=engines, idle=tuple(idle.values())
-    )
+    return Placement(trainers=trainers, engines=engines, idle=tuple(idle.values()))
 
 
 def placed_config(config: RunConfig) -> RunConfig:
@@ -84,7 +82,8 @@ def placed_config(config: RunConfig) -> RunConfig:
     reserved = {of_engines[name].uuid for devices in rollout for name in named(devices)}
     if not actor and of_actor:
         free = [name for name, gpu in of_actor.items() if gpu.uuid not in reserved]
-        actor = ((free or list(of_actor))[0],)
+        ranks = config.training.ranks
+        actor = (",".join((free if len(free) >= ranks else list(of_actor))[:ranks]),)
     trains_on = {of_actor[name].uuid for devices in actor for name in named(devices)}
     if not rollout and of_engines:
         free = [name for name, gpu in of_engines.items() if gpu.uuid not in trains_on]
@@ -141,7 +140,7 @@ def gpus_per_engine(rollout: RolloutConfig) -> int:
 
 def have_bfloat16(found: Placement) -> bool:
     """Return whether actor and rollout workers compute on GPUs that support bfloat16."""
-    computing = [(found.actor,) if found.actor else (), *found.engines]
+    computing = [found.trainers, *found.engines]
     return all(gpus and all(gpu.bfloat16 for gpu in gpus) for gpus in computing)
 
 
@@ -184,21 +183,28 @@ def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 def check_devices(config: RunConfig, *, samples: bool = True) -> None:
-    """Raise `ConfigError` for devices that do not exist, several GPUs for the actor, and GPUs on
-    Modal that would do nothing; warn of GPUs of this machine that do nothing."""
+    """Raise `ConfigError` for devices that do not exist, another number of GPUs than the actor has
+    ranks, and GPUs on Modal that would do nothing; warn of GPUs of this machine that do nothing."""
     if config.compute.backend == "modal":
         config.compute.check_mode()
         find_placement(config, samples=samples)
         return  # where `devices` are of no account
     local = config.compute.local
+    ranks = config.training.ranks
     for devices in local.actor.devices:
-        if len(named(devices)) > 1:
+        if len(named(devices)) > ranks:
             raise ConfigError(
-                f"compute.local.actor.devices names {devices!r}; the actor trains on one GPU. Name "
-                f"one, such as {named(devices)[0]!r}, and give the others to rollout workers with "
-                "compute.local.rollout.devices"
+                f"compute.local.actor.devices names {devices!r}, and training.ranks = {ranks} of "
+                f"these GPUs are trained on. Name {ranks}, and give the others to rollout workers "
+                "with compute.local.rollout.devices; or raise training.ranks"
             )
     found = find_placement(config, samples=samples)
+    if 0 < len(found.trainers) < ranks:
+        raise ConfigError(
+            f"training.ranks = {ranks} processes train on a GPU each, and the actor has "
+            f"{len(found.trainers)}; lower training.ranks, or name so many GPUs in one text of "
+            "compute.local.actor.devices, such as '0,1'"
+        )
     if not samples:
         return
     size = gpus_per_engine(config.rollout)
@@ -250,20 +256,23 @@ def _check_sleep(found: Placement) -> None:
 
 def _place_on_modal(config: RunConfig, samples: bool) -> Placement:
     modal, size = config.compute.modal, gpus_per_engine(config.rollout)
+    ranks = config.training.ranks
+    trains = f"the actor trains on {'one GPU' if ranks == 1 else f'{ranks} GPUs (training.ranks)'}"
     if config.compute.mode == "single_node":
-        used = 2 if modal.vllm_mode == "server" else 1
-        other = ", and the rollout worker samples on one" if used > 1 else ""
-        _check_count("gpu", modal.gpu, used, f"the actor trains on one GPU{other}")
+        apart = modal.vllm_mode == "server"
+        other = ", and the rollout worker samples on one" if apart else ""
+        _check_count("gpu", modal.gpu, ranks + apart, trains + other)
         *_, last = gpus = _rented(modal.gpu, "node")
-        return Placement(actor=gpus[0], engines=((last,),) if samples else ())
-    _check_count("actor", modal.actor, 1, "the actor trains on one GPU")
+        return Placement(trainers=gpus[:ranks], engines=((last,),) if samples else ())
+    _check_count("actor", modal.actor, ranks, trains)
+    trainers = _rented(modal.actor, "actor")[:ranks]
     if not samples:
-        return Placement(actor=_rented(modal.actor, "actor")[0], engines=())
+        return Placement(trainers=trainers, engines=())
     instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
     _check_count("rollout", modal.rollout, size, f"an engine samples on {size}", instead)
     workers = range(config.num_rollout_workers)
     engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
-    return Placement(actor=_rented(modal.actor, "actor")[0], engines=engines)
+    return Placement(trainers=trainers, engines=engines)
 
 
 def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") -> None:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.section import Section
 
 
 class AtroposOptions(Section):
     """How a run trains on the batches of an Atropos API server."""
 
-    url: str = Field("http://localhost:8000", pattern=r"^https?://")
+    url: Annotated[str, NO_NUMBERS] = Field("http://localhost:8000", pattern=r"^https?://")
     """Address of the server, which `run-api` of atroposlib starts."""
     seq_len: int = Field(2048, ge=2)
     """Most tokens of a sequence, prompt included; the environments are told."""
-    wandb_project: str = ""
+    wandb_project: Annotated[str, NO_NUMBERS] = ""
     """Project of Weights & Biases that the environments log to; empty: they do not."""
-    wandb_group: str = ""
+    wandb_group: Annotated[str, NO_NUMBERS] = ""
     """Group of the environments there. Default: the run's id."""
-    port: int | None = Field(None, ge=1, le=65535)
+    port: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1, le=65535)
     """Port of this machine at which the run's rollout workers serve the policy to the environments;
     each worker takes one, from this number on. Default: the run has no rollout workers, and
     something else serves what it publishes."""
-    poll_s: float = Field(1.0, gt=0)
+    poll_s: Annotated[float, NO_NUMBERS] = Field(1.0, gt=0)
     """Seconds between two requests for a batch, on average."""
 
 

@@ -263,6 +263,10 @@ class RunConfig(Section):
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
+        if rollout.source == ATROPOS:
+            options = atropos_options(rollout.source_options)
+            kept = identity_of(options, options.model_dump(), defaults=defaults)
+            rollout = rollout.model_copy(update={"source_options": kept})
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
         changes = {"rollout": rollout, "training": training}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.field_metadata import STATE, Decides, StateOptions, Trl
+from mortal_steps.config.field_metadata import NO_NUMBERS, STATE, Decides, StateOptions, Trl
 from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -150,6 +150,13 @@ class TrainingConfig(Section):
     """Micro-batches per optimizer update. Default: 1 on a CPU; on a GPU so many that a micro-batch
     has at most 8 completions. It decides how sums of gradients round, so a run keeps the number
     with which it began."""
+    ranks: Annotated[int, Decides("per_device_train_batch_size")] = Field(1, ge=1)
+    """Processes that train the model together, each on a GPU of its own (DDP: each has all of the
+    model, and a part of the batch). They decide how sums round, so a run keeps their number; a fork
+    may have another."""
+    rank_timeout_s: Annotated[float, NO_NUMBERS] = Field(600, gt=0)
+    """How long a rank waits for the others, in seconds, before all of them are begun anew and the
+    step is taken again."""
     max_completion_length: Annotated[int, Trl("max_completion_length")] = Field(1024, ge=1)
     """Longest completion to train on, in tokens; the rest is cut off before the loss."""
     gradient_checkpointing: Annotated[bool, Trl("gradient_checkpointing")] = True
@@ -203,6 +210,12 @@ class TrainingConfig(Section):
                 f"micro-batches; TRL would silently drop {rows % pieces} of them. Choose "
                 "gradient_accumulation_steps (or trl.steps_per_generation) that divides it"
             )
+        if rows // pieces % self.ranks:
+            raise ValueError(
+                f"ranks = {self.ranks} does not divide the {rows // pieces} rows of a micro-batch "
+                f"(batch_size x num_generations = {rows}, in {pieces}); choose batch_size, "
+                "num_generations or gradient_accumulation_steps so that each rank has as many rows"
+            )
         if pieces * self.num_iterations % self.accumulation_steps:
             raise ValueError(
                 f"gradient_accumulation_steps = {self.accumulation_steps} does not divide "
@@ -225,8 +238,8 @@ class TrainingConfig(Section):
         """
         if self.loss_type == "bnpo" or "steps_per_generation" in self.trl:
             return 1
-        counts = range(1, self.rows + 1)
-        return next(n for n in counts if self.rows % n == 0 and self.rows // n <= GPU_ROWS)
+        own = self.rows // self.ranks
+        return next(n for n in range(1, own + 1) if own % n == 0 and own // n <= GPU_ROWS)
 
     @property
     def rows(self) -> int:

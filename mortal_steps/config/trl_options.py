@@ -28,7 +28,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
 }
 """Class -> package and file that it is in."""
 
-ONE_DEVICE = "the actor is one process on one device"
+BY_RANKS = "training.ranks says on how many GPUs the actor trains, by DDP"
 NO_LOADER = "the actor has no data loader: it trains on recorded batches"
 OUR_EVALUATION = "[evaluation] decides how the held-out problems are scored"
 OUR_CHECKPOINTS = "[checkpoints] decides what is kept; `mortal resume` and `mortal fork` go on"
@@ -43,8 +43,8 @@ NO_EVALUATION = "it follows evaluations inside TRL's own loop, and there are non
 REFUSED: Mapping[str, str | None] = {
     "load_best_model_at_end": "use checkpoints.keep_best",
     "eval_on_start": "use evaluation.on_start",
-    "deepspeed": ONE_DEVICE,
-    "fsdp": ONE_DEVICE,
+    "deepspeed": BY_RANKS,
+    "fsdp": BY_RANKS,
     "shuffle_dataset": "use data.shuffle",
     "generation_kwargs": NO_SUCH_FILTER,
     "repetition_penalty": NO_SUCH_FILTER,
@@ -92,8 +92,8 @@ IDLE: Mapping[str, str | None] = {
     "log_unique_prompts": "see logging.sample_steps",
     "num_completions_to_print": "see logging.sample_steps",
     "trust_remote_code": "use model.trust_remote_code",
-    "fsdp_config": ONE_DEVICE,
-    "ddp_*": ONE_DEVICE,
+    "fsdp_config": BY_RANKS,
+    "ddp_*": BY_RANKS,
     "dataloader_*": NO_LOADER,
     "train_sampling_strategy": NO_LOADER,
 }
@@ -127,8 +127,8 @@ LOADING = {
     "torch_dtype": "use model.dtype",
     "trust_remote_code": "use model.trust_remote_code",
     "revision": "use model.revision",
-    "device_map": ONE_DEVICE,
-    "tp_plan": ONE_DEVICE,
+    "device_map": BY_RANKS,
+    "tp_plan": BY_RANKS,
     "quantization_config": "use [model.quantization]",
     "load_in_8bit": "use [model.quantization]",
     "load_in_4bit": "use [model.quantization]",

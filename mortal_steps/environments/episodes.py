@@ -152,7 +152,7 @@ class ToolEpisodes(RecordedEpisodes):
             list(self._begun(key, problem, seeds, opened[key]))
             for key, problem, seeds in zip(starts, problems, seeds_PG, strict=True)
         ]
-        if self._environment.factory is not None:
+        if self._environment.gives_prompts:
             begun = [each for group in groups for each in group if each.failure is None]
             observed = [answers_of(opened[each.key][each.index]) for each in begun]
             self._note(cells, list(zip(begun, observed, strict=True)))

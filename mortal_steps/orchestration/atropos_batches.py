@@ -15,10 +15,11 @@ from typing import Any
 
 from mortal_steps.atropos.api import AtroposApi, Registration
 from mortal_steps.config.atropos import atropos_options
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.errors import BatchSourceError, CorruptFileError
 from mortal_steps.models.shape import find_shape
 from mortal_steps.orchestration.batch_source import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session, step_file
+from mortal_steps.policy.journal import find_result
 from mortal_steps.types import BatchRef, FileRef, Problem, Rows, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)
@@ -52,15 +53,18 @@ class AtroposBatches(BatchSource):
         self._api = AtroposApi(options.url, wanted, poll_s=options.poll_s, vocabulary=vocabulary)
         self._workers, self._serves = workers, bool(config.rollout.ports)
         self._newest: WeightsRef | None = None
-        self._stopping = asyncio.Event()
         self._asking: asyncio.Task[StepBatch | None] | None = None
+        self._stop = asyncio.Event()
+        """Ends what `_asking` does."""
 
     async def take(self, step: int) -> StepBatch:
         """Return the batch that is committed for `step`, or ask for one and commit it."""
         recorded = self._recorded(step)
         if recorded is not None:
             return recorded
-        self._asking = asyncio.create_task(self._ask(step))
+        if self._asking is None or self._asking.done():
+            self._stop = asyncio.Event()
+            self._asking = asyncio.create_task(self._ask(step, self._stop))
         # A caller that is cancelled leaves it going: the answer may be on its way.
         found = await asyncio.shield(self._asking)
         if found is None:
@@ -76,18 +80,19 @@ class AtroposBatches(BatchSource):
 
     async def close(self) -> None:
         """Wait for the answer that is under way, which holds a batch that is sent only once."""
-        self._stopping.set()
+        self._stop.set()
         if self._asking is not None:
             await asyncio.gather(self._asking, return_exceptions=True)
         await self._api.close()
 
-    async def _ask(self, step: int) -> StepBatch | None:
+    async def _ask(self, step: int, stop: asyncio.Event) -> StepBatch | None:
         await self._serve()
         started = time.perf_counter()
         serving = asyncio.create_task(self._keep_serving())
-        serving.add_done_callback(self._stop_unless_cancelled)
+        # It ends when the policy cannot be served; then no batch is asked for.
+        serving.add_done_callback(lambda _: stop.set())
         try:
-            groups = await self._api.next_batch(self._stopping)
+            groups = await self._api.next_batch(stop)
         finally:
             serving.cancel()
         if groups is None:
@@ -109,15 +114,19 @@ class AtroposBatches(BatchSource):
             await asyncio.sleep(LOOK_EVERY_S)
             await self._serve()
 
-    def _stop_unless_cancelled(self, serving: asyncio.Task[None]) -> None:
-        """Ask for no batch any more once the policy cannot be served."""
-        if not serving.cancelled():
-            self._stopping.set()
-
     def _recorded(self, step: int) -> StepBatch | None:
+        store, name = self._session.store, step_file("get_batch", step)
         try:
-            found = self._session.store.find_record(step_file("get_batch", step), list[Problem])
+            found = store.find_record(name, list[Problem])
+            if found is not None and found[1][0].id != _row_id(step, 0):
+                raise CorruptFileError(f"{store.path(name)} holds the batch of another step")
         except CorruptFileError as error:
+            if find_result(store, step) is not None:
+                run_id = self._session.run.info.run_id
+                raise BatchSourceError(
+                    f"{error}. Step {step} was trained on it, and the server has no copy: put one "
+                    f"back, or let `mortal fork {run_id}` go on from a checkpoint"
+                ) from error
             logger.warning("step %d trains on another batch: %s", step, error)
             return None
         return None if found is None else _reference(step, found[0], len(found[1]), 0.0)
@@ -125,9 +134,13 @@ class AtroposBatches(BatchSource):
 
 def _rows(step: int, groups: Sequence[Mapping[str, Any]]) -> list[Problem]:
     return [
-        Problem(id=f"atropos-{step}-{number}", prompt="", columns=_given(group))
+        Problem(id=_row_id(step, number), prompt="", columns=_given(group))
         for number, group in enumerate(groups)
     ]
+
+
+def _row_id(step: int, number: int) -> str:
+    return f"atropos-{step}-{number}"
 
 
 def _given(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -96,9 +96,9 @@ class Forecast:
         return [self._card(gpu, self.shape) for gpu in self.placement.gpus]
 
     def _card(self, gpu: Gpu, shape: ModelShape) -> Card:
-        config, actor = self.config, self.placement.actor
+        config, trainers = self.config, self.placement.trainers
         training = None
-        if actor is not None and actor.uuid == gpu.uuid:
+        if gpu.uuid in {each.uuid for each in trainers}:
             options = config.training.trl
             half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
             training = training_memory(

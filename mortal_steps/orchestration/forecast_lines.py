@@ -48,7 +48,7 @@ def placement_in_words(found: Placement) -> str:
     """Such as `actor on GPU 0 (NVIDIA A10G), 1 rollout worker on GPU 1 (NVIDIA A10G)`."""
     count = len(found.engines)
     workers = counted(count, "rollout worker")
-    actor = _named([found.actor] if found.actor else [])
+    actor = _named(found.trainers)
     if found.shares and len(found.gpus) == 1:
         return f"actor and {workers} on {actor}"
     sampling = {gpu.uuid: gpu for gpus in found.engines for gpu in gpus}
@@ -69,8 +69,10 @@ def _named(gpus: Sequence[Gpu]) -> str:
 def _batch(training: TrainingConfig) -> str:
     count = training.steps_per_generation
     pieces = "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
+    ranks = f" on each of {training.ranks} ranks" if training.ranks > 1 else ""
+    rows = training.rows // count // training.ranks
     return (
-        f"{training.rows} completions, trained in {pieces} of {training.rows // count} "
+        f"{training.rows} completions, trained in {pieces} of {rows}{ranks} "
         f"(training.gradient_accumulation_steps = {training.accumulation_steps})"
     )
 

@@ -70,7 +70,7 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
         context=find_context(model),
         weight_sync=_find_weight_sync(config, found),
         num_rollout_workers=len(found.engines),
-        on_gpu=found.actor is not None,
+        on_gpu=bool(found.trainers),
     )
     if samples:
         _warn(config, resolved_config)
@@ -214,7 +214,8 @@ def resolved(
     workers where it begins, and its actor is `on_gpu` or not.
     """
     workers = num_rollout_workers or config.num_rollout_workers
-    actor = 1 if config.rollout.staleness else min(cores, MOST_THREADS)
+    each = max(1, cores // config.training.ranks)
+    actor = 1 if config.rollout.staleness else min(each, MOST_THREADS)
     room = min(config.model.max_model_len, context or config.model.max_model_len)
     defaults = {
         "model.revision": commit,

@@ -156,8 +156,9 @@ def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
     model, training = found.config.model, found.config.training
     if not training.gradient_checkpointing:
         yield ("training.gradient_checkpointing = true",)
-    for count in range(training.accumulation_steps + 1, training.rows + 1):
-        if training.rows % count == 0 and "steps_per_generation" not in training.trl:
+    own = training.rows // training.ranks
+    for count in range(training.accumulation_steps + 1, own + 1):
+        if own % count == 0 and "steps_per_generation" not in training.trl:
             yield (f"training.gradient_accumulation_steps = {count}",)
     for part in (2, 4, 8):
         yield (

@@ -14,30 +14,29 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
-from mortal_steps.data.problem_files import open_problems, prompts_of
-from mortal_steps.environments.starts import environment_of
-from mortal_steps.errors import ActorStateError, ConfigError
+from mortal_steps.data.problem_files import open_problems
+from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
-from mortal_steps.policy.chat_settings import chat_of, keep_chat
+from mortal_steps.policy.chat_settings import keep_chat
+from mortal_steps.policy.checks import check_model, check_options
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.policy.ranks.crew import Crew
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.base_model import base_of
-from mortal_steps.policy.starting_model.prompt_lengths import Tools
 from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
@@ -47,17 +46,8 @@ from mortal_steps.types import (
     Checkpoint,
     FileRef,
     FinalModel,
-    Problem,
-    Rows,
-    ScoredRollouts,
     StepResult,
     TrainRequest,
-)
-
-DATED = (
-    "the model's chat template writes today's date into each prompt, so a run that is resumed on "
-    "another day has other prompts from there on, and ends with other bits; if the template has an "
-    "option for the date, set it: training.trl.chat_template_kwargs = {date_string = '1 Jan 2026'}"
 )
 
 
@@ -85,6 +75,7 @@ class Actor:
         self._model_path = model_path
         self._num_steps = num_steps
         self._clock = BackgroundClock()
+        self._crew: Crew | None = None
         self._warned = LibraryWarnings()
         rollout, training = config.rollout, config.training
         self._publisher = Publisher(self._store, rollout, config.model, training, self._clock)
@@ -106,71 +97,25 @@ class Actor:
 
     def _make_stepper(self, autocast: bool | None) -> Stepper:
         model = self._config.model
-        return algorithm_of(self._config).stepper(
-            self._config,
-            model_path=model_folder(self._model_path, model),
-            num_steps=self._num_steps,
-            output_dir=self._store.path("logs"),
-            autocast=autocast,
-            base=base_of(self._store, model, self._model_path),
-        )
+        options: dict[str, Any] = {
+            "model_path": model_folder(self._model_path, model),
+            "num_steps": self._num_steps,
+            "output_dir": self._store.path("logs"),
+            "autocast": autocast,
+            "base": base_of(self._store, model, self._model_path),
+        }
+        training = self._config.training
+        if training.ranks == 1:
+            return algorithm_of(self._config).stepper(self._config, **options)
+        if self._crew is None:
+            self._crew = Crew(training.ranks, training.rank_timeout_s)
+        return self._crew.stepper(self._config, **options)
 
     def check(
-        self,
-        *,
-        train: Sequence[Problem],
-        held_out: Sequence[Problem],
-        supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
-        sampled: int,
-        offered: Mapping[str, Tools] | None = None,
+        self, **asked: Any
     ) -> tuple[tuple[str, ...], tuple[str, ...], prompt_lengths.PromptLengths]:
-        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
-        leave room for `sampled` tokens; `offered` are the tools of each environment, by its name.
-        This needs no weights and no GPU.
-
-        Returns a sentence for each option that has no effect, what there is to warn of, and the
-        lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
-        `ModelError` of `check_starting_weights`; and, with tools, that of `chat_of`.
-        """
-        if not is_hub_model(self._config.model):
-            self._check_model(self._config.model.name_or_path)
-        prompts = chain(prompts_of(train), prompts_of(held_out))
-        options = self._config.training.template_options
-        with self._warned.collecting():
-            if self._config.environment.is_used:
-                chat = chat_of(self._config.model, options)
-                options = {**options, "chat_template": chat.chat_template}
-            algorithm = algorithm_of(self._config)
-            if algorithm.trains_on is not supplied:
-                raise ConfigError(
-                    f"algorithm.type = {algorithm.type!r} trains on {algorithm.trains_on.__name__},"
-                    f" and rollout.source = {self._config.rollout.source!r} supplies "
-                    f"{supplied.__name__}; choose an algorithm and a source that fit together"
-                )
-            idle = algorithm.check(self._config)
-            tools = self._tools_of(chain(train, held_out), offered or {})
-            lengths = prompt_lengths.measure(self._config.model, options, prompts, sampled, tools)
-        warnings = self._warned.take()
-        if lengths.dated and not self._config.environment.is_used:  # with tools, the day is kept
-            warnings = (*warnings, DATED)
-        return idle, warnings, lengths
-
-    def _tools_of(
-        self, problems: Iterable[Problem], offered: Mapping[str, Tools]
-    ) -> Iterable[Tools | None]:
-        """Yield the tools that the prompt of each problem offers."""
-        environment = self._config.environment
-        if not offered or not environment.has_names:
-            return repeat(offered.get(""))
-        return (offered[environment_of(environment, problem) or ""] for problem in problems)
-
-    def _check_model(self, path: str) -> None:
-        # Imported where used: imports torch.
-        from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
-
-        model = self._config.model
-        if model.new is None:
-            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
+        """See `check_options`."""
+        return check_options(self._config, **asked)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
@@ -202,7 +147,7 @@ class Actor:
     def _prepared(self, step: int, publish: bool) -> ActorReady:
         step = recovery.furthest(self._store, self._config.rollout, step)
         if step == 0 and is_hub_model(self._config.model):
-            self._check_model(model_folder(self._model_path, self._config.model))
+            check_model(self._config.model, model_folder(self._model_path, self._config.model))
         if self._config.environment.is_used:
             options = self._config.training.template_options
             keep_chat(self._store, self._config.model, self._model_path, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mortal_steps.policy.ranks.world import num_ranks, rank
 from mortal_steps.system.gpus import expects_gpu
 from mortal_steps.types import TrainingPlace
 
@@ -42,11 +43,11 @@ def why_unused() -> str | None:
 
 
 def on_one_gpu() -> dict[str, Any]:
-    """Return `from_pretrained`'s arguments for the first GPU, if any: by default, TRL lets
+    """Return `from_pretrained`'s arguments for this rank's GPU, if any: by default, TRL lets
     accelerate deal layers out to all GPUs and the host."""
     import torch
 
-    return {"device_map": {"": "cuda:0"}} if torch.cuda.is_available() else {}
+    return {"device_map": {"": f"cuda:{rank()}"}} if torch.cuda.is_available() else {}
 
 
 def on_cpu_beside_gpu() -> str | None:
@@ -68,11 +69,13 @@ def training_place(trainer: Any) -> TrainingPlace:
     name = str(device)
     if device.type == "cuda":
         name = f"{device} ({torch.cuda.get_device_name(device)})"
-        if torch.cuda.device_count() > 1:
+        if torch.cuda.device_count() > num_ranks():
             name += f", one of {torch.cuda.device_count()} visible"
     trained = next(p for p in trainer.model.parameters() if p.requires_grad)
     precision = str(trained.dtype).removeprefix("torch.")
     for autocast in ("bf16", "fp16"):
         if getattr(trainer.args, autocast):
             precision += f" under {autocast} autocast"
-    return TrainingPlace(device=name, precision=precision, threads=torch.get_num_threads())
+    return TrainingPlace(
+        device=name, precision=precision, threads=torch.get_num_threads(), ranks=num_ranks()
+    )

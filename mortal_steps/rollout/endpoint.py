@@ -1,8 +1,10 @@
 """The policy over HTTP: what environments outside of the run sample from.
 
-A rollout worker serves it beside its other work. Requests that wait are sampled together, and wait
-while new weights are loaded and verified. `/generate` speaks as vLLM's own endpoint of that name,
-`/v1` as OpenAI's API; log-probabilities are those that the tokens were drawn with.
+A rollout worker serves it beside its other work. Requests that wait are sampled together. Before
+the run's weights are there and verified, and while they are replaced, requests are answered 503,
+with Retry-After; those that were taken before are sampled with the new ones. `/generate` speaks as
+vLLM's own endpoint of that name, `/v1` as OpenAI's API; log-probabilities are those that the tokens
+were drawn with.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.rollout.endpoint_requests import RequestError, params_in, prompt_in, seeds_in
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.types import PolicyVersion, Prompt, SamplingParams
 
@@ -37,6 +40,8 @@ MOST_AT_ONCE = 256
 """Completions that are sampled together."""
 GATHERING_S = 0.005
 """How long a first request waits for others to be sampled with."""
+RETRY_AFTER_S = 1
+"""Seconds after which a request is made again that finds no weights."""
 POST = ("POST",)
 
 
@@ -48,14 +53,6 @@ class Job:
     seeds: Sequence[int]
     params: SamplingParams
     done: Future[tuple[list[SampledTokens], PolicyVersion]] = field(default_factory=Future)
-
-
-class RequestError(Exception):
-    """A request that cannot be answered; the message says why."""
-
-    def __init__(self, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Endpoint:
@@ -73,6 +70,7 @@ class Endpoint:
         ports: Sequence[int],
     ) -> None:
         self._engine, self._tokenizer, self._render = engine, tokenizer, render
+        self._num_known = 1 + max(tokenizer.get_vocab().values())
         self._jobs: queue.Queue[Job] = queue.Queue()
         self._lock = threading.Lock()
         self._version: PolicyVersion | None = None
@@ -140,20 +138,22 @@ class Endpoint:
 
     def _sample(self, jobs: Sequence[Job]) -> None:
         try:
-            if self._version is None:
-                raise RequestError("the policy's weights are being loaded", status=503)
+            version = self._held()
             prompts = [job.prompt_ids for job in jobs for _ in job.seeds]
             seeds = [seed for job in jobs for seed in job.seeds]
             sampled = iter(self._engine.sample(prompts, seeds, jobs[0].params))
             for job in jobs:
-                job.done.set_result(
-                    (list(itertools.islice(sampled, len(job.seeds))), self._version)
-                )
+                job.done.set_result((list(itertools.islice(sampled, len(job.seeds))), version))
         except Exception as error:  # noqa: BLE001 - told to whoever asked
             logger.warning("%d requests are not answered: %r", len(jobs), error)
             for job in jobs:
                 if not job.done.done():
                     job.done.set_exception(error)
+
+    def _held(self) -> PolicyVersion:
+        if self._version is None:
+            raise RequestError("the policy's weights are being loaded", status=503)
+        return self._version
 
     async def _health(self, request: Request) -> Response:
         return Response(status_code=503 if self._version is None else 200)
@@ -222,9 +222,9 @@ class Endpoint:
     async def _asked(
         self, prompt_ids: Sequence[int], body: Mapping[str, Any]
     ) -> tuple[list[SampledTokens], PolicyVersion]:
+        self._held()
         params = params_in(body, room=self._engine.max_model_len - len(prompt_ids))
-        first, count = body.get("seed"), int(body.get("n") or 1)
-        seeds = [secrets.randbits(62) if first is None else first + i for i in range(count)]
+        seeds = seeds_in(body, most=MOST_AT_ONCE)
         job = Job(prompt_ids=prompt_ids, seeds=seeds, params=params)
         self._jobs.put(job)
         return await asyncio.wrap_future(job.done)
@@ -232,31 +232,10 @@ class Endpoint:
     def _prompt_ids(self, prompt: Any) -> list[int]:
         if isinstance(prompt, str) and prompt:
             return self._render(prompt)
-        if not (isinstance(prompt, list) and prompt and all(type(one) is int for one in prompt)):
-            raise RequestError("`prompt` is neither a text nor a list of tokens; give one of them")
-        return prompt
+        return prompt_in(prompt, num_known=self._num_known)
 
     def _text(self, sampled: SampledTokens) -> str:
         return str(self._tokenizer.decode(sampled.token_ids, skip_special_tokens=True))
-
-
-def params_in(body: Mapping[str, Any], *, room: int) -> SamplingParams:
-    """Return how a request wants to have sampled, within the room that the model's context has."""
-    if room < 1:
-        raise RequestError("the prompt fills the model's context")
-    wanted = body.get("max_completion_tokens") or body.get("max_tokens") or room
-    stop = body.get("stop") or ()
-    number = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
-    given = {name: body.get(name) for name in number}
-    number |= {name: value for name, value in given.items() if value is not None}
-    return SamplingParams(
-        max_tokens=min(int(wanted), room),
-        temperature=float(number["temperature"]),
-        top_p=float(number["top_p"]),
-        top_k=max(0, int(number["top_k"])),  # vLLM's -1 keeps all, too
-        min_p=float(number["min_p"]),
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
-    )
 
 
 def _openai(
@@ -286,7 +265,8 @@ def _openai(
 
 def _refusal(status: int, message: str) -> Response:
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": status}
-    return JSONResponse({"error": error}, status_code=status)
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
+    return JSONResponse({"error": error}, status_code=status, headers=headers)
 
 
 def _free_socket(ports: Sequence[int]) -> socket.socket:

@@ -75,10 +75,14 @@ class TrainingPlace:
     """Type of the weights that are trained, and of autocast where there is one."""
     threads: int
     """Threads of matrix kernels on the CPU."""
+    ranks: int = 1
+    """Processes that train together; `device` is that of the first."""
 
     def __str__(self) -> str:
+        ranks = f", as the first of {self.ranks} ranks," if self.ranks > 1 else ""
         on_cpu = f" ({self.threads} thread{'s' if self.threads > 1 else ''})"
-        return f"on {self.device} in {self.precision}{on_cpu if self.device == 'cpu' else ''}"
+        where = f"on {self.device}{ranks} in {self.precision}"
+        return where + (on_cpu if self.device == "cpu" else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)

@@ -15,10 +15,12 @@ from mortal_steps.orchestration.checks import check_rows
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
+from mortal_steps.types import Problem
 from tests.support.atropos.groups import make_group
 from tests.support.atropos.peer import free_ports
 from tests.support.atropos.stub import AtroposStub
 from tests.support.chaos.processes import kill, process_ids
+from tests.support.damage import flip_a_byte
 from tests.support.docs_examples import settings, write_modules
 
 STEPS = 5
@@ -99,6 +101,38 @@ def test_a_run_that_is_killed_loses_no_batch_and_trains_on_none_twice(train, tmp
     assert {path.name.partition("-")[0] for path in killed.store.path("logs").glob("*-0*.log")} == {
         "actor"
     }
+
+
+def test_a_damaged_batch_that_was_trained_on_ends_the_run_and_no_other_is_asked_for(
+    train, tmp_path, capfd
+):
+    step = tmp_path / "runs/damaged/steps/000003"
+    with AtroposStub([make_group(number) for number in range(4 * STEPS)]) as stub:
+        kill_at(train(stub, "damaged"), step / "result.json")
+        flip_a_byte(step / "batch.json")
+        stub.asked = 0
+        assert train(stub, "damaged").wait() == 1
+        assert stub.asked == 0
+    said = " ".join(capfd.readouterr().out.split())
+    assert "steps/000003/batch.json is damaged" in said
+    assert "Step 3 was trained on it, and the server has no copy: put one back, or" in said
+
+
+@pytest.mark.parametrize("stands", ["batch.json", "journal.json"])
+def test_a_committed_batch_that_is_damaged_is_named_and_not_trained_on(train, tmp_path, stands):
+    step = tmp_path / "runs/damaged/steps/000003"
+    with AtroposStub([make_group(number) for number in range(4 * STEPS)]) as stub:
+        kill_at(train(stub, "damaged"), step / stands)
+        flip_a_byte(step / "batch.json")
+        assert train(stub, "damaged").wait() == 0
+    run = find_run(tmp_path / "runs", "damaged")
+    assert "steps/000003/batch.json is damaged" in run.store.path("logs/flow.log").read_text()
+    assert run.manifest.status == "completed"
+    assert [file for file in check_run(tmp_path / "runs", "damaged").files if file.damage] == []
+    for number, row in enumerate(run.metrics()):
+        batch = run.store.find_record(f"steps/{number:06d}/batch.json", list[Problem])[1]
+        scores = [score for group in batch for score in group.columns["scores"]]
+        assert row["reward"] == pytest.approx(sum(scores) / len(scores), rel=1e-5)
 
 
 def served_version(port, timeout_s=120):

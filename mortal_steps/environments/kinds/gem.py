@@ -51,5 +51,5 @@ class Gem:
         self._earned.add(reward)
         return None if terminated or truncated else str(observation)
 
-    def get_reward(self) -> float:
-        return self._earned.total or 0.0
+    def get_reward(self) -> float | None:
+        return self._earned.total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -14,8 +14,12 @@ from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.section import Options
 from mortal_steps.environments.kinds.base import CalledEnvironment
 from mortal_steps.environments.kinds.earned import HowEarned
-from mortal_steps.environments.kinds.openenv_session import OpenEnvSession, patiently
-from mortal_steps.errors import ConfigError
+from mortal_steps.environments.kinds.openenv_session import (
+    OpenEnvSession,
+    patiently,
+    understood,
+)
+from mortal_steps.errors import ConfigError, TransientError
 
 WAITS = 0.8
 """Part of `timeout_s` for which a server that is away is waited for."""
@@ -54,42 +58,55 @@ class OpenEnvEnvironment(CalledEnvironment):
         return self
 
     def load(self) -> Mapping[str, Callable[..., Any]]:
-        import websockets.sync.client  # noqa: F401 - here, and not in each fork
+        from websockets.sync.client import connect
 
+        session = self._session
         try:
-            return {
-                "": partial(type("OpenEnv", (OpenEnvSession,), self._methods()), **self._session)
-            }
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"environment.url = {self.url!r}: {error}; see to the server. It has MCP tools, or "
-                "set environment.action or environment.tool"
+            patiently(
+                *(lambda: connect(session["url"], proxy=None).close(), self.url, self._waits_s)
+            )
+            methods = self._methods()
+        except OSError as error:
+            raise TransientError(
+                f"environment.url = {self.url!r}: there is no server of OpenEnv now: {error}; see "
+                "to it, then start the run again"
             ) from None
+        except ValueError as error:
+            raise ConfigError(
+                f"environment.url = {self.url!r}: {error}; set environment.action or "
+                "environment.tool"
+            ) from None
+        return {"": partial(type("OpenEnv", (OpenEnvSession,), methods), **session)}
 
     def _methods(self) -> dict[str, Callable[..., Any]]:
         if self.action is not None:
             return {"_reply": _replying(self.action)}
         if self.tool is not None:
-            schema = patiently(self._schema, self.url, WAITS * self.timeout_s)
-            schema.get("properties", {}).pop("metadata", None)
+            schema = patiently(self._schema, self.url, self._waits_s)
             return {self.tool: _tool(self.tool, "Take a step.", schema, OpenEnvSession._act)}
         server = OpenEnvSession(**self._session)
         try:
-            found = server._begin("step", {"type": "list_tools"})["observation"].get("tools", ())
+            observed = server._begin("step", {"type": "list_tools"}).observation
         finally:
             server._close()
-        if not found or {each["name"] for each in found} & {"reset", "get_reward"}:
-            raise ValueError(f"its MCP tools are {[each['name'] for each in found]}")
-        return {
-            name: _tool(name, each["description"], each["input_schema"], partial(_called, name))
-            for each in found
-            for name in [each["name"]]
-        }
+        with understood(self.url):
+            methods = {
+                name: _tool(name, each["description"], each["input_schema"], partial(_called, name))
+                for each in observed.get("tools") or ()
+                for name in [each["name"]]
+            }
+        if not methods or methods.keys() & {"reset", "get_reward"}:
+            raise ValueError(f"its MCP tools are {', '.join(methods) or 'none'}")
+        return methods
 
     def _schema(self) -> dict[str, Any]:
         """Return that of the server's action."""
-        with urllib.request.urlopen(f"http{self._rest}/schema", timeout=self.timeout_s) as read:
+        with (
+            urllib.request.urlopen(f"http{self._rest}/schema", timeout=self.timeout_s) as read,
+            understood(self.url),
+        ):
             schema: dict[str, Any] = json.load(read)["action"]
+            schema.get("properties", {}).pop("metadata", None)
         return schema
 
     @property
@@ -104,32 +121,43 @@ class OpenEnvEnvironment(CalledEnvironment):
             "args": self.args,
             "shown": self.observation,
             "how": self.reward,
-            "waits_s": WAITS * self.timeout_s,
+            "waits_s": self._waits_s,
         }
+
+    @property
+    def _waits_s(self) -> float:
+        return WAITS * self.timeout_s
 
 
 def _replying(field: str) -> Callable[..., str | None]:
     """Return a method for which each message is a step."""
 
     def _reply(self: OpenEnvSession, text: str) -> str | None:
-        taken = self._step(**{field: text})
-        return None if taken["done"] else self._text(taken["observation"])
+        if self._is_over:
+            return None
+        try:
+            observation = self._step(**{field: text})
+        except ValueError as wrong:  # what the model said is no action
+            return str(wrong)
+        return None if self._is_over else self._text(observation)
 
     return _reply
 
 
 def _called(name: str, self: OpenEnvSession, /, **arguments: Any) -> str:
     """Call an MCP tool; raise `ValueError` for the error that the tool gives."""
-    step = {"type": "call_tool", "tool_name": name, "arguments": arguments}
-    observation = self._step(**step)["observation"]
-    if error := observation.get("error"):
-        if error["error_type"] in NOT_TOLD:
-            raise ConnectionError(f"{self._url}: {error['message']}")
-        raise ValueError(error["message"])
-    result = observation.get("result")
-    blocks: Sequence[Any] = result.get("content", ()) if isinstance(result, dict) else ()
-    texts = [block["text"] for block in blocks if block.get("type") == "text"]
-    return "\n".join(texts) if texts else json.dumps(result, ensure_ascii=False)
+    observed = self._step(type="call_tool", tool_name=name, arguments=arguments)
+    with understood(self._url):
+        error, result = observed.get("error"), observed.get("result")
+        kind, message = (error["error_type"], error["message"]) if error else ("", "")
+        blocks = result.get("content", ()) if isinstance(result, dict) else ()
+        texts = [block["text"] for block in blocks if block["type"] == "text"]
+        text = "\n".join(texts)
+    if kind in NOT_TOLD:
+        raise ConnectionError(f"{self._url}: {message}")
+    if kind:
+        raise ValueError(message)
+    return text if texts else json.dumps(result, ensure_ascii=False)
 
 
 def _tool(

@@ -9,13 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field
 
 from mortal_steps.environments.kinds.earned import Earned, HowEarned
 
 PAUSE_S = 0.25
 T = TypeVar("T")
+
+
+class Taken(BaseModel):
+    """What came of `reset` or of a step."""
+
+    observation: dict[str, Any]
+    reward: float | None = Field(None, allow_inf_nan=False)
+    done: bool = False
 
 
 class RefusedError(ConnectionError):
@@ -39,6 +49,16 @@ def patiently(ask: Callable[[], T], url: str, waits_s: float) -> T:
             time.sleep(PAUSE_S)
 
 
+@contextlib.contextmanager
+def understood(url: str) -> Iterator[None]:
+    """Raise `ConnectionError` where a server's answer cannot be read as one."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        wrong = f"{type(error).__name__}: {error}"
+        raise ConnectionError(f"{url}: its answer cannot be understood: {wrong}") from None
+
+
 class OpenEnvSession:
     """An episode."""
 
@@ -54,54 +74,71 @@ class OpenEnvSession:
         self._url, self._args, self._shown, self._waits_s = url, args, shown, waits_s
         self._earned = Earned(how)
         self._connection: Any = None
+        self._is_over = False
+        """Whether the server has said so: it is asked for no further step."""
 
     def reset(self, *, seed: int, prompt: Any = None, **row: Any) -> str:
         begun = self._begin("reset", {**row, **self._args, "seed": seed})
-        return self._text(begun["observation"])
+        self._is_over = begun.done
+        return self._text(begun.observation)
 
     def get_reward(self) -> float | None:
         return self._earned.total
 
-    def _begin(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _begin(self, kind: str, data: Mapping[str, Any]) -> Taken:
         """Open a session with its first request; wait for a server that is away or full."""
         from websockets.sync.client import connect
 
-        def begin() -> dict[str, Any]:
+        def begin() -> Taken:
             self._close()
             self._connection = connect(self._url, max_size=None, proxy=None)
             return self._asked(kind, data)
 
         return patiently(begin, self._url, self._waits_s)
 
-    def _asked(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _asked(self, kind: str, data: Mapping[str, Any]) -> Taken:
+        """Raise `ValueError` for an action that is none, and `ConnectionError` for whatever else is
+        no answer."""
         from websockets.exceptions import ConnectionClosed
 
         text = json.dumps({"type": kind, "data": data}, allow_nan=False)
         try:
             with contextlib.suppress(ConnectionClosed):  # it may have said why
                 self._connection.send(text)
-            answer = json.loads(self._connection.recv())
+            answer = self._connection.recv()
         except ConnectionClosed as closed:
             raise ConnectionError(f"{self._url}: the session was lost: {closed}") from None
-        found: dict[str, Any] = answer["data"]
-        if answer["type"] != "error":
-            return found
-        if found.get("code") == "VALIDATION_ERROR":
-            wrong = [f"{e['loc']}: {e['msg']}" for e in found.get("errors", ())]
-            raise ValueError("; ".join(wrong) or found["message"])
-        error = ConnectionError if found.get("code") == "CAPACITY_REACHED" else RefusedError
-        raise error(f"{self._url}: {found.get('code')}: {found.get('message')}")
+        with understood(self._url):
+            found = json.loads(answer)
+            data = found["data"]
+            if found["type"] != "error":
+                return Taken.model_validate(data)
+            code, message = data.get("code"), data.get("message")
+            wrong = [f"{each['loc']}: {each['msg']}" for each in data.get("errors", ())]
+        if code == "VALIDATION_ERROR":
+            raise ValueError("; ".join(wrong) or message)
+        error = ConnectionError if code == "CAPACITY_REACHED" else RefusedError
+        raise error(f"{self._url}: {code}: {message}")
 
-    def _step(self, **action: Any) -> dict[str, Any]:
+    def _step(self, **action: Any) -> Mapping[str, Any]:
+        """Return what is observed then; raise `ValueError` if the episode is over."""
+        if self._is_over:
+            raise ValueError("the episode is over")
         taken = self._asked("step", action)
-        self._earned.add(taken["reward"])
-        return taken
+        self._earned.add(taken.reward)
+        self._is_over = taken.done
+        return taken.observation
 
     def _act(self, **action: Any) -> str:
-        return self._text(self._step(**action)["observation"])
+        return self._text(self._step(**action))
 
     def _text(self, observation: Mapping[str, Any]) -> str:
         if self._shown is not None:
+            if self._shown not in observation:
+                raise ConnectionError(
+                    f"{self._url}: environment.observation = {self._shown!r}: what was observed "
+                    f"has the fields {', '.join(observation)}"
+                )
             return str(observation[self._shown])
         shown = {name: value for name, value in observation.items() if name != "metadata"}
         return json.dumps(shown, ensure_ascii=False)

@@ -89,8 +89,8 @@ class SkyRLGym:
             return None
         return "\n".join(str(message["content"]) for message in step["observations"])
 
-    def get_reward(self) -> float:
-        return self._earned.total or 0.0
+    def get_reward(self) -> float | None:
+        return self._earned.total
 
 
 def added_to(prompt: Messages, begun: Messages) -> str | None:

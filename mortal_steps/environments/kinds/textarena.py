@@ -33,14 +33,15 @@ class TextArenaEnvironment(CalledEnvironment):
 
 
 class TextArena:
-    """An episode. A game that was not played to its end has earned nothing."""
+    """An episode. A game that was begun and not played to its end has earned nothing."""
 
     def __init__(self, config: TextArenaEnvironment) -> None:
         import textarena
 
         self._own_moves = textarena.ObservationType.PLAYER_ACTION
         self._game = textarena.make(config.id, **config.args)
-        self._reward = 0.0
+        self._reward: float | None = None
+        """None: nobody has made a move."""
 
     def reset(self, *, seed: int, **row: Any) -> str:
         self._game.reset(num_players=1, seed=seed)
@@ -49,6 +50,7 @@ class TextArena:
     def _reply(self, text: str) -> str | None:
         is_done, _ = self._game.step(action=text)
         if not is_done:
+            self._reward = 0.0
             return self._told()
         rewards, _ = self._game.close()
         self._reward = float(rewards[0])
@@ -60,5 +62,5 @@ class TextArena:
         told = self._game.state.get_current_player_observation()
         return "\n".join(str(text) for _, text, kind in told if kind != self._own_moves)
 
-    def get_reward(self) -> float:
+    def get_reward(self) -> float | None:
         return self._reward

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from mortal_steps.config.section import Options
 from mortal_steps.environments.kinds.base import Agent, AskingEnvironment
+from mortal_steps.environments.outages import Outages
 from mortal_steps.errors import ConfigError
 
 CHATTERS = ("verifiers", "httpx", "aiohttp.access")
@@ -63,7 +64,7 @@ class VerifiersEnvironment(AskingEnvironment):
             if numbers == (0, 3):
                 from mortal_steps.environments.kinds.verifiers_v0 import EnvironmentAgent
 
-                return EnvironmentAgent(self.id, self.args, self._name)
+                return EnvironmentAgent(self.id, self.args, self._name, Outages(self.outages))
             if numbers >= (0, 4):
                 from mortal_steps.environments.kinds.verifiers_v1 import TasksetAgent
 

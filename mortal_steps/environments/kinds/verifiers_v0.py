@@ -14,6 +14,7 @@ import verifiers as vf
 from verifiers.types import ClientConfig
 
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
+from mortal_steps.environments.outages import Outages
 from mortal_steps.errors import ConfigError, DataError
 
 FOREVER_S = 1e7
@@ -23,11 +24,16 @@ FOREVER_S = 1e7
 class EnvironmentAgent:
     """Plays rollouts of an environment, and has its rubric score them."""
 
-    def __init__(self, environment_id: str, args: Mapping[str, Any], name: str) -> None:
-        """Load it; `name` is its reward's. Raises what verifiers raises, and `ConfigError` for
-        rewards of whole groups."""
+    def __init__(
+        self, environment_id: str, args: Mapping[str, Any], name: str, outages: Outages
+    ) -> None:
+        """Load it; `name` is its reward's, and `outages` of its tools end a rollout. Raises what
+        verifiers raises, and `ConfigError` for rewards of whole groups."""
         self._id = environment_id
         self._env = vf.load_environment(environment_id, **args)
+        for each in (self._env, *getattr(self._env, "env_map", {}).values()):
+            if hasattr(each, "error_formatter"):
+                each.error_formatter = _ending_at(outages, each.error_formatter)
         rubrics = _rubrics(self._env.rubric)
         in_groups = [func.__name__ for each in rubrics for func in each._get_group_reward_funcs()]
         if in_groups:
@@ -77,6 +83,18 @@ class EnvironmentAgent:
         found = (state["metrics"] or {}).items()
         metrics = {name: value for name, value in found if name not in missing}
         return AgentResult(reward=state["reward"], metrics=metrics)
+
+
+def _ending_at(outages: Outages, told: Callable[[Exception], str]) -> Callable[[Exception], str]:
+    """Return what makes a text for the model of an error of a tool, and ends the rollout where the
+    tool could not be asked."""
+
+    def made(error: Exception) -> str:
+        if outages.has(error):
+            raise vf.ToolCallError(f"{type(error).__name__}: {error}") from error
+        return told(error)
+
+    return made
 
 
 def _rubrics(rubric: Any) -> Iterator[Any]:

@@ -93,7 +93,8 @@ class TasksetAgent:
 
 
 def _result(taskset_id: str, traces: list[Any]) -> AgentResult:
-    """Return the reward of the only dialogue; raise `ConfigError` if there are several."""
+    """Return the reward of the only dialogue, which has none unless each of its rewards is there;
+    raise `ConfigError` if there are several dialogues."""
     if len(traces) != 1:
         names = ", ".join(trace.agent.name for trace in traces)
         raise ConfigError(
@@ -104,7 +105,8 @@ def _result(taskset_id: str, traces: list[Any]) -> AgentResult:
     (trace,) = traces
     scores = {name: each.score for name, each in trace.rewards.items() if each is not None}
     metrics = {name: each for name, each in trace.metrics.items() if each is not None}
-    return AgentResult(reward=trace.reward, metrics={**metrics, **scores})
+    is_scored = trace.rewards and None not in trace.rewards.values()
+    return AgentResult(reward=trace.reward if is_scored else None, metrics={**metrics, **scores})
 
 
 def _local(agent: Any, harness_id: str) -> Any:

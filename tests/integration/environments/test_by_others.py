@@ -49,7 +49,8 @@ def test_a_game_of_textarena():
     environment = config_of("TextArena", python=str(ENVIRONMENTS_PYTHON))
     rules, (first, *_), reward = tried(environment, "[right]", "[left]", "what?")
     assert "Frozen Lake" in rules and first.startswith("You moved right") and rules not in first
-    assert isinstance(reward, float)
+    assert reward == 0.0, "it was not played to its end"
+    assert tried(environment)[2] is None, "no move was made"
 
 
 @needs_them
@@ -60,6 +61,7 @@ def test_an_environment_of_gem():
     assert "between 1 and 10" in rules and "within 6 turns" in rules
     assert "At turn 1, you guessed 1" in answers[0] or answers[0] is None
     assert 0.0 <= reward <= 1.0
+    assert tried(environment)[2] is None, "no step was taken"
 
 
 @needs_them
@@ -70,6 +72,7 @@ def test_a_class_of_the_users_for_skyrl(tmp_path, monkeypatch):
     asked = [{"role": "user", "content": "What is 3 + 4?"}]
     row = {"prompt": asked, "reward_spec": {"ground_truth": "7"}}
     assert tried(environment, "5", "7", **row) == ("What is 3 + 4?", ["No. Try again.", None], 1.0)
+    assert tried(environment, **row)[2] is None, "no step was taken"
 
 
 @needs_them

@@ -6,16 +6,21 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
-from mortal_steps.config import EnvironmentConfig
+from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.host import describe_once, environment_host
 from mortal_steps.environments.kinds.openenv import OpenEnvEnvironment
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import TransientError
 from mortal_steps.rewards.calling.calls import CallArguments
+from mortal_steps.types import GeneratedShard
+from tests.support.environments import openenv_server
+from tests.support.environments.cases import Case, build
+from tests.support.environments.mortal import Workers
 from tests.support.paths import ROOT
 
 KEY = "train-0"
@@ -28,9 +33,9 @@ class Server:
             self.port = free.getsockname()[1]
         self.process = None
 
-    def start(self, sessions=8):
-        name = "tests.support.environments.openenv_server"
-        command = [sys.executable, "-m", name, str(self.port), str(sessions)]
+    def start(self, sessions=8, first=0):
+        numbers = map(str, (self.port, sessions, first))
+        command = [sys.executable, "-m", openenv_server.__name__, *numbers]
         self.process = subprocess.Popen(command, cwd=ROOT)
 
     def kill(self):
@@ -138,7 +143,51 @@ def test_a_full_server_is_named(server):
         assert "CAPACITY_REACHED" in failure
 
 
-def test_a_server_that_is_not_there_is_named_before_the_run(server):
+@pytest.mark.parametrize("settings", [{}, {"tool": "say"}, {"action": "message"}])
+def test_a_server_that_is_not_there_is_named_before_the_run_which_may_be_tried_again(
+    server, settings
+):
     server.kill()
-    with pytest.raises(ConfigError, match=r"environment\.url = .*see to the server"):
-        describe_once(config(server, timeout_s=1.0))
+    with pytest.raises(TransientError, match=r"environment\.url = .*no server.*refused") as away:
+        describe_once(config(server, timeout_s=1.0, **settings))
+    assert "Traceback" not in str(away.value)
+
+
+@pytest.mark.parametrize("text", openenv_server.GARBLED)
+def test_what_is_no_answer_is_an_outage_and_never_scored(server, text):
+    with episodes(config(server, action="message", retries=0)) as (cells, _):
+        failed = ask(cells, 0, "_reply", text=text)
+        assert "ConnectionError" in failed.reason and str(server.port) in failed.reason
+        assert scores(cells, 0, 1) == [None, None]
+
+
+def test_what_is_no_answer_of_a_tool_is_not_told_to_the_model(server):
+    with episodes(config(server, retries=0)) as (cells, _):
+        assert "cannot be understood" in ask(cells, 0, "say", number=-1).reason
+
+
+def test_no_step_is_taken_behind_the_end(server):
+    with episodes(config(server)) as (cells, opened):
+        number = int(opened[0].prompt[-1]["content"].split()[2].rstrip(","))
+        assert ask(cells, 0, "say", number=number).content == "right"
+        assert ask(cells, 0, "say", number=1000).content == "{'error': 'the episode is over'}"
+        assert scores(cells, 0) == [1.0]
+
+
+def test_what_reset_returned_is_compared_when_a_shard_is_made_again(server, tmp_path):
+    run = build(Case(says="adds", num_steps=1), tmp_path / "model")
+    environment = config(server, action="message", max_tool_calling_iterations=1)
+    rewards = RewardsConfig(terms=({"type": "get_reward", "environment": "OpenEnv"},))
+    changes = {"environment": environment, "rewards": rewards}
+    workers = Workers(replace(run, config=run.config.model_copy(update=changes)), tmp_path / "run")
+    try:
+        file = workers.sample(0).file.path
+        (tmp_path / "run" / file).unlink()
+        server.kill()
+        server.start(first=1000)
+        again = workers.sample(0)
+    finally:
+        workers.close()
+    shard = workers.store.read_record(again.file, GeneratedShard)
+    for made in (each for group in shard.groups for each in group.completions):
+        assert made.differing_answer.startswith("reset: ") and made.episode.failure is None

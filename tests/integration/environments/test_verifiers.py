@@ -13,7 +13,7 @@ from mortal_steps.environments.host import describe_once
 from mortal_steps.environments.rows import RowReader
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from tests.support.environments.cases import CaseRun
-from tests.support.environments.engine import SCRIPTS, Voice
+from tests.support.environments.engine import SCRIPTS, Voice, called
 from tests.support.environments.models import build_model
 from tests.support.environments.mortal import run_mortal
 from tests.support.paths import ROOT, VERIFIERS_PYTHONS
@@ -49,10 +49,14 @@ def tasks(version) -> list:
     return rows(loaded(version), limit=4)
 
 
-def play(version, folder, **settings):
-    """Take two steps, in which the model guesses at random."""
-    model, voice = build_model(folder / "model", "qwen3", context=2048), Voice("qwen3")
-    (folder / "model" / SCRIPTS).write_text(json.dumps([voice.text(str(n)) for n in range(4)]))
+VOICE = Voice("qwen3")
+GUESSES = [VOICE.text(str(number)) for number in range(4)]
+
+
+def play(version, folder, says=GUESSES, **settings):
+    """Take two steps, in which the model says at random what it may."""
+    model = build_model(folder / "model", "qwen3", context=2048)
+    (folder / "model" / SCRIPTS).write_text(json.dumps(says))
     config = parse_config(
         {
             "seed": 11,
@@ -117,6 +121,20 @@ def test_killed_in_the_middle_of_an_episode_it_ends_with_the_same_bits(version, 
 def test_a_reward_that_cannot_be_computed_is_not_0(version, args, tmp_path):
     with pytest.raises(EnvironmentFailedError, match="the judge is away"):
         play(version, tmp_path, args=args, retries=0)
+
+
+def test_an_outage_of_a_tool_ends_the_rollout_and_is_never_told_to_the_model(tmp_path):
+    broken, weighs = tmp_path / "broken", VOICE.calls(called("weigh", item="pears"))
+    played = play("v0", tmp_path, [weighs, *GUESSES], args={"broken": str(broken)})
+    assert broken.exists()
+    said = [each for step in played.steps for whole in step.messages for each in whole]
+    answers = {each["content"] for each in said if each["role"] == "tool"}
+    assert answers == {"pears weigh 3."}
+
+
+def test_a_task_that_gave_no_reward_is_not_scored_0(tmp_path):
+    played = play("v1", tmp_path, args={"taskset": {"task": {"is_scored": False}}})
+    assert {score for step in played.steps for score in step.rewards["guess-v1"]} == {None}
 
 
 def test_rewards_of_whole_groups_are_refused(tmp_path):

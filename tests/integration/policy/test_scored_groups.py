@@ -10,7 +10,8 @@ from mortal_steps.atropos.groups import Group, sequences_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.stepping.scored_groups import clipped_loss, padded
-from mortal_steps.types import Problem, RowBatch
+from mortal_steps.policy.checks import check_options
+from mortal_steps.types import Problem, RowBatch, Rows
 from tests.support.atropos.groups import make_group
 from tests.support.policy.rollouts import make_config
 
@@ -114,3 +115,9 @@ def test_a_penalty_that_the_loss_does_not_have_is_refused():
     config = make_config(algorithm={"type": "atropos"}, beta=0.1)
     with pytest.raises(ConfigError, match=r"training\.beta = 0\.1: .*no KL penalty"):
         algorithm_of(config).check(config)
+
+
+def test_groups_of_any_size_are_not_dealt_out_to_ranks():
+    config = make_config(model={"new": {}}, algorithm={"type": "atropos"}, ranks=2)
+    with pytest.raises(ConfigError, match=r"ranks = 2: .*'atropos' trains in one process"):
+        check_options(config, train=[], held_out=[], supplied=Rows, sampled=8)

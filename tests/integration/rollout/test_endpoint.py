@@ -91,8 +91,11 @@ def test_nothing_is_sampled_while_weights_are_not_proven(client, endpoint):
     assert client.get("/health").status_code == 200
     with endpoint.loading():
         assert client.get("/health").status_code == 503
+        asked = client.post("/v1/completions", json={"prompt": PROMPT}, timeout=5)
+        assert asked.status_code == 503, "the answer does not wait for the weights"
     refused = client.post("/generate", json={"prompt": PROMPT, "max_tokens": 2})
     assert refused.status_code == 503
+    assert refused.headers["Retry-After"] == "1"
     assert "being loaded" in refused.json()["error"]["message"]
     endpoint.holding(4)
     found = client.post("/generate", json={"prompt": PROMPT, "max_tokens": 2}).json()
@@ -106,6 +109,15 @@ def test_nothing_is_sampled_while_weights_are_not_proven(client, endpoint):
         ("/generate", {"prompt": [5] * 4096}, "fills the model's context"),
         ("/generate", {"prompt": [5], "prompt_logprobs": 1}, "not computed here"),
         ("/v1/chat/completions", {"messages": "hello"}, "no list of messages"),
+        ("/generate", {"prompt": [5, 100_000]}, "has the token 100000, and those of the policy"),
+        ("/generate", {"prompt": [-1]}, "has the token -1,"),
+        ("/generate", {"prompt": [5], "n": 0}, "`n` is 0, and has to be a whole number from 1 to"),
+        ("/generate", {"prompt": [5], "n": 100_000}, "`n` is 100000, "),
+        ("/v1/completions", {"prompt": [5], "n": "2"}, "`n` is '2', "),
+        ("/generate", {"prompt": [5], "max_tokens": -3}, "`max_tokens` is -3, "),
+        ("/generate", {"prompt": [5], "temperature": -0.1}, "`temperature` is -0.1, "),
+        ("/generate", {"prompt": [5], "seed": 2**80}, "`seed` is 1208925819614629174706176, "),
+        ("/generate", {"prompt": [5], "stop": [3]}, "`stop` is neither a text"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(client, path, body, said):

@@ -10,6 +10,7 @@ BOUNDARY_S = 0.02
 
 ROLE_STAGES = {
     "actor-0": ("start_workers", "train_step", "checkpoint", "save_final"),
+    "rank-1": ("start_workers", "train_step", "checkpoint", "save_final"),
     "rollout-0": ("generate", "evaluate"),
     "rollout-1": ("generate", "evaluate"),
     "reward-0": ("reward", "evaluate"),
@@ -20,7 +21,13 @@ ROLE_STAGES = {
 }
 """Stages whose end shows that a process does its work again; of others, any stage shows it."""
 
-OWNERS = {"host": "reward-0", "environments": "rollout-0", "cell": "rollout-0", GAME: "rollout-0"}
+OWNERS = {
+    "rank-1": "actor-0",
+    "host": "reward-0",
+    "environments": "rollout-0",
+    "cell": "rollout-0",
+    GAME: "rollout-0",
+}
 """The worker whose log tells what a process below it does, or a server that it asks."""
 
 

@@ -99,4 +99,4 @@ class GameServer:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), SESSIONS, Count)
+    main(int(sys.argv[1]), SESSIONS, 0, Count)

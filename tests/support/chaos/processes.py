@@ -14,6 +14,8 @@ FORK_SERVER = b"mortal_steps.compute.forkserver"
 """Also the command line of the workers that are forked from it."""
 HOST = b"mortal_steps.hosts.inside"
 """Also in the command line of the host's supervisor."""
+FOLLOWER = b"mortal_steps.policy.ranks.follower"
+"""Also in the command line of its supervisor."""
 GONE_WITHIN_S = 10.0
 
 
@@ -76,6 +78,9 @@ def process_ids(flow: int, victim: str) -> list[int]:
         return (
             hosts if victim == "environments" else [f for h in hosts for f in started_by(h, HOST)]
         )
+    if victim == "rank-1":
+        actors = [workers["actor-0"]] if "actor-0" in workers else []
+        return [rank for actor in actors for rank in below(actor, FOLLOWER)]
     if victim == "host":
         owners = [workers["reward-0"]] if "reward-0" in workers else []
         return [host for owner in owners for host in hosts_of(owner)]
@@ -83,10 +88,14 @@ def process_ids(flow: int, victim: str) -> list[int]:
 
 
 def hosts_of(worker: int) -> list[int]:
-    """Return the hosts of a worker, below their supervisors."""
-    return [
-        host for supervisor in started_by(worker, HOST) for host in started_by(supervisor, HOST)
-    ]
+    """Return the hosts of a worker."""
+    return below(worker, HOST)
+
+
+def below(owner: int, command: bytes) -> list[int]:
+    """Return the processes with this in their command line, below their supervisors."""
+    supervisors = started_by(owner, command)
+    return [child for supervisor in supervisors for child in started_by(supervisor, command)]
 
 
 def kill(pid: int) -> bool:

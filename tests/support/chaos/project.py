@@ -13,6 +13,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "staleness-1": ("rollout.staleness=1",),
     "staleness-2": ("rollout.staleness=2",),
     "lora": ("training.use_lora=true", "training.lora.r=4", "training.lora.dropout=0.1"),
+    "ranks": ("training.ranks=2",),
     "accumulation": ("training.gradient_accumulation_steps=4", "training.num_iterations=2"),
 }
 """What each variant sets beyond CONFIG."""

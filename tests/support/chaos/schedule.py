@@ -8,9 +8,10 @@ recovers from the one before.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Moment = Literal["inside", "after"]
@@ -69,6 +70,18 @@ def volleys(seed: int, num_kills: int) -> list[Volley]:
                 break
             chosen.append(volley)
     return chosen
+
+
+def at_ranks(chosen: Iterable[Volley]) -> list[Volley]:
+    """The same for an actor of two ranks: every second kill of the actor is one of the other
+    rank."""
+    names = itertools.cycle(("rank-1", "actor-0"))
+
+    def other(shot: Shot) -> Shot:
+        victims = (next(names) if each == "actor-0" else each for each in shot.victims)
+        return replace(shot, victims=tuple(victims))
+
+    return [tuple(map(other, volley)) for volley in chosen]
 
 
 def kills_of(chosen: Sequence[Volley]) -> int:

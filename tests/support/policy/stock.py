@@ -59,10 +59,11 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
 def options_of(config, output_dir, num_steps):
     """TRL's options of a run of so many train steps."""
     training = config.training
+    rows = len(own_rows(training.rows))
     return {
         "output_dir": str(output_dir),
         "max_steps": num_steps * training.optimizer_steps_per_batch,
-        "per_device_train_batch_size": training.rows // training.steps_per_generation,
+        "per_device_train_batch_size": rows // training.steps_per_generation,
         "gradient_accumulation_steps": training.accumulation_steps,
         "num_generations": training.num_generations,
         "num_iterations": training.num_iterations,
@@ -85,6 +86,14 @@ def options_of(config, output_dir, num_steps):
         "logging_steps": training.optimizer_steps_per_batch,
         **training.trl,
     }
+
+
+def own_rows(count):
+    """The numbers of the rows, of so many, that this process trains on: all, or as TRL deals them
+    out to several."""
+    each = count // int(os.environ.get("WORLD_SIZE", 1))
+    first = each * int(os.environ.get("RANK", 0))
+    return range(first, first + each)
 
 
 def stock_grpo(config, options, rollouts, arguments):
@@ -148,7 +157,8 @@ class RecordedRollouts:
 
     def __call__(self, prompts, trainer):
         batch = next(self.batches)
-        rows = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
+        every = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
+        rows = [every[number] for number in own_rows(len(every))]
         assert len(prompts) == len(rows)
         end = MAX_COMPLETION_LENGTH
         output = {
@@ -159,9 +169,9 @@ class RecordedRollouts:
             "logprobs": [list(rollout.completion.logprobs[:end]) for _, rollout in rows],
         }
         self.whole = [list(rollout.completion.token_ids) for _, rollout in rows]
-        if any(rollout.completion.turns for _, rollout in rows):
+        if any(rollout.completion.turns for _, rollout in every):
             output["env_mask"] = [mask_of(rollout.completion)[:end] for _, rollout in rows]
-        seed = train_seed(self.config.seed, batch.step)
+        seed = train_seed(self.config.seed, batch.step) + int(os.environ.get("RANK", 0))
         random.seed(seed)
         numpy.random.seed(seed % 2**32)
         torch.manual_seed(seed)

@@ -40,15 +40,32 @@ def best_of_all(completions, **kwargs) -> list[float]:
     return [0.0 for _ in completions]
 
 
-def load_environment(rewards=(), killed=""):
+def scales(broken):
+    """Return a tool that cannot be asked until the file is there."""
+
+    def weigh(item: str) -> str:
+        """Weigh something.
+
+        Args:
+            item: What.
+        """
+        if not Path(broken).exists():
+            Path(broken).touch()
+            raise ConnectionError("the scales are away")
+        return f"{item} weigh 3."
+
+    return weigh
+
+
+def load_environment(rewards=(), killed="", broken=""):
     more = {"away": away, "best_of_all": best_of_all}
     rows = [
         {"prompt": [{"role": "user", "content": f"Guess {number}"}], "answer": str(number)}
         for number in range(4)
     ]
-    return Guess(
-        killed,
-        dataset=Dataset.from_list(rows),
-        rubric=vf.Rubric(funcs=[right, *(more[name] for name in rewards)]),
-        max_turns=3,
-    )
+    common = {
+        "dataset": Dataset.from_list(rows),
+        "rubric": vf.Rubric(funcs=[right, *(more[name] for name in rewards)]),
+        "max_turns": 3,
+    }
+    return vf.ToolEnv(tools=[scales(broken)], **common) if broken else Guess(killed, **common)

@@ -13,14 +13,16 @@ class Number(vf.TaskData):
 
 class Settings(vf.TaskConfig):
     is_away: bool = False
+    is_scored: bool = True
 
 
 class Guess(vf.Task[Number, vf.State, Settings]):
     @vf.reward
-    async def right(self, trace) -> float:
+    async def right(self, trace) -> dict[str, float]:
         if self.config.is_away:
             raise ConnectionError("the judge is away")
-        return float(trace.last_reply == self.data.answer)
+        right = {"right": float(trace.last_reply == self.data.answer)}
+        return right if self.config.is_scored else {}
 
 
 class Numbers(vf.TasksetConfig):

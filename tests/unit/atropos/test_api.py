@@ -24,17 +24,24 @@ WANTED = Registration(
 )
 
 
-def ask(stub, wanted=WANTED, *, batches=1, stop_after_s=None):
-    """Return the next batches of a trainer."""
+def ask(stub, wanted=WANTED, *, batches=1, stop_once=None):
+    """Return the next batches of a trainer, which is stopped once something holds."""
 
     async def go():
         server = AtroposApi(stub.url, wanted, poll_s=0.02, vocabulary=None)
         stopping = asyncio.Event()
-        if stop_after_s is not None:
-            asyncio.get_running_loop().call_later(stop_after_s, stopping.set)
+
+        async def stop():
+            while stop_once is None or not stop_once():
+                await asyncio.sleep(0.01)
+            stopping.set()
+
+        watching = asyncio.create_task(stop())
         try:
-            return [await server.next_batch(stopping) for _ in range(batches)]
+            async with asyncio.timeout(60):
+                return [await server.next_batch(stopping) for _ in range(batches)]
         finally:
+            watching.cancel()
             await server.close()
 
     return asyncio.run(go())
@@ -68,6 +75,13 @@ def test_the_registration_of_another_trainer_is_told_of(changed):
     assert len(stub.served) == 1
 
 
+def test_a_registration_that_differs_in_what_decides_no_number_is_the_runs_own():
+    with AtroposStub([make_group(number) for number in range(4)]) as stub:
+        ask(stub)
+        ask(stub, replace(WANTED, wandb_project="other", checkpoint_dir="/moved", num_steps=20))
+    assert len(stub.served) == 2
+
+
 def test_a_server_that_was_started_anew_is_registered_at_again():
     with AtroposStub([make_group(0), make_group(1)]) as stub:
         ask(stub)
@@ -99,8 +113,7 @@ def test_groups_that_never_make_a_batch_are_told_of():
 def test_groups_that_do_not_make_a_batch_yet_are_waited_for():
     with AtroposStub([make_group(0)]) as stub:
         stub.failing = {"/status": 404, "/latest_example": 404}  # not even looked at
-        assert ask(stub, stop_after_s=0.3) == [None]
-        assert stub.asked > 3
+        assert ask(stub, stop_once=lambda: stub.asked > 3) == [None]
 
 
 @pytest.mark.usefixtures("looks_often")
@@ -110,9 +123,7 @@ def test_groups_that_do_not_make_a_batch_yet_are_waited_for():
 def test_an_answer_without_a_batch_may_fail(path, status):
     with AtroposStub([make_group(0)]) as stub:
         stub.failing = {path: status}
-        assert ask(stub, stop_after_s=0.3) == [None]
-        assert stub.failing == {}
-        assert stub.asked > 3
+        assert ask(stub, stop_once=lambda: stub.asked > 3 and not stub.failing) == [None]
 
 
 def test_an_answer_that_is_cut_off_is_not_asked_for_again():

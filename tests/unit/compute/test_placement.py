@@ -33,7 +33,7 @@ def config(*, actor=(), devices=(), **rollout):
 
 
 def addresses(found):
-    actor = found.actor.address if found.actor else None
+    actor = found.trainers[0].address if found.trainers else None
     return actor, [",".join(gpu.address for gpu in gpus) for gpus in found.engines]
 
 
@@ -61,6 +61,50 @@ def test_the_actor_takes_the_first_gpu_and_each_other_gets_an_engine(
 ):
     let_there_be(monkeypatch, several(gpus))
     assert addresses(find_placement(config(**settings))) == (actor, engines)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "settings", "trainers", "engines"),
+    [
+        (8, {}, "0,1,2,3", [*"4567"]),
+        (4, {}, "0,1,2,3", ["0"]),
+        (8, {"actor": ["4,5,6,7"]}, "4,5,6,7", [*"0123"]),
+        (8, {"devices": ["0", "1"]}, "2,3,4,5", [*"01"]),
+        (0, {}, "", ["", ""]),
+    ],
+)
+def test_each_rank_of_the_actor_has_a_gpu(monkeypatch, gpus, settings, trainers, engines):
+    let_there_be(monkeypatch, several(gpus))
+    ranks = with_ranks(4, **settings)
+    found = find_placement(ranks)
+    assert ",".join(gpu.address for gpu in found.trainers) == trainers
+    assert addresses(found)[1] == engines
+    check_devices(ranks)
+    assert placed_config(ranks).compute.local.actor.devices == ((trainers,) if gpus else ())
+
+
+def test_another_number_of_gpus_than_ranks_is_refused(monkeypatch):
+    let_there_be(monkeypatch, several(8))
+    with pytest.raises(ConfigError, match=r"names '2,3', and training\.ranks = 1"):
+        check_devices(config(actor=["2,3"]))
+    with pytest.raises(ConfigError, match=r"names '0,1,2', and training\.ranks = 2"):
+        check_devices(with_ranks(2, actor=["0,1,2"]))
+    with pytest.raises(ConfigError, match=r"training\.ranks = 4 .* the actor has 2"):
+        check_devices(with_ranks(4, actor=["0,1"]))
+    let_there_be(monkeypatch, several(1))
+    with pytest.raises(ConfigError, match=r"training\.ranks = 2 .* the actor has 1"):
+        check_devices(with_ranks(2))
+    on_modal = {"backend": "modal", "modal": {"actor": "H100:4"}}
+    with pytest.raises(ConfigError, match=r"2 GPUs \(training\.ranks\).*Write 'H100:2'"):
+        check_devices(RunConfig(compute=on_modal, training={"ranks": 2}))
+    found = find_placement(RunConfig(compute=on_modal, training={"ranks": 4}))
+    assert len(found.trainers) == 4
+
+
+def with_ranks(ranks, **settings):
+    own = config(**settings)
+    training = own.training.model_copy(update={"ranks": ranks})
+    return own.model_copy(update={"training": training})
 
 
 def test_a_run_without_samplers_has_the_actors_gpu_alone(monkeypatch, caplog):
@@ -144,12 +188,6 @@ def test_an_engine_on_several_gpus_needs_as_many(monkeypatch):
     let_there_be(monkeypatch, several(1))
     with pytest.raises(ConfigError, match=r"on 2 GPUs .*, and one has 1"):
         check_devices(config(engine_options=two))
-
-
-def test_several_gpus_for_the_actor_are_refused(monkeypatch):
-    let_there_be(monkeypatch, several(4))
-    with pytest.raises(ConfigError, match=r"'2,3'; the actor trains on one GPU\. Name one, .* '2'"):
-        check_devices(config(actor=["2,3"]))
 
 
 def test_who_shares_no_gpu_need_not_sleep(monkeypatch):

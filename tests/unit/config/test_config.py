@@ -94,6 +94,10 @@ def test_documented_defaults():
             r"12 rows do not divide into 8 micro-batches; TRL would silently drop 4",
         ),
         (
+            {"training": {"ranks": 3}},
+            r"ranks = 3 does not divide the 32 rows of a micro-batch",
+        ),
+        (
             {"training": {"trl": {"steps_per_generation": 5}}},
             r"32 rows do not divide into 5 micro-batches",
         ),

@@ -88,6 +88,7 @@ NO_NUMBERS = (
     *("rewards.dry_run", "rewards.num_reward_workers", "rewards.timeout_s", "rewards.retries"),
     *("rewards.on_error", "rewards.credentials", "rewards.sandbox.", "rewards.accept_changed"),
     *("rollout.num_rollout_workers", "rollout.weight_sync", "rollout.canary_tolerance"),
+    "training.rank_timeout_s",
     "rollout.sleep_while_training",
     *("environment.timeout_s", "environment.retries", "environment.on_error"),
     *("environment.python", "environment.type"),  # the kind of others is in theirs
@@ -156,10 +157,22 @@ def test_a_key_with_its_default_is_not_in_the_fingerprint():
     assert "learning_rate" not in chosen["training"]
 
 
+def test_of_an_atropos_run_only_what_changes_its_numbers_is_in_the_fingerprint():
+    def fingerprint(**options):
+        return RunConfig(
+            rollout={"source": "atropos", "source_options": options}, algorithm={"type": "atropos"}
+        ).fingerprint()
+
+    elsewhere = {"url": "http://other:8001", "port": 9002, "poll_s": 0.5}
+    assert fingerprint(**elsewhere, wandb_project="p", wandb_group="g") == fingerprint()
+    assert fingerprint(seq_len=2048) == fingerprint()
+    assert fingerprint(seq_len=4096) != fingerprint()
+
+
 def test_trl_options_name_the_keys_that_decide_them():
     decided = trl_options_decided(RunConfig)
     both = "training.batch_size and training.num_generations"
-    assert decided["per_device_train_batch_size"] == both
+    assert decided["per_device_train_batch_size"] == f"{both} and training.ranks"
     assert decided["generation_batch_size"] == both
     assert decided["temperature"] == "rollout.temperature"
     with pytest.raises(ConfigError, match=r"training\.trl\.loss_type is set by training\.loss_ty"):

@@ -125,7 +125,7 @@ def test_what_the_run_decides_is_translated(tmp_path):
         ("lr_scheduler_type", "greedy", r"= 'greedy' cannot be used: it follows evaluations"),
         ("callbacks", [], r"trl\.callbacks is an argument of TRL's trainer, not an option"),
         ("model_init_kwargs", {"dtype": "auto"}, r"kwargs\.dtype cannot be set: use model\.dtype"),
-        ("model_init_kwargs", '{"device_map": "auto"}', r"device_map cannot be set: the actor is"),
+        ("model_init_kwargs", '{"device_map": "auto"}', r"device_map cannot be set: training"),
         ("model_init_kwargs", "{", r"model_init_kwargs = '\{' is not JSON"),
         ("peft_config", {}, r"use training\.use_lora and \[training\.lora\]"),
     ],
@@ -236,7 +236,8 @@ def test_an_option_without_effect_is_told_of():
         f"training.trl.{name}" for name in chosen if name != "adam_beta2"
     ]
     assert told[1] == (
-        "training.trl.ddp_timeout changes nothing: the actor is one process on one device"
+        "training.trl.ddp_timeout changes nothing: training.ranks says on how many GPUs the actor "
+        "trains, by DDP"
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 from mortal_steps.compute.roles import sampler_settings
@@ -306,3 +308,24 @@ def test_the_log_says_once_what_is_not_compared(worker, v0, caplog, monkeypatch)
     monkeypatch.setattr(worker._engine, "compare", lambda published: {})
     sync_twice()
     assert caplog.text.count("alone are their proof") == 1
+
+
+def test_the_policy_is_served_only_after_the_runs_weights_are_loaded(store, model_a, v0, v1):
+    """Also by a worker that takes the place of another."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    asked = {"prompt": "1abc=>", "max_tokens": 2}
+    options = {"source": "atropos", "source_options": {"port": port}, "num_rollout_workers": 1}
+    worker = worker_for(store, model_a, **options)
+    worker.start()
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        refused = client.post("/generate", json=asked)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        worker.sync_weights(weights=v1)
+        assert client.post("/generate", json=asked).json()["weight_version"] == 1
+        flip_a_byte(store.path(v0.path) / "model.safetensors")
+        with pytest.raises(CorruptFileError):
+            worker.sync_weights(weights=v0)
+        assert client.post("/generate", json=asked).status_code == 503
+        worker.sync_weights(weights=v1)
+        assert client.post("/generate", json=asked).json()["weight_version"] == 1

@@ -12,6 +12,7 @@ accelerate `GradientState._set_sync_gradients`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from transformers.trainer import OPTIMIZER_NAME
 
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
+from mortal_steps.policy.ranks.world import own_rows
 from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
 
 logger = logging.getLogger(__name__)
@@ -44,15 +46,18 @@ class Stepped(Trainer):
     """Optimizer updates behind a checkpoint that another configuration wrote."""
 
     def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
-        """Accept a batch to train on, and return its rows, each with its `prompt`.
+        """Accept a batch to train on, and return this rank's rows, each with its `prompt`.
 
         Rollouts are taken out of `recorded` when TRL would sample. Of their rows it only names
         those that it warns about.
         """
         if isinstance(batch, RowBatch):
             return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
-        self.recorded = columns(batch, self.args.max_completion_length)
-        return [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]
+        recorded = columns(batch, self.args.max_completion_length)
+        names = [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]
+        own = own_rows(len(names))
+        self.recorded = {name: rows[own] for name, rows in recorded.items()}
+        return names[own]
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Make one optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging.
@@ -64,7 +69,10 @@ class Stepped(Trainer):
         for micro_step in range(num_micro_steps):
             is_last = micro_step + 1 == num_micro_steps
             self.accelerator.gradient_state._set_sync_gradients(is_last)
-            self._count_loss(self.training_step(self.model_wrapped, rows, None))
+            # As in `Trainer._run_epoch`: ranks add their gradients up at the last micro-step.
+            apart = self.accelerator.no_sync(self.model_wrapped)
+            with contextlib.nullcontext() if is_last else apart:
+                self._count_loss(self.training_step(self.model_wrapped, rows, None))
             if not is_last:
                 self.control = self.callback_handler.on_substep_end(
                     self.args, self.state, self.control

@@ -34,6 +34,7 @@ from mortal_steps.policy.algorithms.stepping.lora import (
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
+from mortal_steps.policy.ranks.world import num_ranks
 
 WORTH_A_WARNING = 0.9
 """Share of weights that an update changes below which a warning is due."""
@@ -124,12 +125,13 @@ def our_options(
     bfloat16. TRL would also let a GPU emulate it.
     """
     training = config.training
+    pieces = training.steps_per_generation * num_ranks()
     decided = trl_values(config) | {
         "bf16": has_bfloat16() and not training.trl.get("fp16"),
         "gradient_accumulation_steps": training.accumulation_steps,
         "output_dir": str(output_dir),
         "max_steps": num_steps * training.optimizer_steps_per_batch,
-        "per_device_train_batch_size": training.rows // training.steps_per_generation,
+        "per_device_train_batch_size": training.rows // pieces,
         "reward_weights": [term.weight for term in config.rewards.all_terms] or None,
         "vllm_importance_sampling_correction": config.corrects_importance,
         "model_init_kwargs": {

@@ -55,6 +55,7 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
+from mortal_steps.policy.ranks.world import rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.scores import reward_names
@@ -150,7 +151,7 @@ class TrlStepper(Stepper):
         Returns TRL's metrics of the step, without those that the clock decides or that have no
         finite value. Raises `DivergedError` as `check_finite` does.
         """
-        seed_everything(seed)
+        seed_everything(seed + rank())  # as accelerate has it
         rows = self._trainer.accept(batch)
         for _ in range(self._config.training.optimizer_steps_per_batch):
             self._trainer.update(rows)

@@ -1,0 +1,95 @@
+"""What is found wrong with a run's training before there is a run: options, model, prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, repeat
+
+from mortal_steps.config import EnvironmentConfig, ModelConfig, RunConfig
+from mortal_steps.data.problem_files import prompts_of
+from mortal_steps.environments.starts import environment_of
+from mortal_steps.errors import ConfigError
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.policy.algorithms import Algorithm, algorithm_of
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.chat_settings import chat_of
+from mortal_steps.policy.library_warnings import LibraryWarnings
+from mortal_steps.policy.starting_model import prompt_lengths
+from mortal_steps.policy.starting_model.prompt_lengths import Tools
+from mortal_steps.types import Problem, Rows, ScoredRollouts
+
+DATED = (
+    "the model's chat template writes today's date into each prompt, so a run that is resumed on "
+    "another day has other prompts from there on, and ends with other bits; if the template has an "
+    "option for the date, set it: training.trl.chat_template_kwargs = {date_string = '1 Jan 2026'}"
+)
+
+
+def check_options(
+    config: RunConfig,
+    *,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
+    sampled: int,
+    offered: Mapping[str, Tools] | None = None,
+) -> tuple[tuple[str, ...], tuple[str, ...], prompt_lengths.PromptLengths]:
+    """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`), which
+    leave room for `sampled` tokens; `offered` are the tools of each environment, by its name.
+    This needs no weights and no GPU.
+
+    Returns a sentence for each option that has no effect, what there is to warn of, and the
+    lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
+    `ModelError` of `check_starting_weights`; and, with tools, that of `chat_of`.
+    """
+    warned = LibraryWarnings()
+    if not is_hub_model(config.model):
+        check_model(config.model, config.model.name_or_path)
+    prompts = chain(prompts_of(train), prompts_of(held_out))
+    options = config.training.template_options
+    with warned.collecting():
+        if config.environment.is_used:
+            chat = chat_of(config.model, options)
+            options = {**options, "chat_template": chat.chat_template}
+        algorithm = algorithm_of(config)
+        if algorithm.trains_on is not supplied:
+            raise ConfigError(
+                f"algorithm.type = {algorithm.type!r} trains on {algorithm.trains_on.__name__},"
+                f" and rollout.source = {config.rollout.source!r} supplies "
+                f"{supplied.__name__}; choose an algorithm and a source that fit together"
+            )
+        _check_ranks(config, algorithm)
+        idle = algorithm.check(config)
+        tools = _tools_of(config.environment, chain(train, held_out), offered or {})
+        lengths = prompt_lengths.measure(config.model, options, prompts, sampled, tools)
+    warnings = warned.take()
+    if lengths.dated and not config.environment.is_used:  # with tools, the day is kept
+        warnings = (*warnings, DATED)
+    return idle, warnings, lengths
+
+
+def check_model(model: ModelConfig, path: str) -> None:
+    """Raise `ModelError` unless the files at `path` hold all weights of the model."""
+    # Imported where used: imports torch.
+    from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
+
+    if model.new is None:
+        check_starting_weights(path, trust_remote_code=model.trust_remote_code)
+
+
+def _check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
+    ranks, is_trls = config.training.ranks, isinstance(algorithm, TrlHooks)
+    if ranks > 1 and not (is_trls and algorithm.trains_on is ScoredRollouts):
+        raise ConfigError(
+            f"training.ranks = {ranks}: algorithm.type = {algorithm.type!r} trains in one "
+            "process; leave training.ranks out"
+        )
+
+
+def _tools_of(
+    environment: EnvironmentConfig, problems: Iterable[Problem], offered: Mapping[str, Tools]
+) -> Iterable[Tools | None]:
+    """Yield the tools that the prompt of each problem offers."""
+    if not offered or not environment.has_names:
+        return repeat(offered.get(""))
+    return (offered[environment_of(environment, problem) or ""] for problem in problems)

@@ -1,0 +1,141 @@
+"""Rank 0's hold on the others: `Crew` starts them and gives orders, `Led` is a stepper of all."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import queue
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ActorStateError
+from mortal_steps.policy.algorithms import Stepper, algorithm_of
+from mortal_steps.policy.ranks.follower import ANSWERED, MAKE
+from mortal_steps.policy.ranks.world import join
+from mortal_steps.system.child import Child
+from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
+
+logger = logging.getLogger(__name__)
+
+TOGETHER = ("begin", "train_step", *ANSWERED)
+"""Methods of a stepper in which all ranks take part."""
+PATIENCE_S = 60.0
+"""How long ranks may be apart, in seconds, where one of them has failed."""
+
+
+class Crew:
+    """The other ranks, which end with this process, as this one does with any of them."""
+
+    def __init__(self, num_ranks: int, timeout_s: float) -> None:
+        """Start them, and return once all ranks have joined."""
+        rendezvous = Path(tempfile.mkdtemp(prefix="mortal-ranks-"), "meeting")
+        self._connections: list[socket.socket] = []
+        self._answers: list[queue.Queue[Answer]] = []
+        self._timeout_s = timeout_s
+        self._number = 0
+        for number in range(1, num_ranks):
+            self._start(number, num_ranks, rendezvous, timeout_s)
+        join(0, num_ranks, rendezvous, timeout_s)
+
+    def stepper(self, config: RunConfig, **options: Any) -> Stepper:
+        """Return the trainer of all ranks, made anew on each; `options` are the arguments of
+        `Algorithm.stepper`."""
+        make = functools.partial(algorithm_of(config).stepper, config, **options)
+        made = self.together(MAKE, {"config": config, "options": options}, make)
+        return cast(Stepper, Led(self, made))
+
+    def together(self, method: str, payload: Mapping[str, Any], own: Callable[[], Any]) -> Any:
+        """Have the others take part in what this process computes by `own`; return its value.
+
+        Raises what this rank raises, or else what another one does, and `ActorStateError` if ranks
+        have come to different values.
+        """
+        self._number += 1
+        order = Request(number=self._number, method=method, payload=payload)
+        for connection in self._connections:
+            send_frame(connection, order)
+        try:
+            value = own()
+        except Exception:
+            self._gather(method, min(PATIENCE_S, self._timeout_s))
+            raise
+        for number, answer in enumerate(self._gather(method, self._timeout_s), 1):
+            if answer.error is not None:
+                raise answer.error
+            if method in ANSWERED and answer.value != value:
+                raise ActorStateError(
+                    f"ranks 0 and {number} have computed different weights from the same batch; "
+                    "see to the machine's GPUs and their connection"
+                )
+        return value
+
+    def _gather(self, method: str, limit_s: float) -> list[Answer]:
+        """Return the answers of all. If one has none within `limit_s`, it waits in a collective, or
+        hangs, and all are begun anew."""
+        try:
+            return [answers.get(timeout=limit_s) for answers in self._answers]
+        except queue.Empty:
+            _end(f"the ranks do not leave `{method}` together")
+
+    def _start(self, number: int, count: int, rendezvous: Path, timeout_s: float) -> None:
+        ours, theirs = socket.socketpair()
+        module = "mortal_steps.policy.ranks.follower"
+        arguments = [theirs.fileno(), number, count, rendezvous, timeout_s]
+        with theirs:
+            child = Child(
+                [sys.executable, "-m", module, *map(str, arguments)], pass_fds=[theirs.fileno()]
+            )
+        self._connections.append(ours)
+        self._answers.append(queue.Queue())
+        watch = threading.Thread(
+            target=self._listen, args=(number, child), name=f"rank {number}", daemon=True
+        )
+        watch.start()
+
+    def _listen(self, number: int, child: Child) -> None:
+        """Take the answers of a rank. If it ends, so does this process; and if it fails where this
+        one does not, which may wait for it in a collective."""
+        connection, answers = self._connections[number - 1], self._answers[number - 1]
+        while True:
+            try:
+                answer: Answer = receive_frame(connection)
+            except (EOFError, OSError):
+                child.kill()
+                _end(f"rank {number}, which trains together with this process, has ended")
+            answers.put(answer)
+            if answer.error is not None:
+                late = threading.Timer(PATIENCE_S, self._end_if_untaken, (number, answer))
+                late.daemon = True
+                late.start()
+
+    def _end_if_untaken(self, number: int, answer: Answer) -> None:
+        if answer in self._answers[number - 1].queue:
+            _end(f"rank {number} failed, and this process waits for it: {answer.error}")
+
+
+class Led:
+    """A stepper of rank 0, in whose collective methods all ranks take part."""
+
+    def __init__(self, crew: Crew, stepper: Stepper) -> None:
+        self._crew, self._stepper = crew, stepper
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._stepper, name)
+        return functools.partial(self._together, name, found) if name in TOGETHER else found
+
+    def _together(self, name: str, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        payload = {"args": args, "kwargs": kwargs}
+        return self._crew.together(name, payload, functools.partial(own, *args, **kwargs))
+
+
+def _end(why: str) -> NoReturn:
+    logger.error("%s; this process ends, and all ranks are begun anew", why)
+    logging.shutdown()
+    os._exit(1)

@@ -1,0 +1,72 @@
+"""A rank other than 0: takes part in what rank 0 orders, until that is gone.
+
+python -m mortal_steps.policy.ranks.follower DESCRIPTOR RANK RANKS RENDEZVOUS TIMEOUT_S
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config.logging import IMPORTED_BY_TRL
+from mortal_steps.policy.algorithms import Stepper, algorithm_of
+from mortal_steps.policy.ranks.world import join, rank
+from mortal_steps.system.faults import as_mortal_error
+from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
+
+logger = logging.getLogger("mortal_steps.policy.ranks.follower")  # not __main__, which this is
+MAKE = "make"
+"""The order to make a stepper, from its configuration and `Algorithm.stepper`'s arguments."""
+ANSWERED = ("weights_digest",)
+"""Methods whose values rank 0 compares with its own."""
+
+
+class Follower:
+    """Holds this rank's trainer."""
+
+    def __init__(self) -> None:
+        self._stepper: Stepper | None = None
+
+    def take_part(self, order: Request) -> Answer:
+        """Do what is ordered."""
+        try:
+            if order.method == MAKE:
+                self._make(**order.payload)
+                return Answer(number=order.number)
+            method = getattr(self._stepper, order.method)
+            value = method(*order.payload["args"], **order.payload["kwargs"])
+        except Exception as error:
+            logger.exception("rank %d: %s failed", rank(), order.method)
+            return Answer(number=order.number, error=as_mortal_error(error))
+        return Answer(number=order.number, value=value if order.method in ANSWERED else None)
+
+    def _make(self, config: Any, options: Any) -> None:
+        self._stepper = None
+        gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
+        self._stepper = algorithm_of(config).stepper(config, **options)
+
+
+def main(descriptor: str, number: str, count: str, rendezvous: str, timeout_s: str) -> None:
+    """Take part until rank 0 closes the connection."""
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s %(levelname)s rank {number}: %(message)s"
+    )
+    for module in IMPORTED_BY_TRL:
+        sys.modules.setdefault(module, None)  # type: ignore[arg-type]
+    with socket.socket(fileno=int(descriptor)) as connection:
+        join(int(number), int(count), Path(rendezvous), float(timeout_s))
+        follower = Follower()
+        while True:
+            try:
+                order = receive_frame(connection)
+            except EOFError:
+                return
+            send_frame(connection, follower.take_part(order))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

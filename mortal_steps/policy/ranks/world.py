@@ -1,0 +1,65 @@
+"""Which of the ranks this process is. torch and accelerate read the same variables."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+
+NCCL = {
+    # Orders of reduction that do not depend on what NCCL measures when it starts; the algorithm of
+    # NVLink switches does not repeat its bits (https://github.com/NVIDIA/nccl/issues/1497).
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_ALGO": "allreduce:tree;reducescatter:ring;allgather:ring",
+    "NCCL_PROTO": "Simple",
+}
+"""Variables of every rank, unless they are set."""
+
+
+def rank() -> int:
+    """Return the number of this process among those that train together."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def num_ranks() -> int:
+    """Return how many processes train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def own_rows(num_rows: int) -> slice:
+    """Return the rows of a batch that this rank trains on: a block, as TRL's dataloader deals them
+    out."""
+    each = num_rows // num_ranks()
+    return slice(rank() * each, (rank() + 1) * each)
+
+
+def join(number: int, count: int, rendezvous: Path, timeout_s: float) -> None:
+    """Make this process rank `number` of `count`; return once all have joined.
+
+    They meet in the file `rendezvous`. A collective whose other ranks do not come ends, with the
+    process or with an error, after `timeout_s`.
+    """
+    os.environ |= {
+        "RANK": str(number),
+        "LOCAL_RANK": str(number),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        # accelerate wants to know where they meet, and does not go there: they have met.
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    import torch  # takes seconds, and a process of one rank may not need it yet
+
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        for name, value in NCCL.items():
+            os.environ.setdefault(name, value)
+        torch.cuda.set_device(number)
+    torch.distributed.init_process_group(
+        "cuda:nccl,cpu:gloo" if on_gpu else "gloo",
+        init_method=rendezvous.absolute().as_uri(),
+        rank=number,
+        world_size=count,
+        timeout=datetime.timedelta(seconds=timeout_s),
+    )

@@ -1,0 +1,87 @@
+"""A configuration on several ranks: stock TRL in as many processes, and the actor, which starts the
+others itself. Each in processes of their own: torch's world is one a process."""
+
+import contextlib
+import multiprocessing
+import pathlib
+import pickle
+
+from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
+from mortal_steps.policy.ranks.world import join
+from tests.support.policy.rollouts import make_batch
+from tests.support.policy.runs import make_run
+from tests.support.policy.stock import Outcome, Recorder, run_stock
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
+PATIENCE_S = 300
+
+
+def stock_on_ranks(config, model_path, folder, num_steps):
+    """Return what rank 0 of stock TRL has in the end."""
+    count = config.training.ranks
+    folder.mkdir(parents=True)
+    arguments = (count, config, model_path, folder, num_steps)
+    ranks = [
+        PROCESSES.Process(target=_stock, args=(number, *arguments), daemon=True)
+        for number in range(count)
+    ]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join(PATIENCE_S)
+        assert each.exitcode == 0
+    return pickle.loads((folder / "outcome").read_bytes())
+
+
+def _stock(number, count, config, model_path, folder, num_steps):
+    join(number, count, folder / "meeting", 60)
+    batches = [make_batch(config, step) for step in range(num_steps)]
+    outcome = run_stock(config, model_path, folder / str(number), batches)
+    if number == 0:
+        (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+
+def mortal_on_ranks(config, model_path, folder, num_steps):
+    """Return what the actor has in the end; its run is in `folder`."""
+    process = begin_mortal(config, model_path, folder, num_steps)
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
+    return pickle.loads((folder / "outcome").read_bytes())
+
+
+def begin_mortal(config, model_path, folder, num_steps, first=0):
+    """Begin an actor that trains from step `first` on, and saves the state after every second."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = (config, model_path, folder, num_steps, first)
+    process = PROCESSES.Process(target=_mortal, args=arguments)
+    process.start()
+    return process
+
+
+def _mortal(config, model_path, folder, num_steps, first):
+    run = make_run(folder / "run", config, model_path, num_steps=num_steps)
+    actor, recorder = run.actor(), Recorder()
+    actor.prepare(step=first)
+    actor._states.state.stepper._trainer.add_callback(recorder)
+    results = []
+    for step in range(first, num_steps):
+        results += run.train(actor, [step])
+        if (step + 1) % 2 == 0:
+            actor.checkpoint(step=step + 1, best_score=None)
+    outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
+    (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+
+def followers_of(leader):
+    """The pids of the ranks that the process has started."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"mortal_steps.policy.ranks.follower" in command and command[1] == b"-m":
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                supervisor = pathlib.Path("/proc", str(parent), "stat").read_text()
+                if int(supervisor.rpartition(")")[2].split()[1]) == leader:
+                    found.append(int(entry.name))
+    return found
