@@ -120,8 +120,7 @@ async def wait_for_driver(runs_dir: Path, run_id: str) -> State[Any] | None:
     say = get_run_logger().warning
     if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):
         return None
-    page = find_run(runs_dir, run_id).manifest.ui_url or ""
-    if page.rstrip("/").endswith(f"/{flow_run.id}"):  # by whatever address the server is known
+    if _drives(find_run(runs_dir, run_id).manifest.ui_url, flow_run.id):
         say("it is alive; this flow run is left to it")
         raise Abort
     elsewhere = f"skipped: run {run_id} is in use by another process, which goes on with it"
@@ -143,6 +142,11 @@ async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str
             return False
         await asyncio.sleep(min(LOOK_EVERY_S, patience_s))
     return True
+
+
+def _drives(ui_url: str | None, flow_run_id: str) -> bool:
+    """Return whether this flow run's page is the run's, by whatever address the server is known."""
+    return (ui_url or "").rstrip("/").endswith(f"/{flow_run_id}")
 
 
 def check_begun_here(runs_dir: Path, run_id: str, begun: FlowRun) -> None:
