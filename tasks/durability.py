@@ -44,9 +44,8 @@ def shape_of(*kinds: type) -> str:
 
 
 SHAPE = shape_of(BatchRef, GenerationRef, RewardRef, FileRef, StageTiming)
-"""Digest of the fields of what is cached. A result is a pickle, and a pickle leaves fields unset
-that are newer than it is. Under another key it is not found, and the worker answers from the store
-instead."""
+"""Digest of the fields of what is cached. A result is a pickle, which leaves newer fields unset;
+under another key it is not found, and the worker answers from the store instead."""
 
 
 def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:

@@ -164,9 +164,8 @@ class Registry:
             self._follow()
 
     def decide(self, decision: Decision) -> Decision:
-        """Write the decision down and move the link, once per `request`. Raises
-        `ProductionMovedError` if another version than `before` is in use, `CorruptFileError` for a
-        damaged one."""
+        """Write the decision down and move the link, once per `request`. Raises `CorruptFileError`,
+        and `ProductionMovedError` if another version than `before` is in use."""
         with self._alone():
             made = self.answered(decision.request) if decision.request is not None else None
             if made is None:
