@@ -64,12 +64,9 @@ DURABLE: dict[str, Any] = {
 
 
 def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
-    """`DURABLE`, with the result kept under `stage` and under what `identify` makes of the
-    inputs.
-
+    """`DURABLE`, with the result kept under `stage` and under what `identify` makes of the inputs.
     The task run is tagged here, because the function of a task is not called whose result is in the
-    cache.
-    """
+    cache."""
 
     def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
         session: Session = inputs["session"]
