@@ -40,8 +40,7 @@ from mortal_flows.deployed import (
 )
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
-from mortal_flows.signals import is_taken_away, stop_on_signals
-from mortal_flows.stop import Stop
+from mortal_flows.stop import Stop, is_taken_away, stop_on_signals
 from mortal_flows.terminal import stand_alone
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig

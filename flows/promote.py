@@ -39,9 +39,9 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
-from mortal_tasks.best_effort import best_effort
 from mortal_tasks.promote import bring_in, decide, judge
 from mortal_tasks.reporter import PageArtifact
+from mortal_tasks.server_watch import best_effort
 
 HOW_TO_APPROVE = (
     "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "

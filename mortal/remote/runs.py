@@ -64,7 +64,6 @@ def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
 
 
 def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
-    """Return who drives the run, according to its lease."""
     return asyncio.run(volume_lease.find_lease(RunsVolume(volume), run_id))
 
 

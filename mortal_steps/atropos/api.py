@@ -77,7 +77,6 @@ class AtroposApi:
         self._reminded = time.monotonic()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
     async def next_batch(self, stopping: asyncio.Event) -> list[Mapping[str, Any]] | None:

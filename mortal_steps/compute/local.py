@@ -13,9 +13,8 @@ from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.forkserver import fork_server
-from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
-from mortal_steps.compute.pool import Compute, Pool
+from mortal_steps.compute.pool import Compute, GpuLock, Pool
 from mortal_steps.system.threads import event_loop_in_thread
 
 REHEARSAL = "rehearsal"

@@ -107,7 +107,6 @@ class EnvironmentHandler:
             executors.prepare_forks()
 
     def release(self) -> None:
-        """Let go what would outlive this process: sandboxes of a service."""
         executors.close()
 
     def open(self, *, starts: Sequence[EpisodeStart]) -> list[Opened]:

@@ -63,7 +63,6 @@ class Budget:
         self._judges.learn(judges)
 
     def spent(self) -> float:
-        """Return what the run has cost so far."""
         return self._compute.spent() + self._judges.so_far().dollars
 
     def spent_share(self) -> float | None:

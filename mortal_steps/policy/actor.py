@@ -195,7 +195,6 @@ class Actor:
         return self._saver.begin(self._states.bring_to(step))
 
     def is_saving(self) -> bool:
-        """Whether a checkpoint is being written just now."""
         return self._saver.is_writing()
 
     def checkpoint(self, *, step: int, best_score: float | None) -> Checkpoint:

@@ -107,12 +107,8 @@ class Registry:
             found.append(record[1])
         return found
 
-    def in_use(self) -> Sequence[ModelVersion]:
-        """Return the model in use, last, preceded by those that a rollback can return to."""
-        return in_use(self.history())
-
     def production(self) -> ModelVersion | None:
-        used = self.in_use()
+        used = in_use(self.history())
         return used[-1] if used else None
 
     def answered(self, request: str) -> Decision | None:
@@ -226,7 +222,7 @@ class Registry:
         self.store.write_record(_path(len(history) + 1), made, Decision)
 
     def _follow(self) -> None:
-        used = self.in_use()
+        used = in_use(self.history())
         if not used:
             return
         if self._leads_to(used[-1]):

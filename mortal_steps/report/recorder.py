@@ -46,11 +46,9 @@ class Recorder:
         self._reported = time.monotonic()
 
     def begin_step(self) -> None:
-        """Start the clock of a step."""
         self.pace.begin()
 
     def timing(self, *timings: StageTiming) -> None:
-        """Record how long stages took."""
         self._run.append(TIMINGS, *map(timing_row, timings))
 
     def step(self, problems: BatchRef, batch: Batch, result: StepResult) -> StepReport:
@@ -79,7 +77,6 @@ class Recorder:
         )
 
     def evaluation(self, evaluation: Evaluation) -> None:
-        """Record the scores on the held-out problems."""
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
         self.alerts.evaluation(row)

@@ -136,7 +136,6 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Let another process drive the run."""
         self._released.set()
         self._renewing.join()
         try:

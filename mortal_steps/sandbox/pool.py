@@ -40,16 +40,12 @@ Results = list[ExecutionResult]
 L = TypeVar("L", bound=AnyLane)
 
 
-def _always(results: Results) -> bool:
-    return True
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """Programs that run one after another."""
 
     programs: Sequence[Program]
-    go_on: Callable[[Results], bool] = _always
+    go_on: Callable[[Results], bool] = lambda results: True
     """Given the results so far, whether to run the next program."""
 
 

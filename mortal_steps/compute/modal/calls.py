@@ -25,7 +25,7 @@ from modal import exception
 
 from mortal_steps.compute.modal.messages import CallRequest, CallResult
 from mortal_steps.compute.modal.retry import LOST, REFUSED, UNREACHABLE, call_with_retries
-from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerError, WorkerLostError
+from mortal_steps.errors import LeaseLostError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -91,11 +91,7 @@ class Calls:
         return found
 
     def _find(self, key: str) -> Submitted | None:
-        try:
-            found = self._store.find_record(_path(key), Submitted)
-        except CorruptFileError as error:
-            logger.warning("%s; the work itself continues", error)
-            return None
+        found = self._store.find_whole(_path(key), Submitted, "the work itself continues")
         return found[1] if found else None
 
     async def _submit(

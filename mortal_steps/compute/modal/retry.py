@@ -64,7 +64,6 @@ REMEDIES = {
 
 
 def refusal(error: Exception) -> ComputeError:
-    """Return what to raise for one of `REFUSED`."""
     found = [remedy for kind, remedy in REMEDIES.items() if isinstance(error, kind)]
     return ComputeError("; ".join([f"Modal refuses: {str(error).rstrip('.')}", *found]))
 

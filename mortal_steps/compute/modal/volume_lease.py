@@ -58,7 +58,6 @@ class ModalLease:
         return self._lost is not None
 
     def note_lost(self, error: LeaseLostError) -> None:
-        """Note that a container found the run taken over."""
         self._lost = error
 
     async def check(self) -> None:
@@ -70,7 +69,6 @@ class ModalLease:
             raise self._lost
 
     async def release(self) -> None:
-        """Let another process drive the run."""
         self._released.set()
         await asyncio.wait([self._renewing], timeout=RENEW_EVERY_S)
         self._renewing.cancel()

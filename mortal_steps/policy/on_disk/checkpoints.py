@@ -148,11 +148,7 @@ def mark_best(store: RunStore, step: int, score: float) -> None:
 
 def find_best(store: RunStore) -> BestCheckpoint | None:
     """Return the marked best checkpoint, if any; a damaged mark is logged."""
-    try:
-        found = store.find_record(BEST_FILE, BestCheckpoint)
-    except CorruptFileError as error:
-        logger.warning("the best checkpoint is not known: %s", error)
-        return None
+    found = store.find_whole(BEST_FILE, BestCheckpoint, "the best checkpoint is not known")
     return found[1] if found else None
 
 
@@ -180,7 +176,6 @@ def prune(
 
 
 def path_of(step: int) -> str:
-    """Folder of a checkpoint, relative to the run directory."""
     return f"{FOLDER}/step-{step}"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal.terminal.chart import chart
+from mortal.terminal.display import chart
 from mortal_steps.report.progress import Pace, ProgressLine, Speed, StepReport, recent_steps
 from mortal_steps.report.summary import downsample
 
