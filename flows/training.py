@@ -37,9 +37,8 @@ from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 T = TypeVar("T")
 
 TURNS_TO_ASK = 4
-"""Turns of the event loop after which a step that begins has sent all the requests it can. The
-workers then compute while this process records the step before. Fewer turns cost time, and nothing
-else."""
+"""Turns of the event loop after which a step that begins has sent all the requests it can, so that
+workers compute while this process records the step before. Fewer cost time alone."""
 
 
 class Training:

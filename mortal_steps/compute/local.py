@@ -22,12 +22,9 @@ REHEARSAL = "rehearsal"
 
 
 class LocalCompute(Compute):
-    """`Compute` on local processes.
-
-    `working_dir` is the current directory of every worker, so that relative paths mean the same
-    there as here; `log_dir` receives one log file per worker. Each worker keeps the `inherited`
-    file descriptors open for as long as it lives.
-    """
+    """`Compute` on local processes. `working_dir` is the current directory of every worker, so that
+    relative paths mean the same there as here; `log_dir` receives one log file per worker. Each
+    worker keeps the `inherited` file descriptors open for as long as it lives."""
 
     def __init__(
         self,

@@ -21,11 +21,9 @@ from mortal_steps.policy.model_files.merging import is_quantized
 def logprobs_of(
     model: Any, token_ids: Sequence[int], published_in: torch.dtype | None
 ) -> list[float]:
-    """Log-probability (nats) of each token but the first, given those before it.
-
-    Without dropout and autocast; with `published_in`, with weights rounded to that type. Leaves
-    training mode and random streams as they are.
-    """
+    """Log-probability (nats) of each token but the first, given those before it. Without dropout
+    and autocast; with `published_in`, with weights rounded to that type. Leaves training mode and
+    random streams as they are."""
     forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
     was_training = model.training
     check_known(token_ids, model)
