@@ -67,11 +67,8 @@ def drop_results(run_uid: str, before: int | None = None) -> None:
 
 def forget_results() -> None:
     """Drop Prefect's notes on which task run made which result, for results that are no longer in
-    use.
-
-    Prefect keeps the state of every result and of each of its fields until the flow run ends, about
-    4 KB per task run, in order to link task runs to those whose results they use.
-    """
+    use. Prefect keeps the state of every result and of each of its fields until the flow run ends,
+    about 4 KB per task run, in order to link task runs to those whose results they use."""
     context = FlowRunContext.get()
     if context is None:
         return

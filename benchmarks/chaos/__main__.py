@@ -38,15 +38,20 @@ def main() -> None:
     judged: dict[str, list[Judged]] = {name: [] for name in args.variants}
     faults: list[str] = []
     with _folder(args.keep) as folder, _server(folder) as server:
-        chosen = (agents.volleys if args.agents else volleys)(args.seed, args.kills)
-        hands = _dealt(chosen, len(args.variants))
+        if args.agents:
+            hands = agents.hands(args.seed, args.kills, args.variants)
+        else:
+            hands = _dealt(volleys(args.seed, args.kills), len(args.variants))
         for name, hand in zip(args.variants, hands, strict=True):
             try:
                 variant = Variant(name, folder, server, args.steps, _say)
-                variant.reference()
-                for run in variant.under_fire(at_ranks(hand) if name == "ranks" else hand):
-                    judged[name].append(run)
-                    faults += _told(name, run)
+                if name == "ranks":
+                    hand = at_ranks(hand)
+                with variant.game():
+                    variant.reference()
+                    for run in variant.under_fire(hand):
+                        judged[name].append(run)
+                        faults += _told(name, run)
             except ChaosError as error:
                 faults.append(f"{name}: {error}")
                 _say(f"BROKEN {faults[-1]}")
@@ -91,8 +96,8 @@ def _server(folder: Path) -> Iterator[KillableServer]:
         server.kill()
 
 
-def _dealt(chosen: Sequence[Volley], hands: int) -> list[Sequence[Volley]]:
-    return [chosen[hand::hands] for hand in range(hands)]
+def _dealt(chosen: Sequence[Volley], hands: int) -> list[list[Volley]]:
+    return [list(chosen[hand::hands]) for hand in range(hands)]
 
 
 def _say(line: str) -> None:

@@ -20,13 +20,25 @@ from typing import Any
 
 import torch
 
+from benchmarks.environments.openenv_table import OPENENV_TABLE
 from benchmarks.environments.playing import difference, play
 from benchmarks.environments.table import NOT_HERE, TABLE, Tried
-from benchmarks.environments.verifiers_table import VERIFIERS, prepare
+from benchmarks.environments.verifiers_table import VERIFIERS
 from benchmarks.output import add_output_option, console, results_table, write_results
 from mortal_steps.errors import MortalError
 from tests.support.paths import ENVIRONMENTS_PYTHON, ROOT, VERIFIERS_PYTHONS
 
+PACKAGES = Path(__file__).with_name("packages")
+WORDS = """
+import pathlib, sys
+from english_words import get_english_words_set
+folder = pathlib.Path(sys.argv[1], "corpora", "words")
+folder.mkdir(parents=True)
+words = sorted(get_english_words_set(["gcide"], lower=True, alpha=True))
+for name in ("en", "en-basic"):
+    (folder / name).write_text("\\n".join(words))
+"""
+"""Writes the word list that TextArena would load from the network."""
 VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 
@@ -39,11 +51,15 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     os.chdir(ROOT)
-    chosen = [each for each in (*TABLE, *VERIFIERS) if any(part in each.name for part in args.only)]
+    chosen = [
+        each
+        for each in (*TABLE, *OPENENV_TABLE, *VERIFIERS)
+        if any(part in each.name for part in args.only)
+    ]
     rows = []
     with tempfile.TemporaryDirectory(prefix="words-") as folder:
-        if any(each.version for each in chosen):
-            prepare(VERIFIERS_PYTHONS["v1"], Path(folder))
+        subprocess.run([args.python, "-c", WORDS, folder], check=True)
+        os.environ |= {"NLTK_DATA": folder, "PYTHONPATH": str(PACKAGES)}
         for tried in chosen:
             python = VERIFIERS_PYTHONS[tried.version] if tried.version else args.python
             rows.append(_row(tried, str(python)))

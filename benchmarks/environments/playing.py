@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,8 +80,12 @@ def play(tried: Tried, python: str, folder: Path) -> Run:
     (folder / "model" / SCRIPTS).write_text(json.dumps(texts))
     with contextlib.ExitStack() as stack:
         settings = {**tried.settings, "python": python}
-        if tried.server:
-            settings["url"] = stack.enter_context(served(tried.server, python))
+        for name, script in tried.servers.items():
+            url = stack.enter_context(served(script, python))
+            if name == "url":
+                settings[name] = url
+            else:
+                os.environ[name] = url
         case = _case(tried, settings, str(model))
         RecordingEngine.said.clear()
         workers = Workers(case, folder / "run")
@@ -169,8 +174,10 @@ def _case(tried: Tried, environment: Mapping[str, Any], model: str) -> CaseRun:
         },
     }
     own, brought = _offered(json.dumps(table["environment"]))
-    terms = {"terms": [{"type": "get_reward", "environment": own}]}
-    config: RunConfig = parse_config({**table, "rewards": terms})
+    rewards: dict[str, Any] = {"terms": [{"type": "get_reward", "environment": own}]}
+    if tried.reward:
+        rewards = {"functions": [tried.reward]}
+    config: RunConfig = parse_config({**table, "rewards": rewards})
     return _Rows(
         config=config,
         model_path=model,

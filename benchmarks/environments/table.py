@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-
-from tests.support.environments.served import ECHO
 
 NUMBERS = ("[3]", "[5]", "[11]", "I say [7].")
 BOXED = ("\\boxed{3}", "\\boxed{5}", "It is \\boxed{7}.")
@@ -34,8 +32,10 @@ class Tried:
     """The dataset. Without one, `reset` gives the prompts."""
     version: str = ""
     """`v0` or `v1`: it lives in an interpreter of verifiers, and brings its rows."""
-    server: str = ""
-    """Python that serves it, as for `served`."""
+    servers: Mapping[str, str] = field(default_factory=dict)
+    """Python that serves it, as for `served`, by what has the address: `url`, or a variable."""
+    reward: str = ""
+    """A reward function. Default: what it gives itself."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Tried:
     @property
     def num_lines(self) -> int:
         """Lines of configuration."""
-        return len(self.config.strip().splitlines())
+        return len(self.config.strip().splitlines()) + bool(self.reward)
 
 
 def _textarena(name: str, *says: str) -> Tried:
@@ -72,8 +72,6 @@ def _skyrl(name: str) -> Tried:
     return Tried(name=name, package="skyrl-gym", config='type = "skyrl"', says=says, rows=rows)
 
 
-OPENENV = 'type = "openenv"\nurl = "http://127.0.0.1:8000"\n'
-
 TABLE: Sequence[Tried] = (
     _textarena("2048-v0-ultra-easy", *MOVES),
     _textarena("Bandit-v0", "[red]", "[blue]"),
@@ -84,6 +82,9 @@ TABLE: Sequence[Tried] = (
     _textarena("FrozenLake-v0", *MOVES),
     _textarena("GuessTheNumber-v0", *NUMBERS),
     _textarena("LightsOut-v0", *CELLS),
+    _textarena("Hangman-v0", "[e]", "[a]", "[s]"),
+    _textarena("WordLadder-v0", "[cold]", "[warm]"),
+    _textarena("WordSearch-v0", "[1 2 1 6]", "[3 3 8 3]"),
     _textarena("Mastermind-v0", "[1 2 3 4]", "[6 5 4 3]"),
     _textarena("Minesweeper-v0-small", "[reveal 1 2]", "[flag 0 3]"),
     _textarena("PegJump-v0", "[12 5]", "[3 5]"),
@@ -102,37 +103,24 @@ TABLE: Sequence[Tried] = (
     _gem("game:Game2048-v0-easy", "\\boxed{up}", "\\boxed{left}"),
     _gem("game:Sokoban-v0-easy", "\\boxed{up}", "\\boxed{left}"),
     _gem("game:Crosswords-v0-easy", "\\boxed{0 0 A}", "\\boxed{1 2 E}"),
+    _gem("game:Wordle-v0-easy", "\\boxed{cat}", "\\boxed{dog}"),
+    _gem("game:Hangman-v0-easy", "\\boxed{e}", "\\boxed{a}"),
+    _gem("game:WordSearch-v0-easy", "\\boxed{1 2 1 6}", "\\boxed{3 3 8 3}"),
     _gem("rg:leg_counting", "<answer>12</answer>", "<answer>8</answer>"),
     _skyrl("gsm8k"),
     _skyrl("gsm8k_multi_turn"),
-    Tried(
-        name="echo (openenv init), messages",
-        package="openenv",
-        config=OPENENV + 'action = "message"\nobservation = "echoed_message"',
-        says=("Hello.", "And again."),
-        server=ECHO,
-    ),
-    Tried(
-        name="echo (openenv init), a tool",
-        package="openenv",
-        config=OPENENV + 'tool = "say"',
-        says=("That is all.",),
-        calls=[("say", {"message": "Hello."}), ("say", {"message": "Again"}), ("say", {})],
-        server=ECHO,
-    ),
 )
 NOT_HERE: Mapping[str, str] = {
-    "TextArena: Wordle, Hangman, WordLadder, WordSearch, SpellingBee, WordChains": "they load word "
-    "lists of nltk from the network",
+    "TextArena: Wordle": "it needs a tagger of nltk's, which is on no package index",
     "TextArena: TwentyQuestions, GuessWho, Debate, ScenarioPlanning": "a hosted model plays with, "
     "for which they need a key",
     "TextArena: games of several players": "nobody plays the others",
     "TextArena: Chess, Checkers, Klondike, ReverseTicTacToe": "their code is of Python 3.12",
-    "GEM: Wordle, Hangman, WordSearch": "as those of TextArena",
     "GEM: math, code, logic, qa, eval": "datasets of the hub",
     "SkyRL-gym: search, searchcode, text2sql, lcb": "a search server, databases, datasets",
-    "OpenEnv: echo_env, textarena, openspiel, coding, browsergym, ...": "they are on GitHub and on "
-    "Spaces of the hub, not on PyPI",
-    "TRL: the classes of its docs and examples": "clients of these",
+    "OpenEnv: browsergym, carla, coding agents, ...": "their servers need a browser, a simulator, "
+    "containers; all of its servers are on GitHub and on Spaces of the hub, not on PyPI",
+    "TRL: BrowserGym, CARLA, OpenCode, Harbor, OpenReward": "clients of these and of "
+    "hosted services",
 }
 """What could not be installed or run without a network, and why."""

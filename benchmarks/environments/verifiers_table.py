@@ -6,29 +6,15 @@ ids are the few lines in `packages`. What else there is lies on verifiers' own h
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.environments.table import Tried
 
-PACKAGES = Path(__file__).with_name("packages")
 GYMS = (
     *("leg_counting", "chain_sum", "spell_backward", "letter_counting"),
     *("simple_equations", "number_sorting", "gcd", "prime_factorization"),
 )
 NUMBERS = ("12", "It is 7.", "3")
-WORDS = """
-import pathlib, sys
-from english_words import get_english_words_set
-folder = pathlib.Path(sys.argv[1], "corpora", "words")
-folder.mkdir(parents=True)
-words = sorted(get_english_words_set(["gcide"], lower=True, alpha=True))
-for name in ("en", "en-basic"):
-    (folder / name).write_text("\\n".join(words))
-"""
-"""Writes the word list that TextArena would load from the network."""
 
 
 def _verifiers(
@@ -62,9 +48,3 @@ VERIFIERS: Sequence[Tried] = (
         for gym in GYMS
     ),
 )
-
-
-def prepare(python: Path, folder: Path) -> None:
-    """Have the environments' processes find the packages and a word list."""
-    subprocess.run([python, "-c", WORDS, folder], check=True)
-    os.environ |= {"NLTK_DATA": str(folder), "PYTHONPATH": str(PACKAGES)}

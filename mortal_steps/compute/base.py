@@ -44,7 +44,7 @@ class WorkerSpec:
     from it. Empty: each worker is started as an interpreter of its own."""
     shared_gpu: bool = False
     """Whether the workers share a GPU with rollout workers whose engine measures the free memory
-    while it starts. See `gpu_lock`."""
+    while it starts. See `GpuLock`."""
     starts_engine_in: tuple[str, ...] = ()
     """Methods in which such an engine starts."""
 

@@ -74,7 +74,7 @@ def read_problems(
     if not held_out and not lacking:
         return read, held_out
     path = scratch.path / f"train{SUFFIX}"
-    same = _whole if num_made is not None else _prompt
+    same = _whole if num_made is not None else lambda prompt, columns: prompt
     write_texts(path, _without(read, held_out, names if lacking else (), same))
     train = ProblemFile(path, keeps=scratch)
     if not train:
@@ -188,10 +188,6 @@ def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
         )
     drawn = sorted(random.Random(derive_seed("held out")).sample(range(len(train)), count))
     return [replace(train[row], id=f"{EVAL}-{row}") for row in drawn]
-
-
-def _prompt(prompt: str, columns: str) -> str:
-    return prompt
 
 
 def _whole(prompt: str, columns: str) -> str:

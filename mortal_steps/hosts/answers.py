@@ -83,7 +83,6 @@ def sent_error(error: Exception, trace: str) -> HostError:
 
 
 def received_error(error: HostError) -> MortalError:
-    """Return the error to raise in the receiver."""
     kind = getattr(errors, error.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, MortalError)):
         raise NoAnswerError(f"there is no {error.kind!r}")

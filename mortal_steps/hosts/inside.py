@@ -28,6 +28,8 @@ from mortal_steps.hosts.forked import ORDER
 from mortal_steps.system.forks import serve_forks
 from mortal_steps.system.frames import Construct, Request, receive_frame, send_bytes
 
+GONE = (EOFError, BrokenPipeError)
+"""What a connection has whose owner has ended; a user's code raises its own in `_answer`."""
 logger = logging.getLogger("mortal_steps.hosts.inside")  # not __main__, which this is
 
 
@@ -50,7 +52,7 @@ def serve(descriptor: int, stacks: int, control: int) -> None:
     with (
         socket.socket(fileno=descriptor) as connection,
         socket.socket(fileno=control) as orders,
-        contextlib.suppress(EOFError),
+        contextlib.suppress(*GONE),
     ):
         order: Construct = receive_frame(connection)
         left_s = None if order.late_at is None else max(0.1, order.late_at - time.monotonic())
@@ -85,7 +87,7 @@ def _prepare_to_fork() -> None:
 def _serve_fork(handler: Any, descriptor: int, stacks: int) -> None:
     """Answer requests until the owner closes, then end."""
     faulthandler.enable(stacks)
-    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError):
+    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(*GONE):
         _answer(connection, 0, lambda: None)
         while True:
             _answer_request(connection, handler, stacks)

@@ -37,11 +37,9 @@ class StepBatch(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """Supplies what each step trains on. Methods that are not abstract do nothing by default.
-
-    If a run is killed and asks for a step again, it must get the same batch as before if the
-    actor may have trained on them; `batches.recorded` finds them.
-    """
+    """Supplies what each step trains on. Methods that are not abstract do nothing by default. If a
+    run is killed and asks for a step again, it must get the same batch as before if the actor may
+    have trained on them; `batches.recorded` finds them."""
 
     roles: ClassVar[Collection[Role]] = ("rollout", "reward")
     """The workers that it needs beside the actor; no others are started."""

@@ -97,11 +97,8 @@ def write_result(store: RunStore, result: StepResult) -> None:
 
 def find_result(store: RunStore, step: int) -> StepResult | None:
     """Return a step's committed result, if any; a damaged one is logged and missing."""
-    try:
-        found = store.find_record(_path(step, "result.json"), StepResult)
-    except CorruptFileError as error:
-        logger.warning("step %d is taken again if it is needed: %s", step, error)
-        return None
+    otherwise = f"step {step} is taken again if it is needed"
+    found = store.find_whole(_path(step, "result.json"), StepResult, otherwise)
     return found[1] if found else None
 
 

@@ -99,10 +99,8 @@ class Publisher:
 
     def copy_to_disk(self, step: int) -> None:
         """Copy the versions to disk that a checkpoint of `step` refers to, and does not lead to:
-        memory does not outlast a reboot.
-
-        Raises `CorruptFileError` for a version that is damaged in memory, and `StoreError`.
-        """
+        memory does not outlast a reboot. Raises `CorruptFileError` for a version that is damaged in
+        memory, and `StoreError`."""
         memory = self._store.in_memory
         for version in recovery.versions_before(self._rollout, step):
             path = weights.path_of(version)

@@ -53,11 +53,8 @@ def samples_of(
     run: Run, most: int, *, step: int | None = None, kinds: Sequence[Kind] = KINDS
 ) -> list[Sample]:
     """Return the `most` completions of each kind of a step, counted from 1; without one, of the
-    last.
-
-    Raises `DataError` where the run directory has no completions of that step, and
-    `CorruptFileError` where they are damaged.
-    """
+    last. Raises `DataError` where the run directory has no completions of that step, and
+    `CorruptFileError` where they are damaged."""
     return _chosen(run, trained_on(run, step), most, kinds)
 
 

@@ -136,7 +136,6 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Let another process drive the run."""
         self._released.set()
         self._renewing.join()
         try:
@@ -147,12 +146,9 @@ class Lease:
             os.close(self._lock)
 
     def move_away(self, target: Path) -> None:
-        """Rename the run directory together with its lease, and release the lock: the run no
-        longer exists.
-
-        Raises `LeaseLostError`, and `OSError` if the directory cannot be renamed; the run is then
-        as it was.
-        """
+        """Rename the run directory together with its lease, and release the lock: the run no longer
+        exists. Raises `LeaseLostError`, and `OSError` if the directory cannot be renamed; the run
+        is then as it was."""
         self._released.set()
         self._renewing.join()
         try:

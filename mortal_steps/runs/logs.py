@@ -99,7 +99,6 @@ class RunLogs:
         self._written.pop(name, None)
 
     def keep_until(self, step: int) -> None:
-        """Remove every line of a later step."""
         for name in LOGS:
             rows = self.read(name)
             kept = [row for row in rows if row["step"] <= step]

@@ -140,7 +140,6 @@ class Run:
         return self._lease
 
     def release(self) -> None:
-        """Let another process drive the run."""
         if self._lease is not None:
             self._lease.release()
             self._lease = None

@@ -97,7 +97,7 @@ class LocalExecutor(Executor):
         self._making = threading.Lock()
         # Decided once, since trying whether programs can be isolated takes half a second.
         self._way_to_run = cache(way_to_run)
-        self._pool_of = cache(self._new_pool)
+        self._pool_of = cache(lambda way: local_pool(way, settings.lanes))
         self._warn_of_image = cache(_warn_of_image)
 
     def prepare_forks(self) -> None:
@@ -111,9 +111,6 @@ class LocalExecutor(Executor):
             if needs.image is not None:
                 self._warn_of_image(needs.who)
             return self._pool_of(way)
-
-    def _new_pool(self, way: Way) -> Pool[Lane]:
-        return local_pool(way, self._settings.lanes)
 
 
 def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:

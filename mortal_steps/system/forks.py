@@ -45,11 +45,12 @@ def serve_forks(
     """
     also = also or {}
     wakeup, waker = socket.socketpair()
-    with wakeup, waker:
+    with wakeup, waker, contextlib.ExitStack() as ending:
         wakeup.setblocking(False)
         waker.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
         signal.set_wakeup_fd(waker.fileno())
+        ending.callback(signal.set_wakeup_fd, -1)
         forks: dict[socket.socket, int] = {}
         unwanted: set[socket.socket] = set()
         while True:

@@ -116,7 +116,10 @@ def _receive_exactly(connection: socket.socket, length: int, deadline: float | N
             if (left := deadline - time.monotonic()) <= 0:
                 raise TimeoutError
             connection.settimeout(left)
-        chunk = connection.recv(min(length - len(chunks), 1 << 20))
+        try:
+            chunk = connection.recv(min(length - len(chunks), 1 << 20))
+        except ConnectionResetError:  # it ended with something of ours unread
+            chunk = b""
         if not chunk:
             raise EOFError
         chunks += chunk

@@ -64,7 +64,6 @@ def pickled(
 
 
 def name_of(value: Any) -> str:
-    """Return the name of an object in metrics and records."""
     name = getattr(value, "__name__", None) or type(value).__name__
     return "lambda" if name == LAMBDA else name
 

@@ -40,8 +40,5 @@ class DatasetSource(Protocol):
 
     def __call__(self, request: SourceRequest) -> Iterator[Row]:
         """Yield the rows, in an order that depends only on the request. As few rows as possible
-        should be in memory at once.
-
-        Raises `DataError` if something is wrong with the request.
-        """
+        should be in memory at once. Raises `DataError` if something is wrong with the request."""
         ...

@@ -201,3 +201,26 @@ def test_a_killed_owner_leaves_no_fork_behind():
         owner.kill()
     for pid in pids:
         assert_ends(pid)
+
+
+WAITING_OWNER = f"""
+from mortal_steps.hosts.process import HostProcess
+
+host = HostProcess({COUNTER!r}, {{}})
+fork = host.fork()
+print(fork.call("pid", returns=int, timeout_s=30.0), flush=True)
+fork.call("wait", returns=None, timeout_s=30.0, seconds=0.7)
+"""
+
+
+def test_a_fork_says_nothing_of_an_owner_that_was_killed_before_it_read_the_answer():
+    command = [sys.executable, "-c", WAITING_OWNER]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with owner:
+        pid = int(owner.stdout.readline())
+        time.sleep(0.2)  # it has asked
+        os.kill(owner.pid, signal.SIGSTOP)
+        time.sleep(1.0)  # it is answered
+        owner.kill()
+        assert_ends(pid)
+        assert "Traceback" not in owner.stderr.read() + owner.stdout.read()

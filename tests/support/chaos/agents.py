@@ -1,18 +1,22 @@
-"""A project whose model calls tools under fire: in an environment, or tools alone."""
+"""Projects whose model calls tools under fire: in an environment, at a server, in an agent."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.support.chaos.schedule import Moment, Shot, Volley
+from tests.support.chaos.project import SERVED
+from tests.support.chaos.schedule import GAME, Moment, Shot, Volley
 from tests.support.environments.models import build_model
 
 CONTEXT = 1024
 VICTIMS = ("cell", "environments", "rollout-0", "rollout-1", "flow", "reward-0", "actor-0")
-"""A fork with the episodes of a problem; the process that has the user's code; the workers."""
+"""A fork with the episodes of a problem, or with an agent; the process that it is a fork of, which
+has the user's code; the workers."""
 
 CODE = '''
 import os
@@ -56,6 +60,83 @@ def add(amount: int, call_id: str) -> str:
 def lottery(completions, **kwargs):
     """Other for nearly every completion, so that each step moves the weights."""
     return [sum(map(ord, str(messages))) % 11 / 10 for messages in completions]
+'''
+
+ASKING = '''
+import json
+import random
+import time
+
+import openai
+import shop
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "parameters": {"type": "object", "properties": {"amount": {"type": "integer"}}},
+        },
+    }
+]
+
+
+class Served:
+    """The game at a server, for which an agent has to wait itself."""
+
+    def reset(self, target):
+        while True:
+            try:
+                self.connection = connect("ws://ADDRESS", proxy=None)
+                return self.asked("reset", {"target": target, "seed": self.seed})["text"]
+            except (OSError, WebSocketException):
+                time.sleep(0.25)
+
+    def add(self, amount):
+        call = {"type": "call_tool", "tool_name": "add", "arguments": {"amount": amount}}
+        return self.asked("step", call)["result"]["content"][0]["text"]
+
+    def asked(self, kind, data):
+        try:
+            self.connection.send(json.dumps({"type": kind, "data": data}))
+            answer = json.loads(self.connection.recv())["data"]
+        except WebSocketException as error:
+            raise ConnectionError(f"the session was lost: {error}") from None
+        self.reward = answer["reward"] or 0.01
+        return answer["observation"]
+
+    def get_reward(self):
+        return self.reward
+
+
+def counts(base_url: str, prompt: list, target: int) -> float:
+    return play(shop.Shop(), base_url, prompt, target)
+
+
+def counts_served(base_url: str, prompt: list, target: int) -> float:
+    game = Served()
+    game.seed = random.randrange(2**31)
+    return play(game, base_url, prompt, target)
+
+
+def play(game, base_url, prompt, target):
+    begun = prompt[-1]["content"] + game.reset(target=target)
+    messages = [*prompt[:-1], {**prompt[-1], "content": begun}]
+    client = openai.OpenAI(base_url=base_url, api_key="none")
+    while True:
+        try:
+            said = client.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
+        except openai.BadRequestError:  # there is no room for more
+            return game.get_reward()
+        message = said.choices[0].message
+        messages.append(message)
+        if not message.tool_calls:
+            return game.get_reward()
+        for call in message.tool_calls:
+            told = game.add(**json.loads(call.function.arguments))
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": told})
 '''
 
 TALKER = '''
@@ -128,11 +209,18 @@ save_steps = 3
 [compute.local.actor]
 threads = 1
 """
-ENVIRONMENTS = {"agent": 'factory = "shop.py:Shop"', "tools": 'tools = ["shop.py:add"]'}
+ENVIRONMENTS = {
+    "agent": 'factory = "shop.py:Shop"',
+    "tools": 'tools = ["shop.py:add"]',
+    "asking": 'type = "agent"\nagent = "asking.py:counts"',
+    "asking-served": 'type = "agent"\nagent = "asking.py:counts_served"',
+    "served": 'type = "openenv"\nurl = "http://{address}"\nobservation = "text"',
+}
 
 
-def write_agents(folder: Path, variant: str) -> None:
-    """Write a user's project: `chaos.toml`, the model, the dataset, the environment, the engine."""
+def write_agents(folder: Path, variant: str, address: str) -> None:
+    """Write a user's project: `chaos.toml`, the model, the dataset, the environment, the engine.
+    The game is at `address`."""
     build_model(folder / "model", "qwen3", context=CONTEXT)
     rows = [
         {"prompt": [{"role": "user", "content": f"Count to {number}."}], "target": number}
@@ -141,22 +229,27 @@ def write_agents(folder: Path, variant: str) -> None:
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "shop.py").write_text(CODE)
     (folder / "talker.py").write_text(TALKER)
-    environment = ENVIRONMENTS[variant.partition("-")[0]]
+    (folder / "asking.py").write_text(ASKING.replace("ADDRESS", address))
+    name = variant if variant in ENVIRONMENTS else variant.partition("-")[0]
+    environment = ENVIRONMENTS[name].format(address=address)
     (folder / "chaos.toml").write_text(CONFIG.format(environment=environment))
 
 
-def volleys(seed: int, num_kills: int) -> list[Volley]:
-    """At least `num_kills` kills, most of them inside episodes, each victim as often as the others.
-    A cell lives no longer than the episodes in it."""
-    drawn, chosen = random.Random(seed), list[Volley]()
-    while len(chosen) < num_kills:
-        chosen += _deck(drawn)
-    return chosen[:num_kills]
+def hands(seed: int, num_kills: int, variants: Sequence[str]) -> list[list[Volley]]:
+    """Return at least `num_kills` kills for all variants together, most of them inside episodes,
+    each victim as often as the others. A cell lives no longer than the episodes in it."""
+    each, drawn = math.ceil(num_kills / len(variants)), random.Random(seed)
+    found = []
+    for variant in variants:
+        victims = (*VICTIMS, *([GAME] if variant in SERVED else []))
+        decks = (_deck(drawn, victims) for _ in range(each))
+        found.append(list(itertools.islice(itertools.chain.from_iterable(decks), each)))
+    return found
 
 
-def _deck(drawn: random.Random) -> Iterator[Volley]:
+def _deck(drawn: random.Random, chosen: Sequence[str]) -> Iterator[Volley]:
     moments: Sequence[tuple[str, Moment]] = (("generate", "inside"), ("generate", "after"))
-    victims = list(VICTIMS)
+    victims = list(chosen)
     drawn.shuffle(victims)
     for victim in victims:
         stage, moment = drawn.choices(moments, (4, 0 if victim == "cell" else 1))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.chaos.schedule import STARTING, Shot
+from tests.support.chaos.schedule import GAME, STARTING, Shot
 from tests.support.chaos.worker_logs import Event, Picture
 
 BOUNDARY_S = 0.02
@@ -17,6 +17,7 @@ ROLE_STAGES = {
     "host": ("reward", "evaluate"),
     "environments": ("generate", "evaluate"),
     "cell": ("generate", "evaluate"),
+    GAME: ("generate", "evaluate"),
 }
 """Stages whose end shows that a process does its work again; of others, any stage shows it."""
 
@@ -25,8 +26,9 @@ OWNERS = {
     "host": "reward-0",
     "environments": "rollout-0",
     "cell": "rollout-0",
+    GAME: "rollout-0",
 }
-"""The worker whose log tells what a process below it does."""
+"""The worker whose log tells what a process below it does, or a server that it asks."""
 
 
 def is_awaited(event: Event, shot: Shot) -> bool:

@@ -112,7 +112,7 @@ def work_of(run_dir: Path, events: list[Event], num_steps: int, updates_per_step
         name: sum(len(group["completions"]) for group in body["groups"])
         for name, body in _ledger(run_dir, "generations")
     }
-    attempts, cut_off, needlessly = _sampling(events)
+    attempts, cut_off, needlessly = sampling(events)
     return Work(
         lost=len(missing),
         doubled=len(lines) - len(set(lines)) + surplus,
@@ -124,9 +124,9 @@ def work_of(run_dir: Path, events: list[Event], num_steps: int, updates_per_step
     )
 
 
-def _sampling(events: list[Event]) -> tuple[dict[str, int], dict[str, int], list[str]]:
-    """By shard: how often it was sampled, and how often its worker was killed meanwhile; and the
-    shards sampled once more after that had succeeded."""
+def sampling(events: list[Event]) -> tuple[dict[str, int], dict[str, int], list[str]]:
+    """Return by shard how often it was sampled, and how often its worker was killed meanwhile; and
+    the shards sampled once more after that had succeeded."""
     attempts: dict[str, int] = {}
     cut_off: dict[str, int] = {}
     done: set[str] = set()

@@ -24,8 +24,16 @@ AGENTS: Mapping[str, tuple[str, ...]] = {
     "agent-3-workers": ("rollout.num_rollout_workers=3",),
     "agent-own-cells": ('environment.cell="episode"',),
     "tools": (),
+    "asking": (),
+    "asking-served": (),
+    "served": (),
 }
-"""The same of runs whose model calls tools (agents.py)."""
+"""The same of runs whose model calls tools (agents.py): in an environment of the user's, in tools
+alone, in an agent that asks the model itself, in one whose game is at a server, at a server of
+OpenEnv's."""
+
+SERVED = ("asking-served", "served")
+"""Those of them with a server that can be killed."""
 
 NUM_ROLLOUT_WORKERS = 2
 NUM_SHARDS = 4

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.chaos.aim import is_awaited, place, shows_work, usual_name
+from tests.support.chaos.game_server import GameServer
 from tests.support.chaos.processes import FlowProcess, kill
 from tests.support.chaos.schedule import (
+    GAME,
     LAST,
     STARTING,
     WORKERS,
     Moment,
     Shot,
     Volley,
-    is_at_server,
     is_last,
 )
 from tests.support.chaos.server import KillableServer
@@ -74,6 +75,7 @@ class ChaosRun:
         run_id: str,
         settings: Sequence[str],
         server: KillableServer,
+        game: GameServer,
         usual: Mapping[str, float],
         volleys: deque[Volley],
         say: Callable[[str], None],
@@ -81,6 +83,7 @@ class ChaosRun:
         self._folder = folder
         self._settings = settings
         self._server = server
+        self._servers: Mapping[str, KillableServer | GameServer] = {"server": server, GAME: game}
         self._usual = usual
         self._say = say
         self._volleys = volleys
@@ -107,7 +110,8 @@ class ChaosRun:
             self._logs.close()
             if self._flow.code is None:
                 self._flow.kill()
-        self._server.wait()
+        for each in self._servers.values():
+            each.wait()
         if self._current:
             self._volleys.append(tuple(self._current))
         self._outcome.seconds = time.monotonic() - began
@@ -158,7 +162,8 @@ class ChaosRun:
                 return
 
     def _is_possible(self, volley: Volley) -> bool:
-        if self._server.away and is_at_server(volley):
+        victims = {victim for shot in volley for victim in shot.victims}
+        if any(each.away for name, each in self._servers.items() if name in victims):
             return False
         if not is_last(volley):
             return not self._is_ending()
@@ -191,7 +196,8 @@ class ChaosRun:
         return moment is None or (inside if moment == "inside" else newest.kind == "ends")
 
     def _fire(self, shot: Shot) -> None:
-        targets = {name: self._flow.process_ids(name) for name in shot.victims if name != "server"}
+        names = [name for name in shot.victims if name not in self._servers]
+        targets = {name: self._flow.process_ids(name) for name in names}
         if not all(targets.values()):
             if shot.stage != STARTING:
                 self._due = None  # one of them is not there: wait for the next time
@@ -200,9 +206,9 @@ class ChaosRun:
         self._due = None
         for name in shot.victims:
             at = time.time()
-            if name == "server":
-                self._server.kill()
-                self._server.come_back()
+            if name in self._servers:
+                self._servers[name].kill()
+                self._servers[name].come_back()
                 hit = True
             else:
                 hit = self._flow.kill() if name == "flow" else kill(targets[name][0])

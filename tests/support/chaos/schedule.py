@@ -21,6 +21,9 @@ WORKERS = ("actor-0", *ROLLOUT_WORKERS, "reward-0")
 VICTIMS = (*WORKERS, "host", "flow", "server")
 """The actor, the rollout workers, the reward worker and its host, the flow, the Prefect server."""
 
+GAME = "game"
+"""The server of environments, where there is one."""
+
 STAGES = ("generate", "reward", "train_step", "sync_weights", "evaluate", "checkpoint")
 """Those that come again and again."""
 STARTING = "starting"
@@ -89,11 +92,6 @@ def kills_of(chosen: Sequence[Volley]) -> int:
 def is_last(volley: Volley) -> bool:
     """Whether it belongs to the end of a run."""
     return volley[0].stage == LAST
-
-
-def is_at_server(volley: Volley) -> bool:
-    """Whether the server is killed."""
-    return any("server" in shot.victims for shot in volley)
 
 
 def _deck(rng: random.Random) -> Iterator[Volley]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,8 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.chaos.agents import write_agents
 from tests.support.chaos.comparison import Digests, Work, digests, work_of
-from tests.support.chaos.project import AGENTS, VARIANTS, write_project
+from tests.support.chaos.game_server import GameServer
+from tests.support.chaos.project import AGENTS, SERVED, VARIANTS, write_project
 from tests.support.chaos.run import ChaosError, ChaosRun, RunOutcome
 from tests.support.chaos.schedule import Volley
 from tests.support.chaos.server import KillableServer
@@ -51,10 +53,22 @@ class Variant:
         self._say = say
         self._usual: Mapping[str, float] = {}
         self.folder.mkdir()
+        self._game = GameServer(self.folder)
         if name in AGENTS:
-            write_agents(self.folder, name)
+            write_agents(self.folder, name, self._game.address)
         else:
             write_project(self.folder)
+
+    @contextlib.contextmanager
+    def game(self) -> Iterator[None]:
+        """Have the server of the game run, if there is one, for the time of the block."""
+        if self.name in SERVED:
+            self._game.start()
+        try:
+            yield
+        finally:
+            self._game.wait()
+            self._game.kill()
 
     def reference(self) -> None:
         """The run that nothing happens to; tells how long each stage takes as a rule."""
@@ -88,6 +102,7 @@ class Variant:
             run_id=run_id,
             settings=self.settings,
             server=self._server,
+            game=self._game,
             usual=self._usual,
             volleys=volleys,
             say=self._say,

@@ -22,7 +22,10 @@ Kind = Literal[
     "started", "host started", "begins", "ends", "fails", "sampling", "taking", "replaying"
 ]
 
-LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) INFO mortal_steps\.[\w.]+: (.*)")
+LINE = re.compile(r".*(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) INFO mortal_steps\.[\w.]+: (.*)")
+"""What a process was printing that was killed may stand before it."""
+FOLLOWED = (*WORKERS, "rollout-2")
+"""One variant has a third rollout worker, which is not killed."""
 HOST = HANDLER.rpartition(":")[2]
 STARTED = re.compile(r"process (\d+) is a [\w.]+:(\w+)")
 CALL = re.compile(r"(\w+)(?:/\d+/\d+)? (begins|ends|fails)")
@@ -48,13 +51,13 @@ class LogFollower:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._logs: dict[str, IO[bytes]] = {}
-        self._begun: dict[str, bytes] = dict.fromkeys(WORKERS, b"")
+        self._begun: dict[str, bytes] = dict.fromkeys(FOLLOWED, b"")
         """Of each log, a last line that is not whole yet."""
 
     def new_events(self) -> list[Event]:
         """Return what was written since the last call, oldest first."""
         found: list[Event] = []
-        for worker in WORKERS:
+        for worker in FOLLOWED:
             found.extend(self._new_events_of(worker))
         return sorted(found, key=lambda event: event.at)
 
@@ -139,6 +142,8 @@ def _parse(worker: str, line: str) -> Event | None:
         return None
     at = time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")) + int(found[2]) / 1000
     if started := STARTED.fullmatch(found[3]):
+        if started[2] != HOST and started[2].endswith("Handler"):
+            return None  # of episodes: their worker goes on
         kind: Kind = "host started" if started[2] == HOST else "started"
         return Event(at=at, worker=worker, kind=kind, name=started[1])
     if call := CALL.fullmatch(found[3]):

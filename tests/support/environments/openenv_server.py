@@ -65,7 +65,7 @@ class Game:
         return {"observation": {"text": text, **more}, "reward": reward, "done": done}
 
 
-def main(port: int, sessions: int, first: int) -> None:
+def main(port: int, sessions: int, first: int, made: type = Game) -> None:
     """Serve until killed."""
     free = threading.Semaphore(sessions)
 
@@ -75,7 +75,7 @@ def main(port: int, sessions: int, first: int) -> None:
             connection.send(json.dumps({"type": "error", "data": data}))
             return
         try:
-            game = Game(first)
+            game = made(first)
             for text in connection:
                 asked = json.loads(text)
                 if asked["data"].get("message") in GARBLED:

@@ -49,11 +49,9 @@ class Stepped(Trainer):
     """Optimizer updates behind a checkpoint that another configuration wrote."""
 
     def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
-        """Accept a batch to train on, and return this rank's rows, each with its `prompt`.
-
-        Rollouts are taken out of `recorded` when TRL would sample. Of their rows it only names
-        those that it warns about.
-        """
+        """Accept a batch to train on, and return this rank's rows, each with its `prompt`. Rollouts
+        are taken out of `recorded` when TRL would sample. Of their rows it only names those that it
+        warns about."""
         if isinstance(batch, RowBatch):
             return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
         recorded = columns(batch, self.args.max_completion_length)
@@ -128,10 +126,8 @@ class Stepped(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Take what was learned from the checkpoint; with `renewed_at`, no more than that.
-
         transformers takes the learning rate, Adam's betas and all other hyperparameters from there
-        too, whatever the arguments say.
-        """
+        too, whatever the arguments say."""
         own = [
             {name: value for name, value in group.items() if name != "params"}
             for group in self.optimizer.param_groups

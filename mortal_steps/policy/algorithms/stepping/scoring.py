@@ -22,11 +22,9 @@ from mortal_steps.policy.ranks.whole import is_dealt_out
 def logprobs_of(
     model: Any, token_ids: Sequence[int], published_in: torch.dtype | None
 ) -> list[float]:
-    """Log-probability (nats) of each token but the first, given those before it.
-
-    Without dropout and autocast; with `published_in`, with weights rounded to that type. Leaves
-    training mode and random streams as they are.
-    """
+    """Log-probability (nats) of each token but the first, given those before it. Without dropout
+    and autocast; with `published_in`, with weights rounded to that type. Leaves training mode and
+    random streams as they are."""
     # What accelerate put autocast around, unless the model has to be gathered first.
     gathers = is_dealt_out(dict(model.named_parameters()))
     forward = model if gathers else getattr(model, "_original_forward", model)

@@ -148,11 +148,9 @@ class TrlStepper(Stepper):
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
     def train_step(self, batch: TrainingBatch, *, seed: int) -> dict[str, float]:
-        """Train on one batch; a pure function of the state before, the batch and `seed`.
-
-        Returns TRL's metrics of the step, without those that the clock decides or that have no
-        finite value. Raises `DivergedError` as `check_finite` does.
-        """
+        """Train on one batch; a pure function of the state before, the batch and `seed`. Returns
+        TRL's metrics of the step, without those that the clock decides or that have no finite
+        value. Raises `DivergedError` as `check_finite` does."""
         seed_everything(seed + rank())  # as accelerate has it
         rows = self._trainer.accept(batch)
         for _ in range(self._config.training.optimizer_steps_per_batch):
@@ -241,11 +239,9 @@ class TrlStepper(Stepper):
 
 
 def check_finite(model: nn.Module, step: int, metrics: Sequence[str]) -> None:
-    """Raise `DivergedError` if a trained weight is infinite or no number.
-
-    It reads all of them, and is called where these `metrics` of the step were not finite. They may
-    be so by themselves: with fp16, TRL skips an update whose gradient is not finite.
-    """
+    """Raise `DivergedError` if a trained weight is infinite or no number. It reads all of them, and
+    is called where these `metrics` of the step were not finite. They may be so by themselves: with
+    fp16, TRL skips an update whose gradient is not finite."""
     trained = ((name, each) for name, each in model.named_parameters() if each.requires_grad)
     broken = [name for name, each in trained if not local_of(each).isfinite().all()]
     if not broken:
