@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
+from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_source import (
     BatchSource,
@@ -102,9 +103,11 @@ class Training:
             self._run.go_back_to(ready.step)
             self._trained = ready.step
         self._recorder.timing(ready.timing)
+        supplied = counted(info.num_problems, "problem")
+        if config.rollout.source == ATROPOS:
+            supplied = f"{counted(config.training.rows, 'sequence')} of environments a step"
         progress.note(
-            f"training {ready.num_parameters:,} parameters on "
-            f"{counted(info.num_problems, 'problem')}"
+            f"training {ready.num_parameters:,} parameters on {supplied}"
             f"{f' {ready.place}' if ready.place else ''}"
             f"{f', sampling in {sampled}' if sampled and samplers else ''}"
             f", step {ready.step} to {info.num_steps}"

@@ -178,7 +178,8 @@ class Actor:
         if rollout.sleep_while_training or (rollout.weight_sync or RELOAD) not in IN_PLACE:
             gpu.empty_cache()
         busy_s = time.perf_counter() - started
-        timing = replace(result.timing, busy_s=busy_s, background=self._clock.take())
+        background, memory = self._clock.take(), gpu.memory()
+        timing = replace(result.timing, busy_s=busy_s, background=background, memory=memory)
         return replace(result, timing=timing, warnings=self._warned.take())
 
     def begin_checkpoint(self, *, step: int) -> str | None:

@@ -28,6 +28,20 @@ def empty_cache() -> None:
         torch.cuda.empty_cache()
 
 
+def memory() -> dict[str, int]:
+    """Return the bytes that this process has resident and, with a GPU, the most that it has had in
+    use and reserved there since the last call."""
+    import psutil
+    import torch
+
+    found = {"resident": psutil.Process().memory_info().rss}
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.max_memory_allocated()
+        found["gpu_reserved"] = torch.cuda.max_memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+    return found
+
+
 def why_unused() -> str | None:
     """Why torch cannot use this machine's GPU, in torch's words; None if it can, if there is none,
     and where this process shall see none."""

@@ -100,7 +100,7 @@ def part_of(stage: str, name: str) -> str:
 
 def timing_row(timing: StageTiming) -> dict[str, Any]:
     """Return a line of timings.jsonl, without rare fields that are empty."""
-    rare = ("functions", "num_bytes", "sync_s", "background")
+    rare = ("functions", "num_bytes", "sync_s", "background", "memory")
     return {k: v for k, v in asdict(timing).items() if v or k not in rare}
 
 
