@@ -156,8 +156,7 @@ class Training:
         self._session.forget(before=self._run.manifest.step)
 
     async def _begin_next(self, step: int) -> None:
-        """Begin the rollouts of the next step while this one is recorded and saved, unless the run
-        may be about to stop."""
+        """Begin the rollouts of the next step meanwhile, unless the run may be about to stop."""
         may = not (self._stop.requested or self._reporter.away or self._session.budget.overspent())
         if may and step < self._run.info.num_steps:
             self._source.look_ahead(step)

@@ -48,8 +48,7 @@ def use_result_folder() -> None:
 
 
 def drop_results(run_uid: str, before: int | None = None) -> None:
-    """Delete results of steps before this one, or all of the run's: a process that goes on asks for
-    none of them."""
+    """Delete results of steps before this one, or all: a process that goes on asks for none."""
     if FlowRunContext.get() is None:
         return
     storage = get_result_store().result_storage

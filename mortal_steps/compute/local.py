@@ -61,8 +61,7 @@ class LocalCompute(Compute):
 
 
 def begin_imports(spec: WorkerSpec) -> None:
-    """Begin such workers' imports beside this process. Raises `OSError` for an interpreter that
-    cannot be started."""
+    """Begin such workers' imports beside this process. Raises `OSError` if that cannot start."""
     fork_server(spec, worker_environment(spec, {}))
 
 

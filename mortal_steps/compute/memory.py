@@ -184,8 +184,7 @@ def _working(shape: ModelShape, numbers: _Numbers) -> int:
 def _head(
     training: TrainingConfig, shape: ModelShape, numbers: _Numbers, scored: int, on_gpu: bool
 ) -> tuple[int, int]:
-    """Bytes of the tile of logits with the gradient of what goes in, and of the gradient of the
-    output embeddings."""
+    """Bytes of the tile of logits with the gradients of its input and of the output embeddings."""
     into_weights = 0 if training.use_lora else 4 * shape.embedding
     into_inputs = 4 * scored * shape.hidden
     columns = min(TILE_COLUMNS, -(-shape.vocabulary // 32) * 32) if not on_gpu else TILE_COLUMNS

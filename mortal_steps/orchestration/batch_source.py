@@ -44,8 +44,7 @@ class BatchSource(Protocol):
     roles: ClassVar[Collection[Role]] = ("rollout", "reward")
     """The workers that it needs beside the actor; no others are started."""
     samples: ClassVar[bool] = True
-    """Whether its steps are sampled with the run's weights. If not, weights are published for
-    evaluations alone."""
+    """Whether the run's weights sample its steps; else they are published for evaluations alone."""
     supplies: ClassVar[type[ScoredRollouts] | type[Rows]] = ScoredRollouts
     """What it supplies, which is what the algorithm has to train on (`Algorithm.trains_on`)."""
 

@@ -10,8 +10,7 @@ from mortal_steps.types import TrainingPlace
 
 
 def has_bfloat16() -> bool:
-    """Whether torch's accelerator computes in bfloat16 without emulation, as `compute.devices` asks
-    before a run."""
+    """Whether torch's accelerator has bfloat16 without emulation; `compute.devices` asks it."""
     import torch
     from transformers.utils import is_torch_bf16_gpu_available
 

@@ -82,8 +82,7 @@ class Publisher:
         return all(weights.find(self._store, version) for version in before)
 
     def finish(self) -> None:
-        """Wait until all is on disk, before a checkpoint is committed that may refer to a version.
-        Raises `StoreError`."""
+        """Wait until all is on disk that a checkpoint may refer to. Raises `StoreError`."""
         with writing(self._store.path(weights.FOLDER)):
             self._sync.finish()
 

@@ -70,8 +70,7 @@ class Decision:
     at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     request: str | None = None
-    """The request for the decision. If the same request comes again, this decision is the
-    answer."""
+    """The request for the decision, which answers the same request when it comes again."""
     metrics: Mapping[str, float] | None = None
     """What the version scored in the comparison on which the decision is based."""
     against: Mapping[str, float] | None = None

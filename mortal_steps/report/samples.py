@@ -43,8 +43,7 @@ class Sample:
     rewards: Mapping[str, float | None]
     """Score of each reward function."""
     relative: float | None = None
-    """The reward less the mean reward of its group: its advantage, before TRL scales it. None where
-    it has no reward."""
+    """Its reward less its group's mean: the advantage before TRL scales it; None without one."""
     why: Sequence[str] = ()
     """Of a masked one, what each function did that failed on it; empty where all abstained."""
 

@@ -206,8 +206,7 @@ def base_folder(run: Run) -> Path:
 
 
 def tokenizer_files(run: Run) -> list[Path]:
-    """Return the tokenizer files of the final model, else of the first. Raises `ModelError` if that
-    is gone."""
+    """Return the final model's tokenizer files, else the first's; raises `ModelError` without."""
     return [
         path
         for path in sorted(tokenizer_of(run).iterdir())

@@ -18,8 +18,7 @@ class SourceRequest:
     """The rows that a source is asked for."""
 
     task: str
-    """What follows the name of the source: `chain_sum` in `reasoning_gym:chain_sum`; empty for a
-    user's own source."""
+    """What follows its name: `chain_sum` in `reasoning_gym:chain_sum`; empty for a user's own."""
     options: Mapping[str, Any]
     """`[data.options]`."""
     seed: int
