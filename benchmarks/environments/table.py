@@ -117,6 +117,7 @@ NOT_HERE: Mapping[str, str] = {
     "TextArena: games of several players": "nobody plays the others",
     "TextArena: Chess, Checkers, Klondike, ReverseTicTacToe": "their code is of Python 3.12",
     "GEM: math, code, logic, qa, eval": "datasets of the hub",
+    "verifiers: prime_factorization of reasoning_gym": "its score raises for what is no number",
     "SkyRL-gym: search, searchcode, text2sql, lcb": "a search server, databases, datasets",
     "OpenEnv: browsergym, carla, coding agents, ...": "their servers need a browser, a simulator, "
     "containers; all of its servers are on GitHub and on Spaces of the hub, not on PyPI",

@@ -12,8 +12,10 @@ from benchmarks.environments.table import Tried
 
 GYMS = (
     *("leg_counting", "chain_sum", "spell_backward", "letter_counting"),
-    *("simple_equations", "number_sorting", "gcd", "prime_factorization"),
+    *("simple_equations", "number_sorting", "gcd", "lcm", "basic_arithmetic"),
 )
+LONG = "\ntimeout_s = 300"
+"""Some games take a minute of CPU to begin."""
 NUMBERS = ("12", "It is 7.", "3")
 
 
@@ -29,7 +31,7 @@ def _verifiers(
 
 VERIFIERS: Sequence[Tried] = (
     *(
-        _verifiers("v1", "textarena", says, f'{{taskset = {{game = "{game}"}}}}', game)
+        _verifiers("v1", "textarena", says, f'{{taskset = {{game = "{game}"}}}}{LONG}', game)
         for game, says in {
             "Hangman-v0": ("[e]", "I try [a].", "[s]"),
             "WordLadder-v0": ("[cold]", "[warm]"),
