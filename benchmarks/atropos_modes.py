@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mortal.terminal.bridge_times import stage_times
+from mortal.terminal.bridge_times import memory, stage_times
 from mortal_steps.runs.run import find_run
 from tests.support.atropos.modes import MODES, arguments
 from tests.support.atropos.peer import free_ports, has_atropos, make_model, real_peer
@@ -45,6 +45,7 @@ def measure(mode: str, engine: tuple[str, ...], folder: Path) -> dict[str, str]:
         "sync": f"{statistics.mean(times['sync']):.3f} s x {len(times['sync'])}",
         "data fetch": f"{statistics.mean(times['data fetch']):.2f} s",
         "in all": f"{took:.0f} s",
+        "actor's memory": f"{max(memory(run)['resident']):.2f} GB",
         "final model": f"{size / 1e6:.2f} MB",
         "reward": f"{first:.3f} -> {last:.3f}",
     }

@@ -34,8 +34,8 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import is_disk_error
 from mortal_steps.store.identity import IDENTITY_FILE
-from mortal_tasks.best_effort import best_effort
 from mortal_tasks.segments import RUN_TAG
+from mortal_tasks.server_watch import best_effort
 
 PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S
 """The time after which the lease of a vanished machine counts as stale."""

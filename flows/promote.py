@@ -39,9 +39,9 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
-from mortal_tasks.best_effort import best_effort
 from mortal_tasks.promote import bring_in, decide, judge
 from mortal_tasks.reporter import PageArtifact
+from mortal_tasks.server_watch import best_effort
 
 HOW_TO_APPROVE = (
     "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "
@@ -141,11 +141,8 @@ async def _show(
 
 async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
     """Return a person's answer and that person's name; the flow run is suspended until somebody
-    answers.
-
-    The question is about this comparison. If the flow run is resumed without an answer, or after
-    another model has come into use, the question is asked anew.
-    """
+    answers. The question is about this comparison. If the flow run is resumed without an answer, or
+    after another model has come into use, the question is asked anew."""
     before = comparison.incumbent.id if comparison.incumbent else "nothing"
     asking = Approval.with_initial_data(
         description=f"Put this model in production as {name}?\n\n{comparison_table(comparison)}"

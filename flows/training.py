@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
+from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_source import (
     BatchSource,
@@ -36,9 +37,8 @@ from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 T = TypeVar("T")
 
 TURNS_TO_ASK = 4
-"""Turns of the event loop after which a step that begins has sent all the requests it can. The
-workers then compute while this process records the step before. Fewer turns cost time, and nothing
-else."""
+"""Turns of the event loop after which a step that begins has sent all the requests it can, so that
+workers compute while this process records the step before. Fewer cost time alone."""
 
 
 class Training:
@@ -103,9 +103,11 @@ class Training:
             self._run.go_back_to(ready.step)
             self._trained = ready.step
         self._recorder.timing(ready.timing)
+        supplied = counted(info.num_problems, "problem")
+        if config.rollout.source == ATROPOS:
+            supplied = f"{counted(config.training.rows, 'sequence')} of environments a step"
         progress.note(
-            f"training {ready.num_parameters:,} parameters on "
-            f"{counted(info.num_problems, 'problem')}"
+            f"training {ready.num_parameters:,} parameters on {supplied}"
             f"{f' {ready.place}' if ready.place else ''}"
             f"{f', sampling in {sampled}' if sampled and samplers else ''}"
             f", step {ready.step} to {info.num_steps}"
@@ -154,8 +156,7 @@ class Training:
         self._session.forget(before=self._run.manifest.step)
 
     async def _begin_next(self, step: int) -> None:
-        """Begin the rollouts of the next step while this one is recorded and saved, unless the run
-        may be about to stop."""
+        """Begin the rollouts of the next step meanwhile, unless the run may be about to stop."""
         may = not (self._stop.requested or self._reporter.away or self._session.budget.overspent())
         if may and step < self._run.info.num_steps:
             self._source.look_ahead(step)

@@ -11,8 +11,7 @@ What the Prefect UI shows:
     notices                      the run's notices, as events
 
 When the server is away:
-    server_watch                 going on without it
-    best_effort                  requests that may fail
+    server_watch                 going on without it; requests that may fail
 
 prefect_patches               all that is used and replaced of Prefect's private parts
 """

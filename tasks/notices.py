@@ -21,8 +21,7 @@ from prefect.events.related import related_resources_from_run_context
 
 from mortal_steps.runs.notices import Notice, mark_sent, unsent
 from mortal_steps.runs.run import Run
-from mortal_tasks.best_effort import best_effort
-from mortal_tasks.server_watch import ServerWatch
+from mortal_tasks.server_watch import ServerWatch, best_effort
 
 RETRY_S = 30.0
 """Seconds between two attempts to send what the server has not accepted."""

@@ -24,9 +24,8 @@ from prefect.logging import get_run_logger
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
-from mortal_tasks.best_effort import best_effort
 from mortal_tasks.notices import NoticeEvents
-from mortal_tasks.server_watch import ServerWatch
+from mortal_tasks.server_watch import ServerWatch, best_effort
 
 TASK_RUNS_LEVEL = "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"
 
@@ -35,7 +34,8 @@ class PageArtifact:
     """One Markdown page of a flow run, updated in place."""
 
     def __init__(self, name: str) -> None:
-        self._key = _slug(name)
+        # An artifact's key: lower-case letters, digits and dashes only.
+        self._key = "".join(char if char.isalnum() else "-" for char in name.lower())
         self._id: UUID | None = None
 
     async def put(self, text: str, description: str) -> None:
@@ -65,11 +65,6 @@ class PageArtifact:
         wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
         found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
         return found[0].id if found else None
-
-
-def _slug(name: str) -> str:
-    """Return the text as an artifact key: lower-case letters, digits and dashes only."""
-    return "".join(c if c.isalnum() else "-" for c in name.lower())
 
 
 class PrefectReporter(Reporter):

@@ -37,8 +37,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
-from mortal_tasks.best_effort import PATIENCE_S, best_effort
-from mortal_tasks.server_watch import ServerWatch
+from mortal_tasks.server_watch import PATIENCE_S, ServerWatch, best_effort
 
 logger = logging.getLogger(__name__)
 

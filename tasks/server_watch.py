@@ -20,15 +20,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 from uuid import UUID
 
+import httpx
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import State, StateType
 from prefect.events.clients import NullEventsClient
 from prefect.events.worker import EventsWorker
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import (
@@ -39,8 +40,32 @@ from prefect.settings import (
 from prefect.states import Running
 
 from mortal_steps.errors import ServerError
-from mortal_tasks.best_effort import UNANSWERED
 from mortal_tasks.prefect_patches import drop_events, keep_slot
+
+T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""Seconds that training waits for the server."""
+UNANSWERED = (
+    *(TimeoutError, httpx.HTTPError, PrefectHTTPStatusError),
+    ObjectNotFound,  # somebody has deleted it
+    ValueError,  # no answer of Prefect's, such as the page of a proxy in front of it
+    AssertionError,
+)
+"""Errors of such a request. The last is Prefect's error for a request whose retries `server_watch`
+has switched off while it pauses."""
+
+
+async def best_effort(call: Awaitable[T], otherwise: str) -> T | None:
+    """Return the server's answer. If there is none, return None and log `otherwise`."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):  # Prefect would try again for a minute
+            return await call
+    except UNANSWERED as error:
+        reason = str(error) or f"no answer in {PATIENCE_S:g} s"
+        get_run_logger().warning("%s: %s", otherwise, reason)
+        return None
+
 
 POLL_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
@@ -50,9 +75,8 @@ process."""
 CANCELLED_WITHIN_S = 30.0
 """Time within which a worker tells the process of a run that it is cancelled. It asks each 10 s."""
 BY_PREFECT = "Deployment "
-"""How the message begins when Prefect itself cancels a flow run, because another one has the slot
-of its deployment or the deployment is gone. A run that the server believed dead may be alive
-then."""
+"""How the message begins when Prefect itself cancels a flow run: another one has its deployment's
+slot, or the deployment is gone. A run that the server believed dead may be alive then."""
 
 
 class ServerWatch:
@@ -187,13 +211,9 @@ class ServerWatch:
         get_current_settings().client.max_retries = 0
 
 
-def _ignore(reason: str) -> None:
-    pass
-
-
 @contextlib.asynccontextmanager
 async def watch_server(
-    patience_s: float, on_cancelled: Callable[[str], None] = _ignore
+    patience_s: float, on_cancelled: Callable[[str], None] = lambda reason: None
 ) -> AsyncIterator[ServerWatch]:
     """Watch the server of this flow run for the time of the block.
 

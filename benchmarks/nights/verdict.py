@@ -17,7 +17,7 @@ from benchmarks.nights.cluster import Cluster
 from benchmarks.nights.night import Night
 from benchmarks.nights.project import NAME, settings, write_project
 from benchmarks.nights.receiver import Received
-from mortal_steps.registry.registry import ModelVersion, Registry
+from mortal_steps.registry.registry import ModelVersion, Registry, in_use
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.chaos.comparison import digests, work_of
@@ -208,7 +208,7 @@ def _holes(history: Sequence[tuple[str, str]], steps: int, num_shards: int) -> I
 def _began_with(cluster: Cluster, run: Run) -> ModelVersion:
     """Return the version whose files the night began with."""
     registry = Registry(cluster.project / "models", NAME)
-    for version in registry.in_use():  # of which several may have the same weights
+    for version in in_use(registry.history()):  # of which several may have the same weights
         if run.config.model.name_or_path.endswith(f"/{version.path}"):
             return version
     raise RuntimeError(f"{run.info.run_id} began with no model that was in production")

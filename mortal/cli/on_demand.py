@@ -1,16 +1,104 @@
-"""The table of commands. Each command's module is imported when the command is called."""
+"""The table of commands. Each command's module is imported when the command is called.
+
+Their help is easy to read, and their errors tell how to write it.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from mortal.cli.plain import PlainCommand, PlainGroup
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""typer's base class of such errors, which it does not export."""
+OVERRIDE = re.compile(r"[a-z_][\w.]*=.*", re.DOTALL)
+"""How Hydra and others write `--set KEY=VALUE`."""
+MOST_KEYS = 3
+
+
+class PlainHelp:
+    """Of a command of typer's: whole paragraphs, brackets as they are, no type beside a switch."""
+
+    def format_help(self: Any, ctx: Any, formatter: Any) -> None:
+        setattr(self, "help", _paragraphs(self.callback.__doc__ or ""))  # noqa: B010 typer declares it
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None  # `<str>` says nothing about RUN
+            elif param.is_flag and param.metavar is None:
+                param.metavar = ""  # and `<bool>` nothing about --json
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+    def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
+        """Return the words of the line `Usage:`: RUN, not {RUN}."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [piece.strip("{}") for piece in pieces]
+
+
+class PlainGroup(PlainHelp, TyperGroup):
+    """Commands below a name."""
+
+
+class PlainCommand(PlainHelp, TyperCommand):
+    """A command."""
+
+    allow_extra_args = True  # `_refuse_extra` says more about them than typer does
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what was typed; raises `UsageError` that says how to write what is wrong."""
+        try:
+            extra = super().parse_args(ctx, args)
+        except UsageError as error:
+            self._explain_option(error)
+            raise
+        if extra:
+            self._refuse_extra(ctx, extra)
+        return extra
+
+    def _refuse_extra(self, ctx: Any, extra: list[str]) -> None:
+        """Raise `UsageError` for words that are neither an option nor an argument."""
+        words = " ".join(extra)
+        if self._takes_overrides() and all(map(OVERRIDE.fullmatch, extra)):
+            ctx.fail(f"Unexpected {words}; write {' '.join(f'--set {word}' for word in extra)}")
+        usage = " ".join([ctx.command_path, *self.collect_usage_pieces(ctx)])
+        ctx.fail(f"Unexpected {words}; the command is written: {usage}")
+
+    def _explain_option(self, error: Any) -> None:
+        """Add to an unknown option's error how to set the configuration key of that name."""
+        if not hasattr(error, "possibilities") or not self._takes_overrides():
+            return
+        keys = _keys_named(error.option_name.lstrip("-").replace("-", "_"))
+        # Such as --max_steps for --max-steps.
+        is_a_typo = error.option_name.replace("_", "-") in (error.possibilities or ())
+        if keys and len(keys) <= MOST_KEYS and not is_a_typo:
+            error.message += f"; write {' or '.join(f'--set {key}=VALUE' for key in keys)}"
+            error.possibilities = None
+
+    def _takes_overrides(self) -> bool:
+        return any("--set" in param.opts for param in self.params)
+
+
+def _paragraphs(text: str) -> str:
+    """Return a docstring with a line for each paragraph, since typer breaks lines itself, and
+    without rich's markup, which would swallow `[checkpoints]`."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in paragraphs).replace("[", "\\[")
+
+
+def _keys_named(name: str) -> list[str]:
+    """Return the configuration's keys with this name, or whose last part is this name."""
+    # Imported where used: pydantic takes a while.
+    from mortal_steps.config.loader import every_key
+
+    keys = [key for key, _ in every_key()]
+    return [key for key in keys if name in (key, key.rpartition(".")[2])]
+
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": (
@@ -33,7 +121,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "show:fetch",
     ),
     "Put a model to use": (
-        "serving:serve",
+        "promoting:serve",
         "promoting:promote",
         "promoting:rollback",
         "promoting:models",

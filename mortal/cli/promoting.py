@@ -1,8 +1,9 @@
-"""`promote`, `rollback`, `models`: which model is in use, and how it came to be."""
+"""`promote`, `rollback`, `models`, `serve`: which model is in use, and how to ask one."""
 
 from __future__ import annotations
 
 import getpass
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, split_run
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, Volume, port_number, split_run
 from mortal.terminal.console import print_columns
 from mortal.terminal.output import print_json, say
 from mortal_steps.errors import ConfigError, StoreError
@@ -102,7 +103,7 @@ def promote(
         verdict, by = by_threshold(comparison, min_gain), f"mortal promote --min-gain {min_gain:g}"
     else:
         by = getpass.getuser()
-        promotes = yes or _ask(gate.registry.name)
+        promotes = yes or typer.confirm(f"Put this model in production as {gate.registry.name}?")
         verdict = Verdict(promote=promotes, why="--yes" if yes else "asked at the terminal")
     decision = gate.decide(comparison, verdict, by=by)
     _show_decision(decision, gate.registry)
@@ -150,13 +151,7 @@ def _show_comparison(comparison: Comparison) -> None:
     say(f"{comparison.num_problems:,} held-out problems")
 
 
-def _ask(name: str) -> bool:
-    """Return whether the person at the terminal wants the model in production."""
-    return typer.confirm(f"Put this model in production as {name}?")
-
-
 def _show_decision(decision: Decision, registry: Registry) -> None:
-    """Print what was decided, and where the model in use is."""
     said = f"{decision.version.id}: {decision.action}"
     say(f"{said} ({decision.why})" if decision.action == "refused" else said)
     if registry.link.is_symlink():
@@ -164,7 +159,6 @@ def _show_decision(decision: Decision, registry: Registry) -> None:
 
 
 def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
-    """Print a line for each name that has a model in production."""
     rows = []
     for registry in registries:
         moved = [made for made in registry.history() if made.action != "refused"]
@@ -181,8 +175,7 @@ def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
 
 
 def _show_history(registry: Registry, *, as_json: bool) -> None:
-    """Print a line for each decision about a name, oldest first; raises `StoreError` if there is
-    none."""
+    """Print each decision about a name, oldest first; raises `StoreError` without any."""
     history = registry.history()
     if not history:
         raise StoreError(f"nothing was decided about {registry.name} in {registry.store.root}")
@@ -191,3 +184,53 @@ def _show_history(registry: Registry, *, as_json: bool) -> None:
         return
     rows = [(moment(m.at), m.action, m.version.run_id, m.by, m.why) for m in history]
     print_columns([DECISIONS, *rows])
+
+
+Step = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Use the model after N train steps, if the run has kept it."),
+]
+ServedPort = Annotated[int, typer.Option(parser=port_number, metavar="PORT", help="Port.")]
+Python = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Interpreter that has vLLM. Default: that of the run's rollout workers.",
+    ),
+]
+Extra = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- OPTION...]", help="Options of vLLM's server."),
+]
+
+
+def serve(
+    run_id: RunId,
+    extra: Extra = None,
+    step: Step = None,
+    port: ServedPort = 8000,
+    python: Python = None,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    trust: Trust = False,
+) -> None:
+    """Serve a trained model through vLLM's OpenAI-compatible API, until Ctrl-C.
+
+    The model's name in the API is RUN or RUN@N, N being its train steps.
+    """
+    from mortal_steps.runs.run import find_run
+    from mortal_steps.runs.trust import check_trusted
+    from mortal_steps.serving.server import prepare
+
+    runs_dir, run_id = split_run(run_id, runs_dir)
+    if volume is not None:
+        from mortal.remote.runs import fetch_run
+
+        say(fetch_run(volume, run_id, runs_dir, everything=step is not None))
+    run = find_run(runs_dir.absolute(), run_id)
+    if not trust and python is None:
+        check_trusted(run)  # the interpreter with vLLM is the one that it names
+    step, command = prepare(run, step, python=python, port=port, extra=extra or ())
+    say(f"run {run_id} is {run.status()}; serving its model of step {step}")
+    say(f"vLLM's server answers at http://127.0.0.1:{port}/v1 once it has started (Ctrl-C ends it)")
+    os.execvpe(command[0], command, {**os.environ, "VLLM_NO_USAGE_STATS": "1"})

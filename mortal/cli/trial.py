@@ -179,10 +179,7 @@ CallsFile = Annotated[
 def test_environment(
     config: ConfigFile = None,
     overrides: Overrides = None,
-    num_rows: Annotated[
-        int,
-        typer.Option("--rows", min=1, metavar="N", help="How many rows of the dataset to take."),
-    ] = 2,
+    num_rows: NumRows = 2,
     calls: CallsFile = None,
     as_json: AsJson = False,
     **flags: Any,

@@ -65,7 +65,6 @@ def _findings(runs_dir: Path) -> Iterator[Finding]:
 
 
 def _of_the_machine(runs_dir: Path) -> Iterator[Finding]:
-    """Check packages, GPU, sandbox and disks."""
     yield packages()
     gpus = _gpus()
     yield torch_and_gpus(_torch_cuda(), gpus, _why_unused() if gpus else None)

@@ -1,10 +1,18 @@
-"""`mortal gc`: decides which runs in a folder may be removed, measures and removes them."""
+"""`mortal gc`: decides which runs may go, measures and removes them, never half of one.
+
+    runs/demo-1  ->  runs/.demo-1.3fa2c19b.trash  ->  gone
+
+The rename takes a run away while no other process can drive it. A hidden folder that a kill leaves
+is not taken for a run, and goes with the next `mortal gc`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +21,68 @@ from mortal_steps.errors import StoreError
 from mortal_steps.report.units import byte_size, duration
 from mortal_steps.runs.lease import acquire, is_driven
 from mortal_steps.runs.objects import remove_object, unused_objects
-from mortal_steps.runs.removal import freed_bytes, remove_run, remove_trash, trash_in
 from mortal_steps.runs.retention import last_written, what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.store import RunStore, shared_memory
-from mortal_steps.store.files import locked_at_once
+from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
+
+TRASH = "trash"
+
+
+def remove_run(run: Run) -> None:
+    """Remove the run directory. Raises `StoreError` if the run is driven, has gone on since `run`
+    was opened, or something cannot be removed."""
+    root, before = run.store.root, last_written(run)
+    lease = acquire(run.store)
+    try:
+        _check_unchanged(run, before)
+    except BaseException:
+        lease.release()
+        raise
+    shared_memory.remove_folder(root)
+    trash = hidden_beside(root, TRASH)
+    try:
+        lease.move_away(trash)
+    except OSError as error:
+        raise StoreError(f"{root} cannot be moved away: {error.strerror}; the run stays") from error
+    sync_to_disk(root.parent)
+    remove_trash(trash)
+
+
+def _check_unchanged(run: Run, before: float) -> None:
+    run.read_again()
+    if last_written(run) != before:
+        raise StoreError(f"run {run.store.root.name} went on meanwhile; it stays as it is")
+
+
+def trash_in(runs_dir: Path) -> list[Path]:
+    """Return the folders that removals left when they were killed."""
+    return sorted(path for path in runs_dir.glob(f".*.{TRASH}") if path.is_dir())
+
+
+def remove_trash(trash: Path) -> None:
+    """Remove these folders. Raises `StoreError`, which names what cannot be removed."""
+    try:
+        shutil.rmtree(trash)
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename} cannot be removed: {error.strerror}; make it removable, then call "
+            "`mortal gc --delete` again, which finishes what it has begun"
+        ) from error
+
+
+def freed_bytes(path: Path) -> int:
+    """Return the bytes of the disk that are free once this file or folder is removed. A file that
+    has a link elsewhere does not count."""
+    freed, links = 0, Counter[tuple[int, int]]()
+    for file in [path, *path.rglob("*")]:
+        with contextlib.suppress(FileNotFoundError):  # a run that goes on removes files
+            found = file.lstat()
+            links[found.st_dev, found.st_ino] += 1
+            if file.is_dir() or links[found.st_dev, found.st_ino] == found.st_nlink:
+                freed += found.st_blocks * 512
+    return freed
+
 
 LOCK = ".gc.lock"
 """A file in the folder of runs, locked by the process that removes runs."""

@@ -12,12 +12,16 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mortal.server.csrf import OwnPagesOnly
 from mortal.server.files import (
     END_S,
     FOLDER_IN_USE,
@@ -34,6 +38,49 @@ from mortal.server.files import (
 )
 from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.processes import ProcessId
+
+ANY = "*"
+POLICY_VIOLATION = 1008
+"""WebSocket's code for a refusal."""
+
+
+class OwnPagesOnly:
+    """ASGI middleware that refuses requests from pages not at one of the `origins`: every local
+    browser can reach loopback. A browser sends Origin or Sec-Fetch-Site, for WebSockets, too, which
+    CORS does not cover. Any client has to address one of the origins' hosts: a site's name may have
+    been made to resolve to 127.0.0.1."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+        self._hosts = frozenset(urlsplit(origin).hostname for origin in origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, one WebSocket, or the server's start and end."""
+        if scope["type"] not in ("http", "websocket") or self._is_own(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        else:
+            refusal = PlainTextResponse(
+                "mortal's server answers only its own pages; name others in "
+                "PREFECT_SERVER_CORS_ALLOWED_ORIGINS before you start it\n",
+                status_code=403,
+            )
+            await refusal(scope, receive, send)
+
+    def _is_own(self, headers: Headers) -> bool:
+        if ANY in self._origins:
+            return True
+        if urlsplit(f"//{headers.get('host', '')}").hostname not in self._hosts:
+            return False
+        origin = headers.get("origin")
+        if origin is not None:
+            return origin in self._origins
+        # Other sites may link to these pages, but not embed them as frames, pictures or scripts.
+        elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        return not elsewhere or headers.get("sec-fetch-dest") == "document"
+
 
 HOST = "127.0.0.1"
 LOOK_EVERY_S = 0.25

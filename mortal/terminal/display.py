@@ -5,22 +5,88 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from rich.text import Text
 
-from mortal.terminal.chart import chart
 from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
-from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
+from mortal_steps.report.summary import (
+    NOTHING_LEARNED,
+    Point,
+    RunSummary,
+    downsample,
+    quarantine_in_words,
+)
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.verify import RunCheck
+
+WIDTH = 60
+BESIDE = 16
+"""Columns of a terminal beside the curve."""
+HEIGHT = 8
+FEWEST = 4
+"""Steps that a curve needs at least."""
+TRAINING, HELD_OUT, FORK = "·", "o", "┊"
+
+
+def chart(
+    training: Sequence[Point],
+    held_out: Sequence[Point],
+    *,
+    fork: int | None = None,
+    drawn: Mapping[str, str] = MappingProxyType({}),
+    columns: int = WIDTH + BESIDE,
+) -> list[str]:
+    """Return lines of at most 76 columns, or as many as there are `columns`; none for too few
+    steps. Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn` says
+    how the completions of either are chosen."""
+    if len(training) < FEWEST:
+        return []
+    width = max(FEWEST, min(WIDTH, columns - BESIDE))
+    points = downsample(training, width)
+    values = [value for _, value in [*points, *held_out]]
+    low, high = min(values), max(values)
+    last = max(step for step, _ in [*points, *held_out])
+    rows = [[" "] * width for _ in range(HEIGHT)]
+
+    def column(step: int) -> int:
+        return min(width - 1, max(0, step - 1) * width // max(1, last))
+
+    def row(value: float) -> int:
+        return round((HEIGHT - 1) * (high - value) / (high - low)) if high > low else HEIGHT - 1
+
+    if fork is not None:
+        for marks in rows:
+            marks[column(fork)] = FORK
+    for mark, shown in ((TRAINING, points), (HELD_OUT, held_out)):
+        for step, value in shown:
+            rows[row(value)][column(step)] = mark
+    lines = []
+    for index, marks in enumerate(rows):
+        value = high - (high - low) * index / (HEIGHT - 1)
+        label = number(value) if index in (0, HEIGHT - 1) else ""
+        lines.append(f"{label:>9} │{''.join(marks).rstrip()}")
+    lines.append(f"{'step':>9} └{'1':<{width - len(str(last))}}{last}")
+    legend = [f"{TRAINING} training{_how(drawn, 'training')}"]
+    if held_out:
+        legend.append(f"{HELD_OUT} held-out problems{_how(drawn, 'held_out')}")
+    if fork is not None:
+        legend.append(f"{FORK} fork")
+    lines.append(f"{'':>9}  {'  '.join(legend)}")
+    return lines
+
+
+def _how(drawn: Mapping[str, str], which: str) -> str:
+    return f" ({drawn[which]})" if which in drawn else ""
+
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -51,7 +117,8 @@ def show_run(run: RunSummary) -> None:
     _show_model(run)
     _show_costs(run)
     _show_files(run)
-    _show_functions(run)
+    if run.functions:
+        _show_table("reward functions, over the last steps", function_cells(run.functions))
     _show_timings(run)
 
 
@@ -104,11 +171,6 @@ def show_outcome(run: RunSummary, seconds: float) -> None:
     if run.status != "completed":
         go_on = f"   mortal resume {run_argument(Path(run.run_dir))}   (from step {run.step})"
         console.print(Text.assemble(("continue with", "bold"), printable(go_on)))
-
-
-def _show_functions(run: RunSummary) -> None:
-    if run.functions:
-        _show_table("reward functions, over the last steps", function_cells(run.functions))
 
 
 def _show_timings(run: RunSummary) -> None:

@@ -33,7 +33,6 @@ def show_samples(samples: Sequence[Sample]) -> None:
 
 
 def block(name: str, text: str) -> None:
-    """Print a text beside its name, line below line."""
     first, *rest = text.splitlines() or [""]
     line(name, first)
     for more in rest:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from mortal.terminal.console import print_columns
-from mortal_steps.orchestration.trial import Trial, TriedCompletion, TriedFunction
+from mortal_steps.orchestration.trial import Trial, TriedFunction
 from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import number
@@ -21,7 +21,6 @@ TROUBLES = ("abstained", "failed", "failed_calls")
 
 
 def show_trial(trial: Trial) -> None:
-    """Print every completion, why some have no scores, and each function over all of them."""
     print_columns(_completion_rows(trial), title=f"{len(trial.completions)} completions")
     print_columns(_function_rows(trial.functions), title="functions", numbers=True)
     for text in conclusions(trial):
@@ -60,7 +59,7 @@ def _completion_rows(trial: Trial) -> list[list[str]]:
                 _short(prompt_text(each.prompt)),
                 _short(each.text),
                 *(number(score) for score in each.rewards.values()),
-                _reward(each),
+                "masked" if each.masked else number(each.reward),
                 f"{each.seconds:.3f}",
             ]
             for each in trial.completions
@@ -91,10 +90,6 @@ def _function_values(function: TriedFunction) -> dict[str, str]:
         "failed_calls": f"{function.failed_calls}",
         "latency_ms": f"{1000 * function.latency_s:.1f}",
     }
-
-
-def _reward(completion: TriedCompletion) -> str:
-    return "masked" if completion.masked else number(completion.reward)
 
 
 def _short(text: str) -> str:

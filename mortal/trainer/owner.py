@@ -40,7 +40,7 @@ def perform(action: str, **arguments: Any) -> Any:
             stdin=subprocess.PIPE,
             output=subprocess.PIPE if shown else None,
             pass_fds=(writes,),
-            env=_without_colors() if shown else None,
+            env={n: v for n, v in os.environ.items() if n not in COLORS} if shown else None,
             grace_s=SAVES_WITHIN_S,
         )
         os.close(writes)
@@ -84,10 +84,6 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return type(shell).__name__ == KERNEL
-
-
-def _without_colors() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in COLORS}
 
 
 @contextlib.contextmanager

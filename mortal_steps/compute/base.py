@@ -25,8 +25,7 @@ class WorkerSpec:
     """Constructor arguments; picklable."""
     count: int = 1
     prepare: str | None = None
-    """Method that makes a worker ready, called as soon as the role is started. None: a worker
-    starts at its first call."""
+    """Makes a worker ready, as soon as the role is started. None: it starts at its first call."""
     python: str | None = None
     """Python interpreter; by default the one of this process."""
     threads: int = 1
@@ -44,7 +43,7 @@ class WorkerSpec:
     from it. Empty: each worker is started as an interpreter of its own."""
     shared_gpu: bool = False
     """Whether the workers share a GPU with rollout workers whose engine measures the free memory
-    while it starts. See `gpu_lock`."""
+    while it starts. See `GpuLock`."""
     starts_engine_in: tuple[str, ...] = ()
     """Methods in which such an engine starts."""
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.forkserver import fork_server
-from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
-from mortal_steps.compute.pool import Compute, Pool
+from mortal_steps.compute.pool import Compute, GpuLock, Pool
 from mortal_steps.system.threads import event_loop_in_thread
 
 REHEARSAL = "rehearsal"
@@ -23,12 +22,9 @@ REHEARSAL = "rehearsal"
 
 
 class LocalCompute(Compute):
-    """`Compute` on local processes.
-
-    `working_dir` is the current directory of every worker, so that relative paths mean the same
-    there as here; `log_dir` receives one log file per worker. Each worker keeps the `inherited`
-    file descriptors open for as long as it lives.
-    """
+    """`Compute` on local processes. `working_dir` is the current directory of every worker, so that
+    relative paths mean the same there as here; `log_dir` receives one log file per worker. Each
+    worker keeps the `inherited` file descriptors open for as long as it lives."""
 
     def __init__(
         self,
@@ -65,8 +61,7 @@ class LocalCompute(Compute):
 
 
 def begin_imports(spec: WorkerSpec) -> None:
-    """Begin such workers' imports beside this process. Raises `OSError` for an interpreter that
-    cannot be started."""
+    """Begin such workers' imports beside this process. Raises `OSError` if that cannot start."""
     fork_server(spec, worker_environment(spec, {}))
 
 

@@ -16,12 +16,62 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.errors import TransientError
 from mortal_steps.system.retry import retry_async
+
+
+class _Waiting(NamedTuple):
+    alone: bool
+    granted: asyncio.Future[None]
+
+
+class GpuLock:
+    """The lock of a GPU that several workers of an event loop share.
+
+    vLLM finds out what memory it may take by what is free before and after a trial, so a worker
+    whose engine starts is alone, and all others work together. It is granted in the order asked:
+
+        asked for   train  start  generate  generate  start
+        under way   train | start | generate, generate | start
+    """
+
+    def __init__(self) -> None:
+        self._is_alone = False
+        self._together = 0
+        self._waiting: deque[_Waiting] = deque()
+
+    @contextlib.asynccontextmanager
+    async def take(self, *, alone: bool) -> AsyncIterator[None]:
+        """Hold the lock in the block, `alone` or together with others."""
+        waiting = _Waiting(alone, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._grant()
+        try:
+            await waiting.granted
+            yield
+        finally:
+            if waiting.granted.cancelled():
+                self._waiting.remove(waiting)
+            elif alone:
+                self._is_alone = False
+            else:
+                self._together -= 1
+            self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting and not self._is_alone:
+            alone, granted = self._waiting[0]
+            if granted.cancelled():
+                return  # who waited for it is about to leave, and looks again
+            if alone and self._together:
+                return
+            self._is_alone, self._together = alone, self._together + (not alone)
+            self._waiting.popleft()
+            granted.set_result(None)
+
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +95,9 @@ called: ContextVar[int | None] = ContextVar("called", default=None)
 
 
 class Pool:
-    """Deals calls out to the containers of one role.
-
-    `prepare` names the worker's method that makes it ready; without one a container is ready at
-    once and starts at its first call.
-    Containers that share a GPU hold its lock, `gpu`, during each call, and alone in the methods
-    `alone_in`.
-    """
+    """Deals calls out to the containers of one role. `prepare` names the worker's method that makes
+    it ready; without one a container is ready at once and starts at its first call. Containers that
+    share a GPU hold its lock, `gpu`, during each call, and alone in the methods `alone_in`."""
 
     def __init__(
         self,

@@ -81,12 +81,10 @@ class ProblemFile(Sequence[Problem]):
         return (_problem(*texts) for texts in self.texts())
 
     def texts(self) -> Iterator[Texts]:
-        """Yield every row as it is in the file."""
         for batch in self._batches:
             yield from zip(*(batch.column(name).to_pylist() for name in FIELDS), strict=True)
 
     def prompts(self) -> Iterator[Prompt]:
-        """Yield the prompt of every problem, in order."""
         for batch in self._batches:
             yield from map(json.loads, batch.column("prompt").to_pylist())
 

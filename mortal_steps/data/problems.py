@@ -74,7 +74,7 @@ def read_problems(
     if not held_out and not lacking:
         return read, held_out
     path = scratch.path / f"train{SUFFIX}"
-    same = _whole if num_made is not None else _prompt
+    same = _whole if num_made is not None else lambda prompt, columns: prompt
     write_texts(path, _without(read, held_out, names if lacking else (), same))
     train = ProblemFile(path, keeps=scratch)
     if not train:
@@ -94,8 +94,7 @@ def _read_train(
     num_made: int | None,
     own_rows: OwnRows | None,
 ) -> Iterator[Texts]:
-    """Yield the training rows; `names` grows by their columns. A row has those that are known by
-    then, in one order."""
+    """Yield training rows with the columns known by then, in one order; `names` grows by them."""
     made = num_made if not config.source and own_rows is None else None
     rows: Iterator[Row] = iter([{}] * (made or 0))
     if made is None:
@@ -188,10 +187,6 @@ def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
         )
     drawn = sorted(random.Random(derive_seed("held out")).sample(range(len(train)), count))
     return [replace(train[row], id=f"{EVAL}-{row}") for row in drawn]
-
-
-def _prompt(prompt: str, columns: str) -> str:
-    return prompt
 
 
 def _whole(prompt: str, columns: str) -> str:

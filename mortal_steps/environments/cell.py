@@ -158,7 +158,6 @@ class Cell:
         return self._failed.get(episode)
 
     def release(self) -> None:
-        """Have its process let go what would outlive it."""
         if self._process is not None:
             self._process.release()
 

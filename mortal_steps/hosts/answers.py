@@ -61,8 +61,7 @@ def encode_answer(answer: HostAnswer[Any]) -> bytes:
 
 
 def decode_answer(content: bytes, number: int, returns: Any) -> HostAnswer[Any]:
-    """Return the answer to request `number`, whose value has type `returns`. Raises `NoAnswerError`
-    for anything else."""
+    """Return answer `number`, of type `returns`. Raises `NoAnswerError` for anything else."""
     try:
         answer = _adapter(returns).validate_json(content)
     except ValidationError:
@@ -83,7 +82,6 @@ def sent_error(error: Exception, trace: str) -> HostError:
 
 
 def received_error(error: HostError) -> MortalError:
-    """Return the error to raise in the receiver."""
     kind = getattr(errors, error.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, MortalError)):
         raise NoAnswerError(f"there is no {error.kind!r}")

@@ -3,10 +3,8 @@ sources of your own."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
-from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.batch_source import StepBatch
 from mortal_steps.orchestration.session import Session, step_file
 from mortal_steps.scores import reward_weights, total_reward
@@ -23,8 +21,6 @@ from mortal_steps.types import (
     ScoredRollouts,
     StageTiming,
 )
-
-logger = logging.getLogger(__name__)
 
 
 def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> StepBatch:
@@ -67,14 +63,10 @@ def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> StepB
 
 def recorded(session: Session, step: int) -> StepBatch | None:
     """Return what a killed run committed for a step, if it is whole."""
-    store = session.store
-    try:
-        batch = store.find_record(step_file("get_batch", step), list[Problem])
-        generated = store.find_record(step_file("generate", step), GeneratedShard)
-        rewarded = store.find_record(step_file("reward", step), RewardedShard)
-    except CorruptFileError as error:
-        logger.warning("step %d is asked for again: %s", step, error)
-        return None
+    store, otherwise = session.store, f"step {step} is asked for again"
+    batch = store.find_whole(step_file("get_batch", step), list[Problem], otherwise)
+    generated = store.find_whole(step_file("generate", step), GeneratedShard, otherwise)
+    rewarded = store.find_whole(step_file("reward", step), RewardedShard, otherwise)
     if batch is None or generated is None or rewarded is None:
         return None
     if rewarded[1].generation_sha256 != generated[0].sha256:

@@ -18,7 +18,9 @@ from mortal_steps.config import (
     RunConfig,
     TrainingConfig,
 )
+from mortal_steps.config.atropos import atropos_options
 from mortal_steps.config.engines import ALWAYS_THERE
+from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.data.values import TEXT_ALONE
 from mortal_steps.errors import ConfigError, DataError, StoreError
 from mortal_steps.extensions import nearest
@@ -45,6 +47,7 @@ MORE_VERSIONS = 3
 the step that was taken last, and the one that is written."""
 PICTURES = ("image", "images")
 """Columns in which TRL looks for pictures."""
+CONTEXT = "(the smaller of model.max_model_len and the model's own limit)"
 
 
 def check_environment(environment: Mapping[str, str] = os.environ) -> None:
@@ -87,12 +90,31 @@ def check_model(model: ModelConfig, max_tokens: int) -> None:
     if model.new is None and not is_hub_model(model):
         check_folder(Path(model.name_or_path))
         check_listed_weights(Path(model.name_or_path))
-    context = min(model.max_model_len, find_context(model) or model.max_model_len)
+    context = _context(model)
     if max_tokens >= context:
         raise ConfigError(
             f"rollout.max_tokens = {max_tokens} leaves no room for a prompt: the context is "
-            f"{context} tokens (the smaller of model.max_model_len and the model's own limit)"
+            f"{context} tokens {CONTEXT}"
         )
+
+
+def check_sequences(config: RunConfig) -> None:
+    """Raise `ConfigError` unless the sequences of Atropos' environments fit the model's context."""
+    if config.rollout.source != ATROPOS:
+        return
+    longest, context = (
+        atropos_options(config.rollout.source_options).seq_len,
+        _context(config.model),
+    )
+    if longest > context:
+        raise ConfigError(
+            f"rollout.source_options.seq_len = {longest}, and the context is {context} tokens "
+            f"{CONTEXT}; lower seq_len (--seq-len), or raise the smaller of the two"
+        )
+
+
+def _context(model: ModelConfig) -> int:
+    return min(model.max_model_len, find_context(model) or model.max_model_len)
 
 
 def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
@@ -151,11 +173,8 @@ def _check_no_rows(config: RunConfig) -> None:
 
 def check_room_for_weights(rollout: RolloutConfig, model: ModelConfig, *, adapter: bool) -> None:
     """Raise `ConfigError` if `rollout.weight_sync` is `direct` and shared memory is missing or too
-    small for `model`, as it is sampled, or its adapter.
-
-    The size of a model is only known if it is a local folder. For other models, the actor checks
-    this before step 0.
-    """
+    small for `model`, as it is sampled, or its adapter. The size of a model is only known if it is
+    a local folder. For other models, the actor checks this before step 0."""
     if rollout.shares_weights:
         published = 0 if adapter else _published_bytes(model)  # an adapter is a small file
         check_shared_memory((rollout.staleness + MORE_VERSIONS) * published)

@@ -12,19 +12,23 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.errors import MortalError, RunStoppedError, StoreError, WeightsMismatchError
 from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
-from mortal_steps.report.events import note_begun, note_ended_early, note_finished
+from mortal_steps.report.alerts import as_argument
+from mortal_steps.report.markdown import shortened
+from mortal_steps.report.printable import printable
 from mortal_steps.report.report_files import write_report
+from mortal_steps.report.summary import summarize
 from mortal_steps.rewards.sources import note_sources
 from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.logs import flow_log
 from mortal_steps.runs.manifest import Status
+from mortal_steps.runs.notices import Level, new_notice, note
 from mortal_steps.runs.run import Run
 from mortal_steps.store import shared_memory
 from mortal_steps.system.libraries import changes, computing_versions
@@ -167,3 +171,52 @@ def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) ->
         write_report(run)
     except StoreError as failure:
         logger.warning("the end of the run is not noted: %s", failure)
+
+
+def note_begun(run: Run) -> None:
+    """Note that a process drives the run; news if another one did before."""
+    attempt, step = run.manifest.attempts, run.manifest.step
+    if attempt > 1:
+        text = f"continued at step {step} (attempt {attempt})"
+        event = "mortal.run.resumed"
+        note(run, new_notice(run, event, "news", text, step=step, value=attempt, which=attempt))
+
+
+def note_finished(run: Run) -> None:
+    """Note that the run is trained and its model saved; this is a warning if it learned nothing."""
+    summary = summarize(run)
+    advice = f"the trained model is in {summary.model_path}"
+    if summary.learned_nothing:
+        advice = (
+            "every reward function returned None for every completion, or failed and was masked: "
+            f"read the completions (`mortal samples {as_argument(run)}`) and call the "
+            f"functions with them (`mortal test-reward`). {advice}"
+        )
+    notice = new_notice(
+        run,
+        "mortal.run.finished",
+        "warning" if summary.learned_nothing else "news",
+        summary.headline,
+        step=summary.step,
+        value=summary.reward,
+        advice=advice,
+    )
+    note(run, notice)
+
+
+def note_ended_early(run: Run, error: BaseException) -> None:
+    """Note that the run was stopped or has failed, as its manifest says, by `error`."""
+    attempt, step = run.manifest.attempts, run.manifest.step
+    resume = f"`mortal resume {as_argument(run)}` continues it"
+    text = shortened(printable(run.manifest.error or repr(error)))
+
+    def tell(event: str, level: Level, advice: str) -> None:
+        note(run, new_notice(run, event, level, text, step=step, advice=advice, which=attempt))
+
+    if isinstance(error, WeightsMismatchError):
+        advice = f"nothing was sampled with these weights; remove the cause, then {resume}"
+        tell("mortal.canary.mismatch", "failure", advice)
+    if run.manifest.status == "failed":
+        tell("mortal.run.failed", "failure", f"remove the cause, then {resume}")
+    else:
+        tell("mortal.run.stopped", "news", resume)

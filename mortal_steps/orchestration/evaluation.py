@@ -40,7 +40,9 @@ class HeldOut:
     async def score(
         self, call: Call, step: int, weights: WeightsRef, folder: str
     ) -> list[RewardRef]:
-        """Sample and score every shard with `weights` into `folder`; `call` asks a worker."""
+        """Sample and score every shard with `weights` into `folder`; `call` asks a worker. Raises
+        its error once all shards have ended: who tries again finds what they have committed, and
+        samples none of it beside them."""
         bounds = enumerate(shard_bounds(self.num_problems, self.num_shards))
         sampling = [
             GenerateRequest(
@@ -57,7 +59,9 @@ class HeldOut:
             )
             for shard, (start, stop) in bounds
         ]
-        return await asyncio.gather(*(_score_shard(call, each, folder) for each in sampling))
+        scoring = [asyncio.create_task(_score_shard(call, each, folder)) for each in sampling]
+        await asyncio.gather(*scoring, return_exceptions=True)
+        return [each.result() for each in scoring]
 
 
 async def _score_shard(call: Call, sampling: GenerateRequest, folder: str) -> RewardRef:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,8 +27,6 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file, link_verified
 from mortal_steps.types import Checkpoint
 from mortal_steps.types.identity import Parent
-
-logger = logging.getLogger(__name__)
 
 STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
 """Stages whose timings belong to the step being taken, counted from 0. The timings of other stages

@@ -32,6 +32,7 @@ from mortal_steps.orchestration.checks import (
     check_room_for_weights,
     check_rows,
     check_runs_dir,
+    check_sequences,
 )
 from mortal_steps.orchestration.environment_trial import check_resets
 from mortal_steps.orchestration.forecast import forecast
@@ -87,6 +88,7 @@ def check(
     roles = needed_roles(config.rollout, evaluates=config.evaluates)
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
+    check_sequences(config)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)

@@ -63,7 +63,6 @@ class Budget:
         self._judges.learn(judges)
 
     def spent(self) -> float:
-        """Return what the run has cost so far."""
         return self._compute.spent() + self._judges.so_far().dollars
 
     def spent_share(self) -> float | None:
@@ -78,12 +77,9 @@ class Budget:
 
 
 class Session:
-    """One run, its workers, and the stages that they carry out.
-
-    A stage raises the `MortalError` that ends the run. If it is called again after a kill, it
-    returns what it has committed. This is a plain class, so that Prefect does not search it for
-    results.
-    """
+    """One run, its workers, and the stages that they carry out. A stage raises the `MortalError`
+    that ends the run. If it is called again after a kill, it returns what it has committed. This is
+    a plain class, so that Prefect does not search it for results."""
 
     def __init__(
         self, run: Run, compute: Compute, roles: Collection[Role] = ROLES, *, samples: bool = True

@@ -86,7 +86,6 @@ class Follower:
 
     @property
     def log(self) -> Path:
-        """Path of the file that holds what the tracker prints."""
         return self._run.store.path(f"logs/tracker-{self.name.replace(':', '.')}.log").absolute()
 
     def _start(self, channel: socket.socket) -> Child:

@@ -53,10 +53,8 @@ from mortal_steps.types import (
 
 class Actor:
     """The actor of one run. Any method may be called again, by a caller that lost the answer.
-
     `fingerprint` is the one in run.json. The fingerprint of `config` can differ from it, since it
-    depends on the code that reads the configuration.
-    """
+    depends on the code that reads the configuration."""
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class Actor:
         if training.ranks == 1:
             return algorithm_of(self._config).stepper(self._config, **options)
         if self._crew is None:
-            self._crew = Crew(training.ranks, training.rank_timeout_s)
+            self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
         return self._crew.stepper(self._config, **options)
 
     def check(
@@ -119,11 +117,8 @@ class Actor:
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
-        whole.
-
-        Raises `ModelError` or `DataError` if the configuration does not allow it, and `ModelError`
-        if the model made is not the one that the run began with.
-        """
+        whole. Raises `ModelError` or `DataError` if the configuration does not allow it, and
+        `ModelError` if the model made is not the one that the run began with."""
         from mortal_steps.policy.starting_model.base_model import keep_base_model, make_base_model
 
         rows = open_problems(self._store, problems)
@@ -183,7 +178,8 @@ class Actor:
         if rollout.sleep_while_training or (rollout.weight_sync or RELOAD) not in IN_PLACE:
             gpu.empty_cache()
         busy_s = time.perf_counter() - started
-        timing = replace(result.timing, busy_s=busy_s, background=self._clock.take())
+        background, memory = self._clock.take(), gpu.memory()
+        timing = replace(result.timing, busy_s=busy_s, background=background, memory=memory)
         return replace(result, timing=timing, warnings=self._warned.take())
 
     def begin_checkpoint(self, *, step: int) -> str | None:
@@ -195,7 +191,6 @@ class Actor:
         return self._saver.begin(self._states.bring_to(step))
 
     def is_saving(self) -> bool:
-        """Whether a checkpoint is being written just now."""
         return self._saver.is_writing()
 
     def checkpoint(self, *, step: int, best_score: float | None) -> Checkpoint:

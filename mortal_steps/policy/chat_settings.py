@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -11,13 +10,11 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.environments.chat import Chat
-from mortal_steps.errors import CorruptFileError, DataError, ModelError, StoreError
+from mortal_steps.errors import DataError, ModelError, StoreError
 from mortal_steps.models.hub import model_folder, tokenizer_folder
 from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.types import ChatSettings
-
-logger = logging.getLogger(__name__)
 
 ANSWER = {"role": "tool", "name": "dummy", "content": "dummy"}
 
@@ -36,17 +33,11 @@ def chat_of(model: ModelConfig, template_options: Mapping[str, Any]) -> ChatSett
 def keep_chat(
     store: RunStore, model: ModelConfig, model_path: str, template_options: Mapping[str, Any]
 ) -> None:
-    """Commit how chats with tools are rendered and read in the run.
-
-    Raises `ModelError` as `chat_of` does, and `StoreError` if the run has begun with other
-    settings: what is sampled next would be rendered differently from what was sampled before.
-    """
+    """Commit how chats with tools are rendered and read in the run. Raises `ModelError` as
+    `chat_of` does, and `StoreError` if the run has begun with other settings: what is sampled next
+    would be rendered differently from what was sampled before."""
     settings = _settled_of(model_folder(model_path, model), model, template_options)
-    try:
-        found = store.find_record(CHAT_FILE, ChatSettings)
-    except CorruptFileError as error:
-        logger.warning("how chats are rendered is settled again: %s", error)
-        found = None
+    found = store.find_whole(CHAT_FILE, ChatSettings, "how chats are rendered is settled again")
     if found is None and next(store.path("steps").glob("*/generations-*"), None) is not None:
         raise StoreError(
             f"{store.path(CHAT_FILE)} is missing or damaged, and completions were sampled with "

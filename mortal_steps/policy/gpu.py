@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mortal_steps.policy.ranks.world import num_ranks, rank
+from mortal_steps.policy.ranks.world import num_ranks
 from mortal_steps.system.gpus import expects_gpu
 from mortal_steps.types import TrainingPlace
 
 
 def has_bfloat16() -> bool:
-    """Whether torch's accelerator computes in bfloat16 without emulation, as `compute.devices` asks
-    before a run."""
+    """Whether torch's accelerator has bfloat16 without emulation; `compute.devices` asks it."""
     import torch
     from transformers.utils import is_torch_bf16_gpu_available
 
@@ -26,6 +25,20 @@ def empty_cache() -> None:
 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def memory() -> dict[str, int]:
+    """Return the bytes that this process has resident and, with a GPU, the most that it has had in
+    use and reserved there since the last call."""
+    import psutil
+    import torch
+
+    found = {"resident": psutil.Process().memory_info().rss}
+    if torch.cuda.is_available():
+        found["gpu"] = torch.cuda.max_memory_allocated()
+        found["gpu_reserved"] = torch.cuda.max_memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+    return found
 
 
 def why_unused() -> str | None:
@@ -43,11 +56,12 @@ def why_unused() -> str | None:
 
 
 def on_one_gpu() -> dict[str, Any]:
-    """Return `from_pretrained`'s arguments for this rank's GPU, if any: by default, TRL lets
-    accelerate deal layers out to all GPUs and the host."""
+    """Return `from_pretrained`'s arguments for the first GPU, if any: by default, TRL lets
+    accelerate deal layers out to all GPUs and the host. Of several ranks, each finds its own."""
     import torch
 
-    return {"device_map": {"": f"cuda:{rank()}"}} if torch.cuda.is_available() else {}
+    is_alone = torch.cuda.is_available() and num_ranks() == 1
+    return {"device_map": {"": "cuda:0"}} if is_alone else {}
 
 
 def on_cpu_beside_gpu() -> str | None:

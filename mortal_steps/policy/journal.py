@@ -97,11 +97,8 @@ def write_result(store: RunStore, result: StepResult) -> None:
 
 def find_result(store: RunStore, step: int) -> StepResult | None:
     """Return a step's committed result, if any; a damaged one is logged and missing."""
-    try:
-        found = store.find_record(_path(step, "result.json"), StepResult)
-    except CorruptFileError as error:
-        logger.warning("step %d is taken again if it is needed: %s", step, error)
-        return None
+    otherwise = f"step {step} is taken again if it is needed"
+    found = store.find_whole(_path(step, "result.json"), StepResult, otherwise)
     return found[1] if found else None
 
 
@@ -148,8 +145,7 @@ def next_state_id(
 
 
 def batch_digest(store: RunStore, request: TrainRequest) -> str:
-    """Digest of the batch: its step, and its rows or each shard's generations and scores in order,
-    without side metrics."""
+    """Digest of a batch: step, and rows or shards' generations and scores, no side metrics."""
     given: dict[str, Any]
     if isinstance(request.batch, Rows):
         given = {"rows": request.batch.rows.sha256}

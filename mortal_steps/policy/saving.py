@@ -115,7 +115,6 @@ class Saver:
         return self._writing is not None and self._writing.step == step
 
     def is_writing(self) -> bool:
-        """Whether a checkpoint is being written now."""
         return self._writing is not None and not self._writing.saved.done()
 
     def take(self, step: int) -> Checkpoint | None:

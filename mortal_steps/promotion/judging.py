@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +29,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.problems import eval_set_sizes
-from mortal_steps.errors import ConfigError, CorruptFileError
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
@@ -48,8 +47,6 @@ from mortal_steps.types import (
     RewardRequest,
     WeightsRef,
 )
-
-logger = logging.getLogger(__name__)
 
 FOLDER = "judged"
 WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
@@ -81,10 +78,7 @@ class Judge:
     ) -> None:
         """`store` holds the models and keeps the judgements; `config` is the run's, with other
         settings for evaluations where they are wanted; `problems` are judged by instead of the
-        run's held-out problems.
-
-        Raises `ConfigError` where nothing can be judged by it.
-        """
+        run's held-out problems. Raises `ConfigError` where nothing can be judged by it."""
         if not problems and not run.info.num_eval_problems:
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
@@ -148,11 +142,7 @@ class Judge:
 
     def _find(self, path: str) -> Judgement | None:
         """Return a judgement, if there is one; a damaged one is logged and counts as none."""
-        try:
-            found = self._store.find_record(path, Judgement)
-        except CorruptFileError as error:
-            logger.warning("judged again: %s", error)
-            return None
+        found = self._store.find_whole(path, Judgement, "judged again")
         return found[1] if found else None
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:

@@ -17,7 +17,7 @@ from rich.table import Column
 
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
-from mortal_steps.report.units import clock, number
+from mortal_steps.report.units import clock, counted, number
 
 LINE_EVERY_S = 10.0
 
@@ -44,7 +44,7 @@ class Speed:
     step_s: float
     """Seconds of wall time per train step."""
     tokens_per_s: float
-    """Sampled tokens per second of wall time."""
+    """Sampled tokens per second of wall time, or of scored groups, trained ones; 0: unknown."""
 
     def eta_s(self, steps_left: int) -> float:
         return self.step_s * steps_left
@@ -85,16 +85,21 @@ class StepReport:
     """Mean reward; None where no completion has one."""
     loss: float
     num_tokens: int
-    """Tokens sampled for the step."""
+    """Tokens sampled for the step, or trained on, where it has groups; 0 where nobody counts."""
+    num_groups: int = 0
+    """Groups that came with their scores."""
     num_masked: int = 0
     """Problems left out, as a reward function failed on them."""
 
     def text(self, speed: Speed) -> str:
-        """Return reward, loss, masked problems and speed as the line shows them."""
+        """Return reward, loss, masked problems, groups and speed as the line shows them."""
+        groups = f"  {counted(self.num_groups, 'group')}" if self.num_groups else ""
+        kind = "trained tokens/s" if self.num_groups else "tokens/s"
+        tokens = f"  {speed.tokens_per_s:,.0f} {kind}" if speed.tokens_per_s else ""
         masked = f"  {self.num_masked} masked" if self.num_masked else ""
         return (
-            f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}  "
-            f"{speed.step_s:.2f} s/step  {speed.tokens_per_s:,.0f} tokens/s"
+            f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}{groups}  "
+            f"{speed.step_s:.2f} s/step{tokens}"
         )
 
 

@@ -46,11 +46,9 @@ class Recorder:
         self._reported = time.monotonic()
 
     def begin_step(self) -> None:
-        """Start the clock of a step."""
         self.pace.begin()
 
     def timing(self, *timings: StageTiming) -> None:
-        """Record how long stages took."""
         self._run.append(TIMINGS, *map(timing_row, timings))
 
     def step(self, problems: BatchRef, batch: Batch, result: StepResult) -> StepReport:
@@ -74,12 +72,12 @@ class Recorder:
             step=row["step"],
             reward=row["reward"],
             loss=result.metrics.get("loss", 0.0),
-            num_tokens=row.get("num_sampled_tokens", 0),
+            num_tokens=int(row.get("num_sampled_tokens", row.get("num_trained_tokens", 0))),
+            num_groups=problems.num_problems if "num_trained_tokens" in row else 0,
             num_masked=len({failure.problem_id for failure in failures}),
         )
 
     def evaluation(self, evaluation: Evaluation) -> None:
-        """Record the scores on the held-out problems."""
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
         self.alerts.evaluation(row)

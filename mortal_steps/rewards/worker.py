@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.data.sources import comes_from_gym
-from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.scoring.assignments import assign
@@ -30,8 +29,6 @@ from mortal_steps.types import (
     RewardRequest,
     StageTiming,
 )
-
-logger = logging.getLogger(__name__)
 
 MADE_UP_TEXT = "a made-up completion"
 DRY_RUN = (
@@ -128,11 +125,8 @@ class RewardWorker:
         )
 
     def _committed(self, request: RewardRequest) -> tuple[FileRef, RewardedShard] | None:
-        try:
-            found = self._store.find_record(request.output, RewardedShard)
-        except CorruptFileError as error:
-            logger.warning("scoring %s again: %s", request.output, error)
-            return None
+        otherwise = f"scoring {request.output} again"
+        found = self._store.find_whole(request.output, RewardedShard, otherwise)
         if found and found[1].generation_sha256 == request.generation.file.sha256:
             return found
         return None

@@ -11,7 +11,7 @@ from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
-from mortal_steps.errors import CorruptFileError, DataError, ModelError
+from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout.endpoint import Endpoint
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
@@ -145,11 +145,8 @@ class RolloutWorker:
         return _reference(request, file, shard, busy_s=busy_s, synced=synced, took=took)
 
     def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
-        try:
-            found = self._store.find_record(request.output, GeneratedShard)
-        except CorruptFileError as error:
-            logger.warning("sampling %s again: %s", request.output, error)
-            return None
+        otherwise = f"sampling {request.output} again"
+        found = self._store.find_whole(request.output, GeneratedShard, otherwise)
         if found is None or found[1].policy_version == request.weights.version:
             return found
         logger.warning(

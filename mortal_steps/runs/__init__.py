@@ -10,7 +10,6 @@
     verify     every file against its digest, and the chain of steps
     retention  which runs may go: rules over what is known of each
     objects    what scripts gave as objects, and whether runs name it      .objects/
-    removal    the end of a run directory, or of its rollouts
 
 `mortal_steps.orchestration` begins runs, goes on with them and forks them.
 

@@ -51,8 +51,7 @@ class ExecutorSettings:
     app: str = "mortal"
     """Name of the app on Modal."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables for the client of a remote service. Reward functions see none of
-    them."""
+    """Environment variables for a remote service's client; reward functions see none of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +96,7 @@ class LocalExecutor(Executor):
         self._making = threading.Lock()
         # Decided once, since trying whether programs can be isolated takes half a second.
         self._way_to_run = cache(way_to_run)
-        self._pool_of = cache(self._new_pool)
+        self._pool_of = cache(lambda way: local_pool(way, settings.lanes))
         self._warn_of_image = cache(_warn_of_image)
 
     def prepare_forks(self) -> None:
@@ -111,9 +110,6 @@ class LocalExecutor(Executor):
             if needs.image is not None:
                 self._warn_of_image(needs.who)
             return self._pool_of(way)
-
-    def _new_pool(self, way: Way) -> Pool[Lane]:
-        return local_pool(way, self._settings.lanes)
 
 
 def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:

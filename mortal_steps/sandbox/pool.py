@@ -40,26 +40,19 @@ Results = list[ExecutionResult]
 L = TypeVar("L", bound=AnyLane)
 
 
-def _always(results: Results) -> bool:
-    return True
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """Programs that run one after another."""
 
     programs: Sequence[Program]
-    go_on: Callable[[Results], bool] = _always
+    go_on: Callable[[Results], bool] = lambda results: True
     """Given the results so far, whether to run the next program."""
 
 
 class Pool(Generic[L]):
-    """Runs programs. It may be used from any thread.
-
-    `start` makes a lane or raises `LaneLost`; it is called when there is a program for one more
-    lane. A program whose lanes are lost is given up `patience_s` seconds after its first lane was
-    asked for.
-    """
+    """Runs programs. It may be used from any thread. `start` makes a lane or raises `LaneLost`; it
+    is called when there is a program for one more lane. A program whose lanes are lost is given up
+    `patience_s` seconds after its first lane was asked for."""
 
     def __init__(
         self,

@@ -70,11 +70,8 @@ def trained_model(run: Run) -> SavedModel:
 
 def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
     """Return where each file of the final model is, whole and with its tokenizer, and the digest
-    that is listed there, by name.
-
-    Raises `StoreError` for a run that is not complete, and `ModelError` where an adapter's base is
-    not available.
-    """
+    that is listed there, by name. Raises `StoreError` for a run that is not complete, and
+    `ModelError` where an adapter's base is not available."""
     path = whole_model(run, trained_model(run))
     listed = run.store.folder_files(path).items()
     return {name: (run.store.path(path) / name, sha) for name, sha in listed if name != PROBE_FILE}
@@ -86,11 +83,12 @@ def saved_models(run: Run) -> list[SavedModel]:
     for version in weights.published_versions(run.store):
         path = weights.path_of(version)
         published: Kind = "adapter" if is_adapter(run.store.path(path)) else "model"
-        found.append(_saved(version, published, path, None))
+        found.append(SavedModel(step=version, kind=published, path=path, sha256=None))
     known = {checkpoint.step: checkpoint.sha256 for checkpoint in run.manifest.checkpoints}
     kind: Kind = "adapter" if run.config.training.use_lora else "parameters"
     for step in checkpoints.saved_steps(run.store):
-        found.append(_saved(step, kind, checkpoints.path_of(step), known.get(step)))
+        path = checkpoints.path_of(step)
+        found.append(SavedModel(step=step, kind=kind, path=path, sha256=known.get(step)))
     return found
 
 
@@ -99,9 +97,10 @@ def _final_models(run: Run) -> list[SavedModel]:
     if final is None:
         return []
     kind: Kind = "adapter" if is_adapter(run.store.path(final.path)) else "model"
-    found = [_saved(end, kind, final.path, final.sha256)]
+    found = [SavedModel(step=end, kind=kind, path=final.path, sha256=final.sha256)]
     if final.merged_path is not None:
-        found.insert(0, _saved(end, "model", final.merged_path, final.merged_sha256))
+        path, sha256 = final.merged_path, final.merged_sha256
+        found.insert(0, SavedModel(step=end, kind="model", path=path, sha256=sha256))
     return found
 
 
@@ -179,10 +178,6 @@ def _digest(run: Run, saved: SavedModel) -> str:
     return saved.sha256 or run.store.folder_digest(saved.path)
 
 
-def _saved(step: int, kind: Kind, path: str, sha256: str | None) -> SavedModel:
-    return SavedModel(step=step, kind=kind, path=path, sha256=sha256)
-
-
 def _not_there(run: Run, step: int, steps: Sequence[int]) -> str:
     run_id, end = run.info.run_id, run.info.num_steps
     there = ", ".join(map(str, steps))
@@ -211,8 +206,7 @@ def base_folder(run: Run) -> Path:
 
 
 def tokenizer_files(run: Run) -> list[Path]:
-    """Return the tokenizer files of the final model, else of the first. Raises `ModelError` if that
-    is gone."""
+    """Return the final model's tokenizer files, else the first's; raises `ModelError` without."""
     return [
         path
         for path in sorted(tokenizer_of(run).iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,6 +13,8 @@ from mortal_steps.store.files import write_atomically
 from mortal_steps.store.seal import check_seal
 from mortal_steps.types import FileRef, GeneratedShard, RewardedShard
 from mortal_steps.types.references import check_below
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -34,11 +37,8 @@ class RecordStore:
 
     def path(self, relative: str) -> Path:
         """Return where something in the run directory is, or the directory itself for an empty
-        name.
-
-        Raises `CorruptFileError` for a name that leads out of it: what names files may come from
-        another machine.
-        """
+        name. Raises `CorruptFileError` for a name that leads out of it: what names files may come
+        from another machine."""
         if relative:
             try:
                 check_below(relative)
@@ -70,6 +70,14 @@ class RecordStore:
         if not self.path(relative).exists():
             return None
         return self._load(relative, kind)
+
+    def find_whole(self, relative: str, kind: type[T], otherwise: str) -> tuple[FileRef, T] | None:
+        """As `find_record`, but a damaged record is none; what happens `otherwise` is logged."""
+        try:
+            return self.find_record(relative, kind)
+        except CorruptFileError as error:
+            logger.warning("%s: %s", otherwise, error)
+            return None
 
     def check_record(self, ref: FileRef) -> None:
         """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""

@@ -137,12 +137,10 @@ def _completion(columns: Mapping[str, Sequence[Any]], row: int) -> Completion:
         value = None if column_of_field is None else column_of_field[row]
         if value is not None:
             is_json = _arrow_type(hint) is None
-            fields[name] = READERS.get(name, _itself)(json.loads(value)) if is_json else value
+            fields[name] = (
+                READERS.get(name, lambda held: held)(json.loads(value)) if is_json else value
+            )
     return Completion(**fields)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = {

@@ -54,6 +54,9 @@ class StageTiming:
     background: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Seconds of work that threads did beside the stages, and so no part of `busy_s`, by what it
     was: of a checkpoint `write`, of a train step what has ended since the one before."""
+    memory: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Of a train step: bytes of the actor's process, `resident` after it, and most of the GPU's
+    during it that were in use (`gpu`) and held by torch (`gpu_reserved`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +86,7 @@ class WeightsRef:
 
     version: PolicyVersion
     path: Below
-    """Folder of the weights, relative to the run directory or to its folder in shared memory
-    (store/shared_memory.py)."""
+    """Folder of the weights, relative to the run directory or its folder in shared memory."""
     sha256: str
     """Digest of the folder's manifest, which lists the digest of every file."""
 

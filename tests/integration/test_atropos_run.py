@@ -11,8 +11,10 @@ import pytest
 
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.checks import check_rows
 from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.runs.logs import TIMINGS
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.types import Problem
@@ -94,6 +96,9 @@ def test_a_run_that_is_killed_loses_no_batch_and_trains_on_none_twice(train, tmp
     assert killed.manifest.attempts == 3
     assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
     assert [row["loss"] for row in killed.metrics()] == [row["loss"] for row in whole.metrics()]
+    held = [row["memory"] for row in whole.logs.read(TIMINGS) if row["stage"] == "train_step"]
+    assert len(held) == STEPS
+    assert min(each["resident"] for each in held) > 1e8
     rewards = [row["reward"] for row in killed.metrics()]
     served = [[score for group in batch for score in group["scores"]] for batch in stub.served]
     assert rewards == pytest.approx([sum(scores) / len(scores) for scores in served], rel=1e-5)
@@ -181,3 +186,12 @@ def test_settings_of_the_source_are_checked_when_the_configuration_is_read(tmp_p
     path.write_text(CONFIG.format(url="http://localhost:8000", steps=-1, more=""))
     with pytest.raises(ConfigError, match=r"max_steps = -1, .*set training\.max_steps"):
         check_rows(load_config(path), [])
+
+
+def test_sequences_that_the_model_cannot_take_are_refused_before_anything_starts(tmp_path):
+    path = tmp_path / "run.toml"
+    text = CONFIG.format(url="http://localhost:8000", steps=STEPS, more="")
+    path.write_text(text.replace("seq_len = 16", "seq_len = 4096"))
+    config = load_config(path, [f"runs_dir={tmp_path}", "model.max_model_len=512"])
+    with pytest.raises(ConfigError, match=r"seq_len = 4096, and the context is 512 tokens"):
+        preflight.check(config)

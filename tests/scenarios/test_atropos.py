@@ -1,6 +1,7 @@
 """`mortal atropos` against Atropos' own API server and an environment of its."""
 
 import json
+import re
 import signal
 import statistics
 import time
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not has_atropos(), reason="no interpreter with atroposlib; `make atropos-env` makes one"
 )
 
-RISES_BY = {"none": 0.1, "shared_vllm": 0.1, "lora_only": 0.03}
+RISES_BY = 0.1
 
 
 def rewards(run):
@@ -40,8 +41,11 @@ def test_the_reward_rises(mortal, folder, mode):
     run = find_run(folder / "runs", mode)
     found = rewards(run)
     assert len(found) == STEPS
-    assert statistics.mean(found[-8:]) > statistics.mean(found[:8]) + RISES_BY[mode]
+    assert statistics.mean(found[-8:]) > statistics.mean(found[:8]) + RISES_BY
+    assert "parameters on 64 sequences of environments a step" in said
+    assert re.search(rf"step {STEPS}/{STEPS}  .* 8 groups  .* s/step  \d+ trained tokens/s", said)
     assert f"BENCHMARK SUMMARY ({mode})" in said
+    assert re.search(r"Peak resident set: +\d\.\d\d GB", said)
     assert f"Total steps:             {STEPS}" in said
     # Of the first batch, endpoint and trainer have the same weights.
     assert run.metrics()[0]["sampling/sampling_logp_difference/max"] < 1e-3

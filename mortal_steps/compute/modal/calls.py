@@ -25,7 +25,7 @@ from modal import exception
 
 from mortal_steps.compute.modal.messages import CallRequest, CallResult
 from mortal_steps.compute.modal.retry import LOST, REFUSED, UNREACHABLE, call_with_retries
-from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerError, WorkerLostError
+from mortal_steps.errors import LeaseLostError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -60,8 +60,7 @@ class Calls:
         self, key: str, function: modal.Function[Any, Any, Any], request: CallRequest
     ) -> CallResult:
         """Return what came of the call of `key`, a lost lease included. Raises `WorkerLostError`,
-        `ComputeError` where Modal refuses, `WorkerError` for what the container could not
-        answer."""
+        `ComputeError` where Modal refuses, `WorkerError` where the container cannot answer."""
         found = await self._attach(key, request)
         if found is not None:
             result = await self._taken(key, found)
@@ -91,11 +90,7 @@ class Calls:
         return found
 
     def _find(self, key: str) -> Submitted | None:
-        try:
-            found = self._store.find_record(_path(key), Submitted)
-        except CorruptFileError as error:
-            logger.warning("%s; the work itself continues", error)
-            return None
+        found = self._store.find_whole(_path(key), Submitted, "the work itself continues")
         return found[1] if found else None
 
     async def _submit(

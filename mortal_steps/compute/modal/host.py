@@ -38,7 +38,6 @@ from mortal_steps.compute.modal.messages import (
     write_records,
 )
 from mortal_steps.compute.modal.release import (
-    Release,
     other_release,
     other_volume,
     this_release,
@@ -173,10 +172,12 @@ class WorkerHost:
 
     def _carry_out(self, request: CallRequest) -> CallResult:
         try:
-            self._check_volume(request.volume)
+            if self._volume_name != request.volume:
+                raise ComputeError(other_volume(self._volume_name, request.volume))
             store = self._store()
             check_lease(store, request.lease)
-            self._check_release(request.release)
+            if not self._release.runs_with(request.release):
+                raise ComputeError(other_release(self._release, request.release))
             write_records(store, request.files)
             workers = self._workers_for(request)
             value = workers.call(request.role, request.method, request.payload, request.label)
@@ -212,15 +213,6 @@ class WorkerHost:
         except Exception as error:
             logger.warning("what vLLM compiled is not kept for other containers", exc_info=error)
         self._compiled = None
-
-    def _check_volume(self, asked_for: str) -> None:
-        """Raise `ComputeError` if the app has got another one since the run began."""
-        if self._volume_name != asked_for:
-            raise ComputeError(other_volume(self._volume_name, asked_for))
-
-    def _check_release(self, asking: Release) -> None:
-        if not self._release.runs_with(asking):
-            raise ComputeError(other_release(self._release, asking))
 
     def _store(self) -> RunStore:
         return RunStore(self._runs_dir / self._run_id)

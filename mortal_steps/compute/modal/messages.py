@@ -104,7 +104,6 @@ class CallResult:
 
 
 def file_refs(value: Any) -> Iterator[FileRef]:
-    """Return every `FileRef` in a request or an answer."""
     if isinstance(value, FileRef):
         yield value
     elif is_dataclass(value):
@@ -139,7 +138,6 @@ def write_records(store: RunStore, records: Records) -> None:
 
 
 def has_record(store: RunStore, ref: FileRef) -> bool:
-    """Return whether the record is here, whole."""
     try:
         store.check_record(ref)
     except CorruptFileError:

@@ -50,7 +50,6 @@ async def share_project(volume: RunsVolume, run_id: str, files: Mapping[str, Pat
 
 
 async def fetch_project(volume: RunsVolume, run_id: str) -> None:
-    """Bring the files into the current folder."""
     folder = f"{run_id}/{PROJECT}"
     for path in await volume.files(folder):
         await volume.download(path, Path(path).relative_to(folder))

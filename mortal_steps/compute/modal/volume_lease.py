@@ -58,7 +58,6 @@ class ModalLease:
         return self._lost is not None
 
     def note_lost(self, error: LeaseLostError) -> None:
-        """Note that a container found the run taken over."""
         self._lost = error
 
     async def check(self) -> None:
@@ -70,7 +69,6 @@ class ModalLease:
             raise self._lost
 
     async def release(self) -> None:
-        """Let another process drive the run."""
         self._released.set()
         await asyncio.wait([self._renewing], timeout=RENEW_EVERY_S)
         self._renewing.cancel()
@@ -146,10 +144,8 @@ async def ask_to_stop(volume: RunsVolume, run_id: str, who: str) -> LeaseRecord:
 
 async def acquire(volume: RunsVolume, run_id: str, after: int = 0) -> ModalLease:
     """Become the one process that drives the run on Modal, by a lease whose number is greater than
-    `after`; raises `StoreError` if another process does.
-
-    A container takes the place of one that was taken away, and waits for that one's lease to end.
-    """
+    `after`; raises `StoreError` if another process does. A container takes the place of one that
+    was taken away, and waits for that one's lease to end."""
     leases = _leases_of(volume)
     deadline = time.monotonic() + (0.0 if modal.is_local() else LEASE_TTL_S + RENEW_EVERY_S)
     record = _this_process()

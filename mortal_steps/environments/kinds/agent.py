@@ -12,7 +12,7 @@ from mortal_steps.environments.kinds.base import Agent, AskingEnvironment
 from mortal_steps.environments.loading import load_code
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError
-from mortal_steps.rewards.calling.plain import number_of
+from mortal_steps.rewards.calling.calls import number_of
 
 SCORES = (float, int, bool, dict, Mapping)
 """What a function returns that scores its episodes."""

@@ -5,10 +5,10 @@ Nothing here imports torch or TRL before an algorithm is checked: configurations
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.policy.algorithms.base import AdapterBase, Stepper
+from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 
 
@@ -26,25 +26,8 @@ class TrlAlgorithm(TrlHooks):
         targets = check_targets(config.training, config.model, engine=config.rollout.engine)
         return idle + targets
 
-    def stepper(
-        self,
-        config: RunConfig,
-        *,
-        model_path: str,
-        num_steps: int,
-        output_dir: Path,
-        autocast: bool | None = None,
-        base: AdapterBase | None = None,
-    ) -> Stepper:
+    def stepper(self, config: RunConfig, **options: Any) -> Stepper:
         # Imported where used: imports torch and TRL.
         from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 
-        return TrlStepper(
-            self,
-            config,
-            model_path=model_path,
-            num_steps=num_steps,
-            output_dir=output_dir,
-            autocast=autocast,
-            base=base,
-        )
+        return TrlStepper(self, config, **options)

@@ -105,11 +105,8 @@ def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | No
 
 def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, str]) -> None:
     """Compare the digests in a checkpoint with those of the state restored from it. Raises
-    `CheckpointMismatchError`.
-
-    A fork has its own hyperparameters and schedule, and may have parts that its parent did not
-    have.
-    """
+    `CheckpointMismatchError`. A fork has its own hyperparameters and schedule, and may have parts
+    that its parent did not have."""
     saved = state.digests
     if state.forked:
         saved = {**restored, **saved, "schedule": restored.get("schedule", "")}
@@ -148,11 +145,7 @@ def mark_best(store: RunStore, step: int, score: float) -> None:
 
 def find_best(store: RunStore) -> BestCheckpoint | None:
     """Return the marked best checkpoint, if any; a damaged mark is logged."""
-    try:
-        found = store.find_record(BEST_FILE, BestCheckpoint)
-    except CorruptFileError as error:
-        logger.warning("the best checkpoint is not known: %s", error)
-        return None
+    found = store.find_whole(BEST_FILE, BestCheckpoint, "the best checkpoint is not known")
     return found[1] if found else None
 
 
@@ -165,10 +158,8 @@ def prune(
     sync: BackgroundSync | None = None,
 ) -> None:
     """Delete all checkpoints up to `step` but the newest `keep_last` and, if asked for, the best
-    one. With `sync`, their files are deleted beside other work.
-
-    Later checkpoints date from before the run went back; the run will reach them again.
-    """
+    one. With `sync`, their files are deleted beside other work. Later checkpoints date from before
+    the run went back; the run will reach them again."""
     steps = [saved for saved in saved_steps(store) if saved <= step]
     keep = set(steps[-keep_last:])
     best = find_best(store)
@@ -180,7 +171,6 @@ def prune(
 
 
 def path_of(step: int) -> str:
-    """Folder of a checkpoint, relative to the run directory."""
     return f"{FOLDER}/step-{step}"
 
 

@@ -74,7 +74,6 @@ def digest_of(digests: Sequence[str]) -> str:
 
 
 def path_of(version: int) -> str:
-    """Folder of a version, relative to the run directory."""
     return f"{FOLDER}/v{version}"
 
 

@@ -136,11 +136,7 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
 
 def _find_record(store: RunStore) -> StartingModel | None:
     """Return the starting model's record, if any; a damaged one is logged."""
-    try:
-        found = store.find_record(RECORD_FILE, StartingModel)
-    except CorruptFileError as error:
-        logger.warning("%s; it is written again", error)
-        return None
+    found = store.find_whole(RECORD_FILE, StartingModel, "written again")
     return found[1] if found else None
 
 

@@ -1,6 +1,5 @@
 """One call of reward functions, as TRL's GRPOTrainer makes it.
 
-calls               the arguments of a call, and its result: scores or a failure
+calls               the arguments of a call, its result, and what a function reported
 dispatch            calling functions; only real scores are accepted
-plain               what a function reported, as plain values and short texts
 """

@@ -26,8 +26,6 @@ from mortal_steps.rewards.calling.calls import (
     CallScores,
     Outcome,
     Plain,
-)
-from mortal_steps.rewards.calling.plain import (
     cut,
     number_of,
     one_line,

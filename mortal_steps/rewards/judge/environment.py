@@ -175,7 +175,6 @@ class LLMJudgeEnvironment(RewardEnvironment):
 
 @functools.cache
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop in which all judges of this process are asked."""
     return event_loop_in_thread("judges")
 
 

@@ -105,7 +105,9 @@ def import_code(spec: str, named: str, noun: str, is_one: Callable[[Any], bool])
     """
     module_name, _, name = spec.rpartition(":")
     is_file = module_name.endswith(".py")
-    if not name.isidentifier() or not (is_file or _is_dotted_name(module_name)):
+    if not name.isidentifier() or not (
+        is_file or all(map(str.isidentifier, module_name.split(".")))
+    ):
         raise RewardError(
             f"{named} names no {noun.lower()}; write `package.module:{noun}` or "
             f"`path/file.py:{noun}`"
@@ -119,10 +121,6 @@ def import_code(spec: str, named: str, noun: str, is_one: Callable[[Any], bool])
         known = [key for key, value in vars(module).items() if is_one(value)]
         raise RewardError(f"{named}: {module_name} has no {name!r}{_hint(name, known)}")
     return getattr(module, name)
-
-
-def _is_dotted_name(name: str) -> bool:
-    return all(part.isidentifier() for part in name.split("."))
 
 
 def _module_of_name(name: str, named: str) -> ModuleType:

@@ -93,6 +93,8 @@ def test_losses_and_weights_are_those_computed_by_hand(model_path, tmp_path, mic
         assert metrics["loss"] == pytest.approx(loss, abs=2e-6)
         assert metrics["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
         assert metrics["reward"] == pytest.approx(sum(scores) / len(scores), rel=1e-5)
+        masks = [mask for group in groups for row in group["masks"] for mask in row]
+        assert metrics["num_trained_tokens"] == sum(mask != -100 for mask in masks)
     stepper.save_final(tmp_path / "final")
     trained = AutoModelForCausalLM.from_pretrained(tmp_path / "final", dtype=torch.float32)
     for (name, mine), theirs in zip(model.named_parameters(), trained.parameters(), strict=True):

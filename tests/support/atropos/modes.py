@@ -7,12 +7,9 @@ FLAGS = (
     *("--set", "rollout.max_tokens=8", "--set", "training.gradient_checkpointing=false"),
     *("--set", "compute.local.actor.threads=1"),
 )
-WHOLE = ("--lr", 3e-3)
+WHOLE = ("--lr", 3e-4)
 LINEAR = "q_proj k_proj v_proj o_proj up_proj gate_proj down_proj"
-ADAPTER = (
-    *("--lr", 3e-2, "--lora-r", 32, "--lora-alpha", 64, "--lora-dropout", 0),
-    *("--lora-target-modules", LINEAR),
-)
+ADAPTER = ("--lr", 1e-3, "--lora-dropout", 0, "--lora-target-modules", LINEAR)
 MODES = {"none": WHOLE, "shared_vllm": WHOLE, "lora_only": ADAPTER}
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import worker_environment
-from mortal_steps.compute.pool import Pool
+from mortal_steps.compute.pool import GpuLock, Pool
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.system import gpus

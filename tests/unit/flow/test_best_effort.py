@@ -6,8 +6,8 @@ import logging
 import pytest
 from prefect.exceptions import ObjectNotFound
 
-from mortal_tasks import best_effort as module
-from mortal_tasks.best_effort import best_effort
+from mortal_tasks import server_watch as module
+from mortal_tasks.server_watch import best_effort
 
 
 @pytest.fixture(autouse=True)

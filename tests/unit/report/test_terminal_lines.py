@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal.terminal.chart import chart
+from mortal.terminal.display import chart
 from mortal_steps.report.progress import Pace, ProgressLine, Speed, StepReport, recent_steps
 from mortal_steps.report.summary import downsample
 
@@ -57,6 +57,16 @@ def test_without_a_terminal_there_is_a_line_per_report(line):
     )
     line.update(report(5), SPEED)
     assert line.said[1].startswith("step 5/5") and "held-out" not in line.said[1]
+
+
+def test_of_scored_groups_a_line_says_how_many_and_what_was_trained_on():
+    scored = report(1, num_groups=8).text(SPEED)
+    assert scored == "reward 0.250  loss -0.0200  8 groups  0.50 s/step  200 trained tokens/s"
+
+
+def test_a_speed_in_tokens_that_nobody_counts_is_left_out():
+    uncounted = Speed(step_s=0.5, tokens_per_s=0.0)
+    assert report(1).text(uncounted) == "reward 0.250  loss -0.0200  0.50 s/step"
 
 
 def test_a_long_curve_is_told_in_few_points():

@@ -8,11 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
+from mortal.maintenance import gc as removal
 from mortal.maintenance.gc import carry_out, plan
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
-from mortal_steps.registry.registry import Registry
-from mortal_steps.runs import lease, removal
+from mortal_steps.registry.registry import Registry, in_use
+from mortal_steps.runs import lease
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -232,7 +233,8 @@ def test_a_model_that_was_in_production_is_there_for_a_rollback_when_its_run_is_
         before = version.id
     done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
     assert (done.exit_code, left(runs)) == (0, ["third"]), done.output
-    assert [version.run_id for version in registry.in_use()] == ["first", "second", "third"]
+    used = in_use(registry.history())
+    assert [version.run_id for version in used] == ["first", "second", "third"]
     for run_id in ("second", "first"):
         back = CliRunner().invoke(app, ["rollback", "letters"])
         assert back.exit_code == 0, back.output

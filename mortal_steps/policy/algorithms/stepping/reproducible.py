@@ -27,7 +27,6 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python's, numpy's and torch's random streams."""
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)

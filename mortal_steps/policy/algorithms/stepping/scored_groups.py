@@ -38,6 +38,8 @@ class ScoredGroupsTrainer(GRPOTrainer):  # type: ignore[misc]
             groups = [Group.model_validate(row) for row in rows]
             self._sequences = [each for group in groups for each in sequences_of(group)]
             self._rows_seen = rows
+            num_trained = sum(sum(each.trained) for each in self._sequences)
+            self._metrics["train"]["num_trained_tokens"].append(num_trained)
         count = self.args.steps_per_generation
         size, rest = divmod(len(self._sequences), count)
         if rest:

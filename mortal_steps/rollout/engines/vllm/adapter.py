@@ -15,7 +15,6 @@ Names used here that vLLM does not publish: the worker's `model_runner.lora_mana
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +96,10 @@ class AdapterWitness:
             if not isinstance(layer, BaseLinearLayerWithLoRA):
                 left_out |= any(pairs)
                 continue
-            held = [(a[slot, 0], b[slot, 0]) for a, b in _stacks(layer)]
-            if not _same(_own_share(layer, pairs), held):
+            stacks = zip(layer.lora_a_stacked, layer.lora_b_stacked, strict=True)
+            held = [(a[slot, 0], b[slot, 0]) for a, b in stacks]
+            share = _own_share(layer, pairs)
+            if len(share) != len(held) or not all(map(_is_held, share, held)):
                 other.append(name)
         return sorted([*other, *wanted]), left_out
 
@@ -122,10 +123,6 @@ def _read(folder: Path, manager: Any) -> dict[str, Pair]:
     }
 
 
-def _stacks(layer: Any) -> Iterator[Pair]:
-    return zip(layer.lora_a_stacked, layer.lora_b_stacked, strict=True)
-
-
 def _own_share(layer: Any, pairs: list[Pair | None]) -> list[Pair | None]:
     """Return what this worker holds of them, where several share a layer."""
     if layer.tp_size == 1:
@@ -136,10 +133,6 @@ def _own_share(layer: Any, pairs: list[Pair | None]) -> list[Pair | None]:
         return [(layer.slice_lora_a(all_a[0]), layer.slice_lora_b(all_b[0]))] if pairs[0] else pairs
     shares = zip(layer.slice_lora_a(all_a), layer.slice_lora_b(all_b), strict=True)
     return [None if a is None or b is None else (a, b) for a, b in shares]
-
-
-def _same(wanted: list[Pair | None], held: list[Pair]) -> bool:
-    return len(wanted) == len(held) and all(map(_is_held, wanted, held))
 
 
 def _is_held(pair: Pair | None, slots: Pair) -> bool:
