@@ -79,8 +79,8 @@ screenshots: venv  ## Take the pictures of Prefect's pages after a night of the 
 	$(BIN)/pip install --quiet 'playwright>=1.50'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
 
-chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits?
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos
+chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(VARIANTS))
 
 nights: venv  ## Seven scheduled nights under fire, notices and promotions: 20 minutes (NIGHTS=, FAULTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nights $(if $(NIGHTS),--nights $(NIGHTS)) $(if $(FAULTS),--faults $(FAULTS))
@@ -139,8 +139,8 @@ bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a scor
 bench-planted-faults: venv  ## Faults between trainer and sampler: stock TRL trains on, MORTAL refuses
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.planted_faults
 
-bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, ALGORITHM=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo)
+bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, ALGORITHM=, RANKS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo) --ranks $(or $(RANKS),1)
 
 bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 108 cases, and drawn ones (SEED=, COUNT=)
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tool_parity --seed $(or $(SEED),0) --count $(or $(COUNT),60)

@@ -40,7 +40,8 @@ from mortal_flows.deployed import (
 )
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
-from mortal_flows.stop import Stop, is_taken_away, stop_on_signals
+from mortal_flows.signals import is_taken_away, stop_on_signals
+from mortal_flows.stop import Stop
 from mortal_flows.terminal import stand_alone
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
@@ -189,11 +190,8 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
 
 async def tell_the_end(run: Run) -> None:
     """Tell the rest of the system that the run has ended, if the process that ended it was killed
-    before it could.
-
-    The run may be waited for, by the gate before its model is used for example, and its segments
-    and pages must not show it as running.
-    """
+    before it could. The run may be waited for, by the gate before its model is used for example,
+    and its segments and pages must not show it as running."""
     async with (
         watch_server(run.config.logging.server_timeout_s) as server,
         in_segments(run, server) as segments,

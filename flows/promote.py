@@ -141,11 +141,8 @@ async def _show(
 
 async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
     """Return a person's answer and that person's name; the flow run is suspended until somebody
-    answers.
-
-    The question is about this comparison. If the flow run is resumed without an answer, or after
-    another model has come into use, the question is asked anew.
-    """
+    answers. The question is about this comparison. If the flow run is resumed without an answer, or
+    after another model has come into use, the question is asked anew."""
     before = comparison.incumbent.id if comparison.incumbent else "nothing"
     asking = Approval.with_initial_data(
         description=f"Put this model in production as {name}?\n\n{comparison_table(comparison)}"

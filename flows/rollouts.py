@@ -72,12 +72,9 @@ class Rollouts(BatchSource):
         return rolled_out
 
     async def _roll_out(self, step: int, weights: WeightsRef) -> StepBatch:
-        """Generate and score every shard of a step.
-
-        A shard is scored as soon as it is generated. The workers are free for the next step when
-        the last shard is generated. The problems of the next step need no weights, so they are
-        drawn while this step is scored.
-        """
+        """Generate and score every shard of a step. A shard is scored as soon as it is generated.
+        The workers are free for the next step when the last shard is generated. The problems of the
+        next step need no weights, so they are drawn while this step is scored."""
         session = self._session
         drawing = self._drawing.pop(step, None) or asyncio.create_task(self._draw(step))
         generating: list[asyncio.Task[GenerationRef]] = []

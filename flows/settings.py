@@ -104,11 +104,8 @@ def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
 
 def run_id(flow_run_id: UUID, config: RunConfig) -> str:
     """Return the run id in the configuration, or one made from the flow run's id, so that a Retry
-    finds its run.
-
-    Only the end of a flow run's id is used. The server schedules several flow runs at once, and the
-    ids of these begin with the same time; only the end is random.
-    """
+    finds its run. Only the end of a flow run's id is used. The server schedules several flow runs
+    at once, and the ids of these begin with the same time; only the end is random."""
     if config.run_id is not None:
         return config.run_id
     return f"{config.id_prefix}-{_end(flow_run_id)}"

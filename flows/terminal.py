@@ -40,11 +40,8 @@ def is_news(record: logging.LogRecord) -> bool:
 
 def leave_terminal() -> None:
     """Detach from the terminal, so that Ctrl-C reaches `mortal schedule` alone, which then cancels
-    the run through Prefect.
-
-    With a signal from the terminal as well, the cancellation would count as the second signal,
-    which ends a run without saving it.
-    """
+    the run through Prefect. With a signal from the terminal as well, the cancellation would count
+    as the second signal, which ends a run without saving it."""
     if os.environ.pop(VARIABLE, None) is not None:  # not for the processes that this one starts
         os.setpgid(0, 0)
 

@@ -37,9 +37,8 @@ from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 T = TypeVar("T")
 
 TURNS_TO_ASK = 4
-"""Turns of the event loop after which a step that begins has sent all the requests it can. The
-workers then compute while this process records the step before. Fewer turns cost time, and nothing
-else."""
+"""Turns of the event loop after which a step that begins has sent all the requests it can, so that
+workers compute while this process records the step before. Fewer cost time alone."""
 
 
 class Training:
@@ -157,8 +156,7 @@ class Training:
         self._session.forget(before=self._run.manifest.step)
 
     async def _begin_next(self, step: int) -> None:
-        """Begin the rollouts of the next step while this one is recorded and saved, unless the run
-        may be about to stop."""
+        """Begin the rollouts of the next step meanwhile, unless the run may be about to stop."""
         may = not (self._stop.requested or self._reporter.away or self._session.budget.overspent())
         if may and step < self._run.info.num_steps:
             self._source.look_ahead(step)

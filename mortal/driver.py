@@ -68,11 +68,8 @@ PRINTED_ANYWAY = (
 
 def drive(config: RunConfig) -> None:
     """Run `config` to its end and print the result. Raises the `MortalError` that ended the run
-    early.
-
-    Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at once if
-    another process drives the run.
-    """
+    early. Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at
+    once if another process drives the run."""
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     if sys.stderr.isatty():  # where the live bar shows the same

@@ -6,6 +6,7 @@ lease if the run is on Modal, wherever its flow is.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -39,12 +40,19 @@ def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
 
 def stop_remote(volume: str, run_id: str, patience_s: float) -> RunStatus:
     """Stop a run on Modal; raises as `stop_local` does."""
-    from mortal.remote import runs
+    from mortal.remote.runs import remote_status
+    from mortal_steps.compute.modal.volume import RunsVolume
+    from mortal_steps.compute.modal.volume_lease import ask_to_stop, find_lease
 
-    runs.remote_status(volume, run_id)  # there is such a run
-    driver = runs.ask_to_stop(volume, run_id, f"`mortal stop` on {socket.gethostname()}")
-    _wait_for_end(run_id, driver, lambda: runs.find_driver(volume, run_id), patience_s)
-    return runs.remote_status(volume, run_id)
+    remote_status(volume, run_id)  # there is such a run
+    who = f"`mortal stop` on {socket.gethostname()}"
+    driver = asyncio.run(ask_to_stop(RunsVolume(volume), run_id, who))
+
+    def look() -> LeaseRecord | None:
+        return asyncio.run(find_lease(RunsVolume(volume), run_id))
+
+    _wait_for_end(run_id, driver, look, patience_s)
+    return remote_status(volume, run_id)
 
 
 def _driver_here(run: Run) -> LeaseRecord:

@@ -93,8 +93,7 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:
 
 
 def import_named(spec: str, key: str) -> Any:
-    """Import what `module:name` names, from the working folder, too. Raises `ConfigError` that
-    names the `key`."""
+    """Import `module:name`, from the working folder, too; raises `ConfigError` naming `key`."""
     module_name, _, name = spec.partition(":")
     here = str(Path.cwd())
     try:

@@ -58,11 +58,9 @@ class RunSchedule:
 def problem_indices(
     num_problems: int, *, batch_size: int, step: int, seed: int, shuffle: bool
 ) -> list[int]:
-    """Rows of the dataset that step `step` trains on; length `batch_size`.
-
-    Rows come in epochs, each a permutation of its own (or the dataset's order without `shuffle`);
-    a batch may reach over the end of an epoch, so that every batch is full.
-    """
+    """Rows of the dataset that step `step` trains on; length `batch_size`. Rows come in epochs,
+    each a permutation of its own (or the dataset's order without `shuffle`); a batch may reach over
+    the end of an epoch, so that every batch is full."""
     first = step * batch_size
     return [
         _epoch_order(num_problems, position // num_problems, seed, shuffle)[position % num_problems]
@@ -134,11 +132,9 @@ def derive_seed(*parts: int | str) -> int:
 def completion_seeds(
     request: GenerateRequest, batch: Sequence[Problem], run_seed: int
 ) -> list[list[int]]:
-    """Seeds of the shard's completions by problem, in generation order.
-
-    A small dataset may put the same problem into a batch twice. The second occurrence continues the
-    numbering of the first one's generations; otherwise both would get the same completions.
-    """
+    """Seeds of the shard's completions by problem, in generation order. A small dataset may put the
+    same problem into a batch twice. The second occurrence continues the numbering of the first
+    one's generations; otherwise both would get the same completions."""
     occurrences = Counter(problem.id for problem in batch[: request.start])
     seeds_PG = []
     for problem in batch[request.start : request.stop]:

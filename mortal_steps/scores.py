@@ -9,12 +9,9 @@ from mortal_steps.types import RewardedShard
 
 
 def reward_names(rewards: RewardsConfig) -> tuple[str, ...]:
-    """One name per reward, in their order.
-
-    The name is the one that the reward was given, or its function's own, the part after the last
-    `:`, or its model's, the part after the last `/`; where two rewards share it, each goes by its
-    whole `module:function` or model.
-    """
+    """One name per reward, in their order. The name is the one that the reward was given, or its
+    function's own, the part after the last `:`, or its model's, the part after the last `/`; where
+    two rewards share it, each goes by its whole `module:function` or model."""
     terms = rewards.all_terms
     names = [term.name or term.short_name for term in terms]
     return tuple(

@@ -44,9 +44,8 @@ def shape_of(*kinds: type) -> str:
 
 
 SHAPE = shape_of(BatchRef, GenerationRef, RewardRef, FileRef, StageTiming)
-"""Digest of the fields of what is cached. A result is a pickle, and a pickle leaves fields unset
-that are newer than it is. Under another key it is not found, and the worker answers from the store
-instead."""
+"""Digest of the fields of what is cached. A result is a pickle, which leaves newer fields unset;
+under another key it is not found, and the worker answers from the store instead."""
 
 
 def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
@@ -65,12 +64,9 @@ DURABLE: dict[str, Any] = {
 
 
 def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
-    """`DURABLE`, with the result kept under `stage` and under what `identify` makes of the
-    inputs.
-
+    """`DURABLE`, with the result kept under `stage` and under what `identify` makes of the inputs.
     The task run is tagged here, because the function of a task is not called whose result is in the
-    cache.
-    """
+    cache."""
 
     def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
         session: Session = inputs["session"]

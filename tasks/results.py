@@ -48,8 +48,7 @@ def use_result_folder() -> None:
 
 
 def drop_results(run_uid: str, before: int | None = None) -> None:
-    """Delete results of steps before this one, or all of the run's: a process that goes on asks for
-    none of them."""
+    """Delete results of steps before this one, or all: a process that goes on asks for none."""
     if FlowRunContext.get() is None:
         return
     storage = get_result_store().result_storage
@@ -67,11 +66,8 @@ def drop_results(run_uid: str, before: int | None = None) -> None:
 
 def forget_results() -> None:
     """Drop Prefect's notes on which task run made which result, for results that are no longer in
-    use.
-
-    Prefect keeps the state of every result and of each of its fields until the flow run ends, about
-    4 KB per task run, in order to link task runs to those whose results they use.
-    """
+    use. Prefect keeps the state of every result and of each of its fields until the flow run ends,
+    about 4 KB per task run, in order to link task runs to those whose results they use."""
     context = FlowRunContext.get()
     if context is None:
         return

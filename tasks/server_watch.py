@@ -75,9 +75,8 @@ process."""
 CANCELLED_WITHIN_S = 30.0
 """Time within which a worker tells the process of a run that it is cancelled. It asks each 10 s."""
 BY_PREFECT = "Deployment "
-"""How the message begins when Prefect itself cancels a flow run, because another one has the slot
-of its deployment or the deployment is gone. A run that the server believed dead may be alive
-then."""
+"""How the message begins when Prefect itself cancels a flow run: another one has its deployment's
+slot, or the deployment is gone. A run that the server believed dead may be alive then."""
 
 
 class ServerWatch:

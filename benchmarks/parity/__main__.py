@@ -3,6 +3,7 @@
     python -m benchmarks.parity                          # 200 configurations, about an hour
     python -m benchmarks.parity --seed 7 --count 20
     python -m benchmarks.parity --algorithm rloo
+    python -m benchmarks.parity --ranks 2 --count 40   # every second one by FSDP2
     python -m benchmarks.parity --seed 7 --only 13 --keep /tmp/case   # one of them, with its files
 
 Stock `GRPOTrainer.train()` or `RLOOTrainer.train()`, the actor on the same recorded batches, and
@@ -27,7 +28,7 @@ import torch
 from benchmarks.output import add_output_option, console, results_table, write_results
 from benchmarks.tool_parity import Compared, compare, line
 from tests.support.environments.drawn import draw as draw_with_tools
-from tests.support.parity.cases import Case, draw
+from tests.support.parity.cases import Case, draw, draw_on_ranks
 from tests.support.parity.trial import Trial, attempt, context
 
 
@@ -35,7 +36,11 @@ def main() -> int:
     args = _parse()
     torch.set_num_threads(1)
     numbers = args.only or range(args.count)
-    cases = [draw(args.seed, number, algorithm=args.algorithm) for number in numbers]
+    if args.ranks == 1:
+        cases = [draw(args.seed, number, algorithm=args.algorithm) for number in numbers]
+    else:
+        cases = [draw_on_ranks(args.seed, each, args.ranks, args.algorithm) for each in numbers]
+        args.tools = 0
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         trials = []
@@ -70,6 +75,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--algorithm", choices=["grpo", "rloo"], default="grpo")
     parser.add_argument("--count", type=int, default=200, help="configurations to draw")
     parser.add_argument("--tools", type=int, default=40, help="dialogues with tools to draw (GRPO)")
+    parser.add_argument("--ranks", type=int, default=1, help="processes that train together")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone")
     parser.add_argument("--jobs", type=int, default=1, help="configurations at a time")
     parser.add_argument("--keep", type=Path, help="folder for the files of those that differ")
@@ -93,11 +99,17 @@ def _line(trial: Trial) -> str:
         f"{trial.outcome:9}",
         f"{case.architecture:11}",
         f"{lora} {case.model['dtype']:8}",
+        _on_ranks(case),
         f"{case.optimizer}, {case.schedule}, {_method(case)}",
         f"{trial.num_updates} updates, {trial.num_kills} kills",
         trial.found,
     ]
     return "  ".join(filter(None, parts))
+
+
+def _on_ranks(case: Case) -> str:
+    ranks = case.training.get("ranks", 1)
+    return "" if ranks == 1 else f"{ranks} ranks, {case.training.get('sharding', 'none')}"
 
 
 def _method(case: Case) -> str:

@@ -147,8 +147,7 @@ def logs(
 
 
 def _end_with_run(process: subprocess.Popen[str], run: Run) -> None:
-    """End `tail` once nobody drives the run any more, and it has had time to print the last
-    lines."""
+    """End `tail` once nobody drives the run any more and the last lines may be printed."""
     from mortal_steps.runs.lease import is_driven
 
     while is_driven(run.store):

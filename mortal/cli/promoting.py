@@ -175,8 +175,7 @@ def _show_names(registries: Sequence[Registry], *, as_json: bool) -> None:
 
 
 def _show_history(registry: Registry, *, as_json: bool) -> None:
-    """Print a line for each decision about a name, oldest first; raises `StoreError` if there is
-    none."""
+    """Print each decision about a name, oldest first; raises `StoreError` without any."""
     history = registry.history()
     if not history:
         raise StoreError(f"nothing was decided about {registry.name} in {registry.store.root}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,9 +103,10 @@ def verify(
         if volume is None:
             check = check_here(runs_dir, run_id, progress.note)
         else:
-            from mortal.remote.runs import verify_remote
+            from mortal_steps.compute.modal.volume import RunsVolume
+            from mortal_steps.compute.modal.volume_runs import verify_remote
 
-            check = verify_remote(volume, run_id)
+            check = asyncio.run(verify_remote(RunsVolume(volume), run_id))
             for file in check.files:
                 progress.note(file)
     raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)

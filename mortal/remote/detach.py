@@ -77,7 +77,6 @@ def drive_in_container(config: RunConfig) -> str:
 
 
 def _was_asked_to_stop(ended: RunManifest) -> bool:
-    """Return whether the run was told to stop, by `mortal stop` or by its cost, and not this
-    process."""
+    """Return whether the run was told to stop (`mortal stop`, its cost), not this process."""
     why = ended.error or ""
     return why.startswith("stopped by ") and not why.startswith("stopped by SIG")

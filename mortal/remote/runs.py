@@ -8,16 +8,14 @@ import logging
 import tempfile
 from pathlib import Path
 
-from mortal_steps.compute.modal import volume_lease, volume_runs
+from mortal_steps.compute.modal import volume_runs
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import RunSummary, summarize
-from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.logs import METRICS
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import find_run
-from mortal_steps.runs.verify import RunCheck
 
 OF_STATUS = (MANIFEST_FILE, METRICS)
 """Files of a run from which its status is made."""
@@ -50,21 +48,6 @@ def remote_statuses(volume: str) -> list[RunStatus]:
         except (RunNotFoundError, CorruptFileError) as error:
             logger.warning("%s", error)
     return found
-
-
-def verify_remote(volume: str, run_id: str) -> RunCheck:
-    """`mortal verify`, done beside the Volume."""
-    check: RunCheck = asyncio.run(volume_runs.verify_remote(RunsVolume(volume), run_id))
-    return check
-
-
-def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
-    """Ask the run's driver to stop; returns who that is. Raises `StoreError` without one."""
-    return asyncio.run(volume_lease.ask_to_stop(RunsVolume(volume), run_id, who))
-
-
-def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
-    return asyncio.run(volume_lease.find_lease(RunsVolume(volume), run_id))
 
 
 def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> str:

@@ -56,11 +56,8 @@ LONGEST_PAUSE_S = 60.0
 @contextlib.contextmanager
 def begun_server(ports: Sequence[int], say: Callable[[str], None]) -> Iterator[ServerRecord]:
     """Join the server that another command has started, or start one on the first of the `ports`
-    that is free (0: any port). It may still be starting; see `answering`.
-
-    Raises `ServerError` if the server does not start, or if one already runs on another port and
-    any port will not do.
-    """
+    that is free (0: any port). It may still be starting; see `answering`. Raises `ServerError` if
+    the server does not start, or if one already runs on another port and any port will not do."""
     home = server_home()
     with opened(home / "users.lock") as users:
         with locked(home / "start.lock"):

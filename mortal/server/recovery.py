@@ -92,8 +92,7 @@ class Recovery:
     """Seconds without a heartbeat after which a flow run counts as crashed. The same limit applies
     to the time between being picked up by a worker and Running."""
     pause_s: float
-    """Seconds between a crash and the restart. It must be longer than a worker takes to clean
-    up."""
+    """Seconds between a crash and the restart; a worker must clean up in fewer."""
     attempts: int
     """How often one flow run is started at most, the first start included. Starts that end before
     the run is Running are counted separately, and from zero after each start that gets there."""

@@ -60,11 +60,8 @@ def prepare_client() -> None:
 
 def server_of_profile() -> str | None:
     """Return a sentence for a user whose Prefect profile names a server while the environment names
-    none.
-
-    The file is read without Prefect, which takes a second to import. A file that cannot be read is
-    passed over, since Prefect itself reports what is wrong with it.
-    """
+    none. The file is read without Prefect, which takes a second to import. A file that cannot be
+    read is passed over, since Prefect itself reports what is wrong with it."""
     profiles = _profiles()
     name = os.environ.get("PREFECT_PROFILE") or profiles.get("active")
     profile = profiles.get("profiles", {}).get(name, {})

@@ -46,11 +46,8 @@ def chart(
     columns: int = WIDTH + BESIDE,
 ) -> list[str]:
     """Return lines of at most 76 columns, or as many as there are `columns`; none for too few
-    steps.
-
-    Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn` says how the
-    completions of either are chosen.
-    """
+    steps. Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn` says
+    how the completions of either are chosen."""
     if len(training) < FEWEST:
         return []
     width = max(FEWEST, min(WIDTH, columns - BESIDE))

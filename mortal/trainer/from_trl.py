@@ -45,9 +45,7 @@ CALLS = "max_tool_calling_iterations"
 def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the parameters of a `MortalTrainer` without `args` and `others`, which have become
     other parameters and keys in `config`; and a sentence for each option that changes nothing.
-
-    Raises `ConfigError` for what cannot be translated, and for what is given twice.
-    """
+    Raises `ConfigError` for what cannot be translated, and for what is given twice."""
     found = {name: value for name, value in given.items() if name not in ("args", "others")}
     args = given["args"]
     for name, value in given["others"].items():
@@ -167,11 +165,8 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _steps(values: Mapping[str, Any], chosen: set[str], idle: dict[str, str]) -> dict[str, Any]:
     """Return counts of batches, from TRL's counts of optimizer updates. A `save_strategy` that does
-    not follow steps is added to `idle`.
-
-    Raises `ConfigError` for a count that ends within a batch, and for evaluations that do not
-    follow steps.
-    """
+    not follow steps is added to `idle`. Raises `ConfigError` for a count that ends within a batch,
+    and for evaluations that do not follow steps."""
     pieces, accumulated = values["steps_per_generation"], values["gradient_accumulation_steps"]
     updates = max(1, pieces * values["num_iterations"] // accumulated)
 

@@ -155,11 +155,9 @@ def _check_programs_are_scored(terms: Sequence[Mapping[str, Any]]) -> None:
 
 
 def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration that the parameters `given` describe.
-
-    `decided` holds the keys of `decided_keys`. The parameter `config` holds any other keys by their
-    dotted names. Raises `ConfigError`, which names the key, the value and the remedy.
-    """
+    """Return the configuration that the parameters `given` describe. `decided` holds the keys of
+    `decided_keys`. The parameter `config` holds any other keys by their dotted names. Raises
+    `ConfigError`, which names the key, the value and the remedy."""
     plain = {KEYS[name]: given[name] for name in KEYS if given[name] is not None}
     keys = plain | dict(decided)
     for key, value in flat(given["config"] or {}):

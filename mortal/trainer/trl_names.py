@@ -77,8 +77,7 @@ def key_of(option: str) -> str:
 
 
 def refuse_argument(name: str, value: Any, parameters: Iterable[str]) -> None:
-    """Raise `ConfigError` for a further keyword argument, unless it is one of TRL's trainers' and
-    asks for nothing."""
+    """Raise `ConfigError` for any further argument but TRL's own that asks for nothing."""
     if instead := TRAINER_ARGUMENTS.get(name):
         if not _is_empty(value):
             raise ConfigError(f"MortalTrainer({name}=...): {instead}")

@@ -7,9 +7,9 @@ never repeated: an answer that was cut off is a batch that is gone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,8 +29,6 @@ TIMEOUT = httpx.Timeout(30.0, read=600.0)
 LIMITS = httpx.Limits(max_keepalive_connections=0)
 """A connection that the server closes as a request is sent would look as if an answer were cut
 off."""
-JITTER = 0.5
-"""Part of the pause between two requests that is random: trainers do not ask in step."""
 REMIND_S = 60.0
 """Seconds after which a wait is looked into and told of again."""
 PATIENCE_S = 600.0
@@ -108,11 +106,8 @@ class AtroposApi:
                         f"trained on, the last one because {error}; correct the environments, then "
                         "resume the run"
                     ) from error
-            pause = self._poll_s * random.uniform(1 - JITTER, 1 + JITTER)
-            try:
-                await asyncio.wait_for(stopping.wait(), pause)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), self._poll_s)
         return None
 
     async def _ask(self) -> list[Mapping[str, Any]] | None:

@@ -25,8 +25,7 @@ class WorkerSpec:
     """Constructor arguments; picklable."""
     count: int = 1
     prepare: str | None = None
-    """Method that makes a worker ready, called as soon as the role is started. None: a worker
-    starts at its first call."""
+    """Makes a worker ready, as soon as the role is started. None: it starts at its first call."""
     python: str | None = None
     """Python interpreter; by default the one of this process."""
     threads: int = 1

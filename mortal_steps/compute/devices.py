@@ -49,11 +49,8 @@ class Gpu:
 
 def ask_gpus(python: str, visible: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that an interpreter sees with this value of CUDA_VISIBLE_DEVICES, or without
-    one.
-
-    Where there are none, torch is not asked. Raises `ConfigError` for an interpreter that cannot
-    tell.
-    """
+    one. Where there are none, torch is not asked. Raises `ConfigError` for an interpreter that
+    cannot tell."""
     hidden = visible is not None and visible.strip() in NONE
     if hidden or not has_gpu() or shutil.which(python) is None:
         return ()

@@ -22,12 +22,9 @@ REHEARSAL = "rehearsal"
 
 
 class LocalCompute(Compute):
-    """`Compute` on local processes.
-
-    `working_dir` is the current directory of every worker, so that relative paths mean the same
-    there as here; `log_dir` receives one log file per worker. Each worker keeps the `inherited`
-    file descriptors open for as long as it lives.
-    """
+    """`Compute` on local processes. `working_dir` is the current directory of every worker, so that
+    relative paths mean the same there as here; `log_dir` receives one log file per worker. Each
+    worker keeps the `inherited` file descriptors open for as long as it lives."""
 
     def __init__(
         self,
@@ -64,8 +61,7 @@ class LocalCompute(Compute):
 
 
 def begin_imports(spec: WorkerSpec) -> None:
-    """Begin such workers' imports beside this process. Raises `OSError` for an interpreter that
-    cannot be started."""
+    """Begin such workers' imports beside this process. Raises `OSError` if that cannot start."""
     fork_server(spec, worker_environment(spec, {}))
 
 

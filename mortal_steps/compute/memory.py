@@ -6,9 +6,10 @@ steps allocate. Sizes are in bytes of tensors: what CUDA itself takes comes on t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mortal_steps.config import ModelConfig, TrainingConfig
+from mortal_steps.config.training import FULL
 from mortal_steps.models.shape import ModelShape
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -95,7 +96,8 @@ def training_memory(
     ends = 3 * weight * tokens * shape.hidden  # into the last norm, and out of it
     logits, into_weights = _head(training, shape, numbers, scored, on_gpu)
 
-    gradients = size * trained * (1 if training.ranks == 1 else 2)  # DDP adds up a copy of them
+    copies_added = training.ranks > 1 and training.sharding != FULL  # by DDP
+    gradients = size * trained * (2 if copies_added else 1)
     accumulates = training.accumulation_steps > 1
     # The fullest moment: the end of the forward pass, the output layer on the way back, the last
     # layer after it, or the first layer, when there are all gradients.
@@ -105,12 +107,29 @@ def training_memory(
     at_end = gradients + (0 if training.use_lora else 4 * shape.embedding)
     most = max(at_head, at_layer, at_end)
     in_head = logits + into_weights if most == at_head else 0
-    return TrainingMemory(
+    found = TrainingMemory(
         weights=weights,
         gradients=gradients,
         optimizer=trained * _of_optimizer(training, size),
         activations=max(0, most - gradients - in_head),
         logits=in_head,
+    )
+    is_dealt_out = training.ranks > 1 and training.sharding == FULL
+    return _share(found, training.ranks, shape, weight, size) if is_dealt_out else found
+
+
+def _share(
+    whole: TrainingMemory, ranks: int, shape: ModelShape, weight: int, gradient: int
+) -> TrainingMemory:
+    """Return what one of several ranks holds: its part of each tensor; and for a time both ends of
+    the model, the layer that is computed with its gradients, and the layer after it."""
+    ends = (2 - shape.tied) * shape.embedding
+    layer = (shape.parameters - ends) // shape.layers
+    return replace(
+        whole,
+        weights=whole.weights // ranks + weight * (ends + 2 * layer) + gradient * layer,
+        gradients=whole.gradients // ranks,
+        optimizer=whole.optimizer // ranks,
     )
 
 
@@ -165,8 +184,7 @@ def _working(shape: ModelShape, numbers: _Numbers) -> int:
 def _head(
     training: TrainingConfig, shape: ModelShape, numbers: _Numbers, scored: int, on_gpu: bool
 ) -> tuple[int, int]:
-    """Bytes of the tile of logits with the gradient of what goes in, and of the gradient of the
-    output embeddings."""
+    """Bytes of the tile of logits with the gradients of its input and of the output embeddings."""
     into_weights = 0 if training.use_lora else 4 * shape.embedding
     into_inputs = 4 * scored * shape.hidden
     columns = min(TILE_COLUMNS, -(-shape.vocabulary // 32) * 32) if not on_gpu else TILE_COLUMNS

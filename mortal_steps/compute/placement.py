@@ -147,10 +147,7 @@ def have_bfloat16(found: Placement) -> bool:
 def sharing_gpus(local: LocalConfig, rollout: RolloutConfig, workers: int) -> RolloutConfig:
     """Return the settings for one of so many rollout workers of this machine: where several
     workers, or the actor, are on its GPU, `engine_options` say how much of the memory it takes,
-    unless they do.
-
-    It has no effect on a machine without a GPU.
-    """
+    unless they do. It has no effect on a machine without a GPU."""
     key = rollout.engine_kind.memory_option
     share = _share(local, workers)
     if key is None or share is None or key in rollout.engine_options:

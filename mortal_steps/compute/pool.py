@@ -95,13 +95,9 @@ called: ContextVar[int | None] = ContextVar("called", default=None)
 
 
 class Pool:
-    """Deals calls out to the containers of one role.
-
-    `prepare` names the worker's method that makes it ready; without one a container is ready at
-    once and starts at its first call.
-    Containers that share a GPU hold its lock, `gpu`, during each call, and alone in the methods
-    `alone_in`.
-    """
+    """Deals calls out to the containers of one role. `prepare` names the worker's method that makes
+    it ready; without one a container is ready at once and starts at its first call. Containers that
+    share a GPU hold its lock, `gpu`, during each call, and alone in the methods `alone_in`."""
 
     def __init__(
         self,

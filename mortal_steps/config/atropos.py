@@ -26,7 +26,7 @@ class AtroposOptions(Section):
     each worker takes one, from this number on. Default: the run has no rollout workers, and
     something else serves what it publishes."""
     poll_s: Annotated[float, NO_NUMBERS] = Field(1.0, gt=0)
-    """Seconds between two requests for a batch, on average."""
+    """Seconds between an answer without a batch and the next request."""
 
 
 def atropos_options(given: dict[str, Any]) -> AtroposOptions:

@@ -40,6 +40,8 @@ LOADABLE = {
 engine computes it beside its base."""
 LEAVES_BASE = (True, False, "gaussian", "orthogonal")
 """Values of `init_lora_weights` with which PEFT does not change the base."""
+FULL = "full"
+"""As `training.sharding`: the model is dealt out."""
 GPU_ROWS = 8
 """Completions in a micro-batch on a GPU, at most, by default."""
 
@@ -151,9 +153,12 @@ class TrainingConfig(Section):
     has at most 8 completions. It decides how sums of gradients round, so a run keeps the number
     with which it began."""
     ranks: Annotated[int, Decides("per_device_train_batch_size")] = Field(1, ge=1)
-    """Processes that train the model together, each on a GPU of its own (DDP: each has all of the
-    model, and a part of the batch). They decide how sums round, so a run keeps their number; a fork
-    may have another."""
+    """Processes that train the model together, each on a GPU of its own and with a part of the
+    batch. They decide how sums round, so a run keeps their number; a fork may have another."""
+    sharding: Literal["none", "full"] = "none"
+    """With several ranks, `none`: each has the whole model, as with TRL under DDP. `full`: weights,
+    gradients and optimizer are dealt out to them, as under FSDP2, so that larger models fit. It
+    decides how sums round, too."""
     rank_timeout_s: Annotated[float, NO_NUMBERS] = Field(600, gt=0)
     """How long a rank waits for the others, in seconds, before all of them are begun anew and the
     step is taken again."""

@@ -28,7 +28,7 @@ SOURCES: Mapping[str, tuple[str, str]] = {
 }
 """Class -> package and file that it is in."""
 
-BY_RANKS = "training.ranks says on how many GPUs the actor trains, by DDP"
+BY_RANKS = "training.ranks and training.sharding say on how many GPUs is trained, and how"
 NO_LOADER = "the actor has no data loader: it trains on recorded batches"
 OUR_EVALUATION = "[evaluation] decides how the held-out problems are scored"
 OUR_CHECKPOINTS = "[checkpoints] decides what is kept; `mortal resume` and `mortal fork` go on"

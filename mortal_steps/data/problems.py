@@ -94,8 +94,7 @@ def _read_train(
     num_made: int | None,
     own_rows: OwnRows | None,
 ) -> Iterator[Texts]:
-    """Yield the training rows; `names` grows by their columns. A row has those that are known by
-    then, in one order."""
+    """Yield training rows with the columns known by then, in one order; `names` grows by them."""
     made = num_made if not config.source and own_rows is None else None
     rows: Iterator[Row] = iter([{}] * (made or 0))
     if made is None:

@@ -38,11 +38,9 @@ _Queue = queue.SimpleQueue["tuple[EpisodeKey, Answer | Failed] | BaseException"]
 
 
 class Cells:
-    """The processes in which the episodes of a shard live, forked from `host`.
-
-    Every method raises `EnvironmentFailedError` with `on_error = "raise"`, and `WorkerLostError` if
-    the machine has no room for another process.
-    """
+    """The processes in which the episodes of a shard live, forked from `host`. Every method raises
+    `EnvironmentFailedError` with `on_error = "raise"`, and `WorkerLostError` if the machine has no
+    room for another process."""
 
     def __init__(
         self,

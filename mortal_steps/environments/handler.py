@@ -90,11 +90,9 @@ class EnvironmentHandler:
         self._episodes: list[_Live] = []
 
     def describe(self) -> Description:
-        """Return what is loaded. Raises `ConfigError` for a tool that cannot be described.
-
-        That imports transformers, so it is asked of a fork: without it, a cell starts and ends in
-        half of the time.
-        """
+        """Return what is loaded. Raises `ConfigError` for a tool that cannot be described. That
+        imports transformers, so it is asked of a fork: without it, a cell starts and ends in half
+        of the time."""
         return Description(
             environments={name: loaded.described() for name, loaded in self._loaded.items()},
             rewards=list(self._rewards),

@@ -80,11 +80,9 @@ def score_episodes(
     version: PolicyVersion,
     trainer_state: TrainerState,
 ) -> GeneratedGroup:
-    """Return the completions of a problem with the scores that their environments gave.
-
-    An episode has failed whose own reward keeps failing; where one that takes several environments
-    does, all of them. Raises `EnvironmentFailedError` in these cases, unless failures are masked.
-    """
+    """Return the completions of a problem with the scores that their environments gave. An episode
+    has failed whose own reward keeps failing; where one that takes several environments does, all
+    of them. Raises `EnvironmentFailedError` in these cases, unless failures are masked."""
     nothing = Episode(stop="done")
     group = group_of(problem, episodes, chat, version, [nothing] * len(episodes))
     alive = [index for index, each in enumerate(episodes) if each.failure is None]

@@ -61,8 +61,7 @@ def encode_answer(answer: HostAnswer[Any]) -> bytes:
 
 
 def decode_answer(content: bytes, number: int, returns: Any) -> HostAnswer[Any]:
-    """Return the answer to request `number`, whose value has type `returns`. Raises `NoAnswerError`
-    for anything else."""
+    """Return answer `number`, of type `returns`. Raises `NoAnswerError` for anything else."""
     try:
         answer = _adapter(returns).validate_json(content)
     except ValidationError:

@@ -30,11 +30,9 @@ EXIT_S = 5.0
 
 
 class HostLostError(WorkerLostError):
-    """The process gave no answer; it is gone by now.
-
-    `why`: it took too long, it ended, or what it sent was no answer. `how` says so in words.
-    `stack`: what faulthandler wrote of where in its code it was, as far as known.
-    """
+    """The process gave no answer; it is gone by now. `why`: it took too long, it ended, or what it
+    sent was no answer. `how` says so in words. `stack`: what faulthandler wrote of where in its
+    code it was, as far as known."""
 
     def __init__(
         self, why: Literal["timeout", "ended", "spoilt"], how: str, stack: str = ""
@@ -107,10 +105,8 @@ class Host(abc.ABC):
 
 def stack_of(dump: str, caller: str) -> str:
     """Return the calls inside the code of the user, innermost first, from what faulthandler wrote.
-
     One block per thread, the newest thread first; the one that called the user's code has a frame
-    of the file `caller`.
-    """
+    of the file `caller`."""
     for block in dump.split("\n\n"):
         frames = [line for line in block.splitlines() if line.startswith("  File ")]
         ours = [number for number, line in enumerate(frames) if f'"{caller}"' in line]

@@ -22,11 +22,8 @@ BEGIN_S = 60.0
 
 class ForkedHost(Host):
     """Calls methods of a handler's copy in a fork of its host. It ends with its host, and is not
-    begun again after it was lost.
-
-    `control`: where the host takes orders; `host_ending` says how the host ended. For one thread at
-    a time.
-    """
+    begun again after it was lost. `control`: where the host takes orders; `host_ending` says how
+    the host ended. For one thread at a time."""
 
     def __init__(self, control: socket.socket, host_ending: Callable[[], str]) -> None:
         super().__init__()

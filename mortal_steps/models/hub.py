@@ -104,8 +104,7 @@ def tokenizer_folder(model: ModelConfig) -> str:
 def _download(
     model: ModelConfig, patterns: Sequence[str], ignored: Sequence[str] | None = None
 ) -> str:
-    """Return the folder in the hub's cache with these files; without the hub, what is there counts.
-    Raises `ModelError`."""
+    """Return the hub cache's folder with these files, or what is there; raises `ModelError`."""
     # Imported where used: takes a moment, and most commands need no hub.
     from huggingface_hub import errors, snapshot_download
 

@@ -10,8 +10,7 @@ from mortal_steps.errors import ModelError
 
 def trained_class(config: Any) -> Any:
     """Return the class that TRL's `create_model_from_path` takes: the architecture that the model's
-    configuration names, which for a model that also takes pictures is no `AutoModelForCausalLM`;
-    that one where the name is not transformers' own."""
+    configuration names or, where that is not transformers' own, `AutoModelForCausalLM`."""
     import transformers
 
     named = (config.architectures or [""])[0]

@@ -134,17 +134,14 @@ class AtroposBatches(BatchSource):
 
 def _rows(step: int, groups: Sequence[Mapping[str, Any]]) -> list[Problem]:
     return [
-        Problem(id=_row_id(step, number), prompt="", columns=_given(group))
+        Problem(id=_row_id(step, number), prompt="", columns=columns)
         for number, group in enumerate(groups)
+        for columns in [{name: value for name, value in group.items() if value is not None}]
     ]
 
 
 def _row_id(step: int, number: int) -> str:
     return f"atropos-{step}-{number}"
-
-
-def _given(group: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in group.items() if value is not None}
 
 
 def _reference(step: int, file: FileRef, num_rows: int, wait_s: float) -> StepBatch:

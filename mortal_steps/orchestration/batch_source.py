@@ -37,17 +37,14 @@ class StepBatch(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """Supplies what each step trains on. Methods that are not abstract do nothing by default.
-
-    If a run is killed and asks for a step again, it must get the same batch as before if the
-    actor may have trained on them; `batches.recorded` finds them.
-    """
+    """Supplies what each step trains on. Methods that are not abstract do nothing by default. If a
+    run is killed and asks for a step again, it must get the same batch as before if the actor may
+    have trained on them; `batches.recorded` finds them."""
 
     roles: ClassVar[Collection[Role]] = ("rollout", "reward")
     """The workers that it needs beside the actor; no others are started."""
     samples: ClassVar[bool] = True
-    """Whether its steps are sampled with the run's weights. If not, weights are published for
-    evaluations alone."""
+    """Whether the run's weights sample its steps; else they are published for evaluations alone."""
     supplies: ClassVar[type[ScoredRollouts] | type[Rows]] = ScoredRollouts
     """What it supplies, which is what the algorithm has to train on (`Algorithm.trains_on`)."""
 

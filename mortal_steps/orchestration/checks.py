@@ -173,11 +173,8 @@ def _check_no_rows(config: RunConfig) -> None:
 
 def check_room_for_weights(rollout: RolloutConfig, model: ModelConfig, *, adapter: bool) -> None:
     """Raise `ConfigError` if `rollout.weight_sync` is `direct` and shared memory is missing or too
-    small for `model`, as it is sampled, or its adapter.
-
-    The size of a model is only known if it is a local folder. For other models, the actor checks
-    this before step 0.
-    """
+    small for `model`, as it is sampled, or its adapter. The size of a model is only known if it is
+    a local folder. For other models, the actor checks this before step 0."""
     if rollout.shares_weights:
         published = 0 if adapter else _published_bytes(model)  # an adapter is a small file
         check_shared_memory((rollout.staleness + MORE_VERSIONS) * published)

@@ -17,8 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def report_forecast(found: Forecast, show: Callable[[str], None] | None) -> tuple[str, ...]:
-    """Show a forecast's lines or, without `show`, log and return its warnings. Raises what
-    `warnings_of` raises."""
+    """Show a forecast, or log and return its warnings; raises as `warnings_of`."""
     if show is None:
         for warning in (warnings := warnings_of(found)):
             logger.warning("%s", warning)

@@ -162,11 +162,8 @@ def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
 
 def changes(begun: RunConfig, config: RunConfig) -> list[str]:
     """Return the keys by which `config` would make another run; empty if the run can continue with
-    it.
-
-    Both configurations are as this code reads them, so a key that is newer than the run has the
-    same default in both.
-    """
+    it. Both configurations are as this code reads them, so a key that is newer than the run has the
+    same default in both."""
     try:
         found = changes_between(begun, as_begun(config, begun))
     except ValidationError:  # what a default came to does not go with what was edited
@@ -245,11 +242,8 @@ def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any
 
 def follow_link(config: RunConfig) -> RunConfig:
     """Return the configuration of a new run, with the link replaced by the version that it points
-    to now.
-
-    Other links are left as they are: a run that continues could not be told from one with another
-    model. Raises `ModelError` if no model is in production.
-    """
+    to now. Other links are left as they are: a run that continues could not be told from one with
+    another model. Raises `ModelError` if no model is in production."""
     link = Path(config.model.name_or_path)
     if link.name != PRODUCTION or not link.is_symlink():
         _check_promoted(link)

@@ -21,10 +21,8 @@ FULL = 0.9
 
 def warnings_of(found: Forecast) -> tuple[str, ...]:
     """Return a sentence for each card that is nearly full, with the nearest settings that fit.
-
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
-    room for its weights; where the size of the model is a guess, that is a warning as well.
-    """
+    room for its weights; where the size of the model is a guess, that is a warning as well."""
     warnings: list[str] = []
     for card in _different(found.cards()):
         if card.static > card.gpu.memory:
@@ -165,6 +163,8 @@ def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
             f"training.max_completion_length = {max(1, training.max_completion_length // part)}",
         )
     half = 'model.dtype = "bfloat16"'
+    if training.ranks > 1:
+        yield ('training.sharding = "full"',)
     if not training.use_lora:
         yield ("training.use_lora = true",)
         yield ("training.use_lora = true", half)

@@ -77,12 +77,9 @@ class Budget:
 
 
 class Session:
-    """One run, its workers, and the stages that they carry out.
-
-    A stage raises the `MortalError` that ends the run. If it is called again after a kill, it
-    returns what it has committed. This is a plain class, so that Prefect does not search it for
-    results.
-    """
+    """One run, its workers, and the stages that they carry out. A stage raises the `MortalError`
+    that ends the run. If it is called again after a kill, it returns what it has committed. This is
+    a plain class, so that Prefect does not search it for results."""
 
     def __init__(
         self, run: Run, compute: Compute, roles: Collection[Role] = ROLES, *, samples: bool = True

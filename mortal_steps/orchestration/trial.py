@@ -145,8 +145,7 @@ class TriedCompletion:
     prompt: Prompt
     text: str
     rewards: Mapping[str, float | None]
-    """Score of each function; None if the function abstained, and for every function if the
-    completion is masked."""
+    """Score of each function; None where it abstained, or the completion is masked."""
     reward: float | None
     """Weighted sum of the scores; None if no function scored it."""
     masked: Sequence[str]

@@ -53,10 +53,8 @@ from mortal_steps.types import (
 
 class Actor:
     """The actor of one run. Any method may be called again, by a caller that lost the answer.
-
     `fingerprint` is the one in run.json. The fingerprint of `config` can differ from it, since it
-    depends on the code that reads the configuration.
-    """
+    depends on the code that reads the configuration."""
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class Actor:
         if training.ranks == 1:
             return algorithm_of(self._config).stepper(self._config, **options)
         if self._crew is None:
-            self._crew = Crew(training.ranks, training.rank_timeout_s)
+            self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
         return self._crew.stepper(self._config, **options)
 
     def check(
@@ -119,11 +117,8 @@ class Actor:
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
-        whole.
-
-        Raises `ModelError` or `DataError` if the configuration does not allow it, and `ModelError`
-        if the model made is not the one that the run began with.
-        """
+        whole. Raises `ModelError` or `DataError` if the configuration does not allow it, and
+        `ModelError` if the model made is not the one that the run began with."""
         from mortal_steps.policy.starting_model.base_model import keep_base_model, make_base_model
 
         rows = open_problems(self._store, problems)

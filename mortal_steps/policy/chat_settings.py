@@ -33,11 +33,9 @@ def chat_of(model: ModelConfig, template_options: Mapping[str, Any]) -> ChatSett
 def keep_chat(
     store: RunStore, model: ModelConfig, model_path: str, template_options: Mapping[str, Any]
 ) -> None:
-    """Commit how chats with tools are rendered and read in the run.
-
-    Raises `ModelError` as `chat_of` does, and `StoreError` if the run has begun with other
-    settings: what is sampled next would be rendered differently from what was sampled before.
-    """
+    """Commit how chats with tools are rendered and read in the run. Raises `ModelError` as
+    `chat_of` does, and `StoreError` if the run has begun with other settings: what is sampled next
+    would be rendered differently from what was sampled before."""
     settings = _settled_of(model_folder(model_path, model), model, template_options)
     found = store.find_whole(CHAT_FILE, ChatSettings, "how chats are rendered is settled again")
     if found is None and next(store.path("steps").glob("*/generations-*"), None) is not None:

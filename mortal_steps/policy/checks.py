@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 from mortal_steps.config import EnvironmentConfig, ModelConfig, RunConfig
+from mortal_steps.config.training import FULL
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.environments.starts import environment_of
 from mortal_steps.errors import ConfigError
@@ -58,7 +59,7 @@ def check_options(
                 f" and rollout.source = {config.rollout.source!r} supplies "
                 f"{supplied.__name__}; choose an algorithm and a source that fit together"
             )
-        _check_ranks(config, algorithm)
+        check_ranks(config, algorithm)
         idle = algorithm.check(config)
         tools = _tools_of(config.environment, chain(train, held_out), offered or {})
         lengths = prompt_lengths.measure(config.model, options, prompts, sampled, tools)
@@ -77,12 +78,29 @@ def check_model(model: ModelConfig, path: str) -> None:
         check_starting_weights(path, trust_remote_code=model.trust_remote_code)
 
 
-def _check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
-    ranks, is_trls = config.training.ranks, isinstance(algorithm, TrlHooks)
-    if ranks > 1 and not (is_trls and algorithm.trains_on is ScoredRollouts):
+def check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
+    """Raise `ConfigError` for what several ranks cannot train."""
+    training = config.training
+    if training.ranks == 1:
+        return
+    if not isinstance(algorithm, TrlHooks) or algorithm.trains_on is not ScoredRollouts:
         raise ConfigError(
-            f"training.ranks = {ranks}: algorithm.type = {algorithm.type!r} trains in one "
+            f"training.ranks = {training.ranks}: algorithm.type = {algorithm.type!r} trains in one "
             "process; leave training.ranks out"
+        )
+    if training.sharding != FULL:
+        return
+    lora = training.lora
+    unfit = {
+        "model.quantization": config.model.quantization,
+        "training.lora.merge_final = true": training.use_lora and lora.merge_final,
+        "training.lora.publish = 'merged'": training.use_lora and lora.publish != "adapter",
+        "training.trl.optim = 'adafactor'": training.trl.get("optim") == "adafactor",
+    }
+    for name in (name for name, is_set in unfit.items() if is_set):
+        raise ConfigError(
+            f"training.sharding = 'full' deals the model out to {training.ranks} ranks, and "
+            f"{name} needs all of it in one; leave one of the two out"
         )
 
 

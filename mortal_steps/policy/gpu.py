@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mortal_steps.policy.ranks.world import num_ranks, rank
+from mortal_steps.policy.ranks.world import num_ranks
 from mortal_steps.system.gpus import expects_gpu
 from mortal_steps.types import TrainingPlace
 
 
 def has_bfloat16() -> bool:
-    """Whether torch's accelerator computes in bfloat16 without emulation, as `compute.devices` asks
-    before a run."""
+    """Whether torch's accelerator has bfloat16 without emulation; `compute.devices` asks it."""
     import torch
     from transformers.utils import is_torch_bf16_gpu_available
 
@@ -57,11 +56,12 @@ def why_unused() -> str | None:
 
 
 def on_one_gpu() -> dict[str, Any]:
-    """Return `from_pretrained`'s arguments for this rank's GPU, if any: by default, TRL lets
-    accelerate deal layers out to all GPUs and the host."""
+    """Return `from_pretrained`'s arguments for the first GPU, if any: by default, TRL lets
+    accelerate deal layers out to all GPUs and the host. Of several ranks, each finds its own."""
     import torch
 
-    return {"device_map": {"": f"cuda:{rank()}"}} if torch.cuda.is_available() else {}
+    is_alone = torch.cuda.is_available() and num_ranks() == 1
+    return {"device_map": {"": "cuda:0"}} if is_alone else {}
 
 
 def on_cpu_beside_gpu() -> str | None:

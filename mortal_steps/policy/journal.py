@@ -145,8 +145,7 @@ def next_state_id(
 
 
 def batch_digest(store: RunStore, request: TrainRequest) -> str:
-    """Digest of the batch: its step, and its rows or each shard's generations and scores in order,
-    without side metrics."""
+    """Digest of a batch: step, and rows or shards' generations and scores, no side metrics."""
     given: dict[str, Any]
     if isinstance(request.batch, Rows):
         given = {"rows": request.batch.rows.sha256}

@@ -82,8 +82,7 @@ class Publisher:
         return all(weights.find(self._store, version) for version in before)
 
     def finish(self) -> None:
-        """Wait until all is on disk, before a checkpoint is committed that may refer to a version.
-        Raises `StoreError`."""
+        """Wait until all is on disk that a checkpoint may refer to. Raises `StoreError`."""
         with writing(self._store.path(weights.FOLDER)):
             self._sync.finish()
 
@@ -99,10 +98,8 @@ class Publisher:
 
     def copy_to_disk(self, step: int) -> None:
         """Copy the versions to disk that a checkpoint of `step` refers to, and does not lead to:
-        memory does not outlast a reboot.
-
-        Raises `CorruptFileError` for a version that is damaged in memory, and `StoreError`.
-        """
+        memory does not outlast a reboot. Raises `CorruptFileError` for a version that is damaged in
+        memory, and `StoreError`."""
         memory = self._store.in_memory
         for version in recovery.versions_before(self._rollout, step):
             path = weights.path_of(version)

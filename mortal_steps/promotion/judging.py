@@ -78,10 +78,7 @@ class Judge:
     ) -> None:
         """`store` holds the models and keeps the judgements; `config` is the run's, with other
         settings for evaluations where they are wanted; `problems` are judged by instead of the
-        run's held-out problems.
-
-        Raises `ConfigError` where nothing can be judged by it.
-        """
+        run's held-out problems. Raises `ConfigError` where nothing can be judged by it."""
         if not problems and not run.info.num_eval_problems:
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "

@@ -70,8 +70,7 @@ class Decision:
     at: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     request: str | None = None
-    """The request for the decision. If the same request comes again, this decision is the
-    answer."""
+    """The request for the decision, which answers the same request when it comes again."""
     metrics: Mapping[str, float] | None = None
     """What the version scored in the comparison on which the decision is based."""
     against: Mapping[str, float] | None = None
@@ -164,9 +163,8 @@ class Registry:
             self._follow()
 
     def decide(self, decision: Decision) -> Decision:
-        """Write the decision down and move the link, once per `request`. Raises
-        `ProductionMovedError` if another version than `before` is in use, `CorruptFileError` for a
-        damaged one."""
+        """Write the decision down and move the link, once per `request`. Raises `CorruptFileError`,
+        and `ProductionMovedError` if another version than `before` is in use."""
         with self._alone():
             made = self.answered(decision.request) if decision.request is not None else None
             if made is None:
@@ -272,11 +270,8 @@ def list_names(models_dir: Path) -> list[Registry]:
 
 def runs_in_use(models_dir: Path) -> set[str]:
     """Return the ids of the runs whose models are in production, and of the runs that these are
-    forks of.
-
-    Empty where there is no such folder. Raises `CorruptFileError` for a damaged history: nothing
-    is known then of what is in use.
-    """
+    forks of. Empty where there is no such folder. Raises `CorruptFileError` for a damaged history:
+    nothing is known then of what is in use."""
     used = (registry.production() for registry in list_names(models_dir))
     return {run for version in used if version is not None for run in version.runs}
 

@@ -34,8 +34,7 @@ _writing = threading.Lock()
 
 
 def write_report(run: Run) -> None:
-    """Write everything known of the run to its report; errors are logged, as the run is more
-    important."""
+    """Write all that is known of the run; errors are logged, as the run is more important."""
     with _writing:
         try:
             _write(run)

@@ -43,8 +43,7 @@ class Sample:
     rewards: Mapping[str, float | None]
     """Score of each reward function."""
     relative: float | None = None
-    """The reward less the mean reward of its group: its advantage, before TRL scales it. None where
-    it has no reward."""
+    """Its reward less its group's mean: the advantage before TRL scales it; None without one."""
     why: Sequence[str] = ()
     """Of a masked one, what each function did that failed on it; empty where all abstained."""
 
@@ -53,11 +52,8 @@ def samples_of(
     run: Run, most: int, *, step: int | None = None, kinds: Sequence[Kind] = KINDS
 ) -> list[Sample]:
     """Return the `most` completions of each kind of a step, counted from 1; without one, of the
-    last.
-
-    Raises `DataError` where the run directory has no completions of that step, and
-    `CorruptFileError` where they are damaged.
-    """
+    last. Raises `DataError` where the run directory has no completions of that step, and
+    `CorruptFileError` where they are damaged."""
     return _chosen(run, trained_on(run, step), most, kinds)
 
 

@@ -82,8 +82,7 @@ class RunSummary(RunStatus):
     judge: Mapping[str, Any] | None
     """What its judges took: answers, prompt_tokens, completion_tokens, dollars; None: none did."""
     quarantined: list[Quarantined]
-    """Problems left out because a reward function or an environment failed on them, the most
-    frequent first."""
+    """Problems left out as a reward function or an environment failed, the most frequent first."""
     changed_rewards: list[Mapping[str, Any]]
     """Since which `step` other reward functions score than before, and their `changes`."""
     trackers: Sequence[str]
@@ -91,8 +90,7 @@ class RunSummary(RunStatus):
     curve: Mapping[str, Sequence[Point]]
     """`training` and `held_out`: steps done and mean reward, in 60 points at most."""
     drawn: Mapping[str, str]
-    """How completions of either are chosen: `sampled` or `greedy`; empty where that is not
-    known."""
+    """How completions of either are chosen: `sampled` or `greedy`; empty if unknown."""
     num_tokens: int = 0
     """Tokens sampled for training."""
     num_rows: int = 0

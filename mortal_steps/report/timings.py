@@ -29,8 +29,7 @@ class StageRow:
     """One line of the timing table."""
 
     stage: str
-    """Name of the stage; for a part of the stage above it `<stage>: <part>`, such as `reward:
-    exact_match`."""
+    """The stage; for a part of the one above `<stage>: <part>`, such as `reward: exact_match`."""
     calls: int
     total_s: float
     """Seconds inside workers; parallel calls add up."""
@@ -42,8 +41,7 @@ class StageRow:
     mean_bytes: float = 0.0
     """Size of what a call loaded or saved, where it is known."""
     in_background: bool = False
-    """Whether threads did this beside the stages. No stage waited for it, and it is not part of any
-    share."""
+    """Whether threads did this beside the stages: no stage waited for it, and no share has it."""
 
     @property
     def is_part(self) -> bool:

@@ -15,11 +15,9 @@ BESIDE_COLUMNS = frozenset({"completion_ids", "trainer_state", "log_extra", "log
 
 
 class DatasetRowError(ValueError):
-    """A row of the dataset holds nothing with which a completion could be compared.
-
-    This is not the fault of the completions, so they get no score. Like any other error of a reward
-    function, it stops the run or masks the problem, as `rewards.on_error` says.
-    """
+    """A row of the dataset holds nothing with which a completion could be compared. This is not the
+    fault of the completions, so they get no score. Like any other error of a reward function, it
+    stops the run or masks the problem, as `rewards.on_error` says."""
 
     def __init__(self, *, column: str, row: int, value: object, wrong: str) -> None:
         shown = repr(value)

@@ -26,11 +26,9 @@ from mortal_steps.sandbox.executors import ExecutorSettings
 
 
 class RewardHandler:
-    """Holds the functions of a run and the completions they are called with.
-
-    `terms` gives what to import under each name; `gym_rows`: the rows come from reasoning_gym
-    itself; `sandbox`: where programs run; `judge`: where judges keep what they paid for.
-    """
+    """Holds the functions of a run and the completions they are called with. `terms` gives what to
+    import under each name; `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: where
+    programs run; `judge`: where judges keep what they paid for."""
 
     def __init__(
         self,

@@ -85,8 +85,7 @@ class SourceHistory:
 
 
 def find_history(store: RunStore) -> Sequence[ScoredWith]:
-    """Return what a run was scored with, oldest first; empty where that was not noted. Raises
-    `CorruptFileError`."""
+    """Return what scored a run, oldest first; empty if not noted. Raises `CorruptFileError`."""
     try:
         found = store.find_record(SOURCES_FILE, SourceHistory)
     except CorruptFileError as error:
@@ -119,8 +118,7 @@ def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
 
 
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
-    """Record new or accepted sources; only for the run's driver. Raises `RewardError` as
-    `check_sources` does."""
+    """Record new or accepted sources; only for the run's driver. Raises as `check_sources`."""
     now = _seen_by_driver(store, config, working_dir)
     if now is None:
         return

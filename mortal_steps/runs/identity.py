@@ -35,8 +35,7 @@ from mortal_steps.types.identity import Parent, RunInfo
 
 
 def python_of_samplers(compute: ComputeConfig) -> str | None:
-    """Return the interpreter of its own that rollout workers on this machine have; None if they
-    have none."""
+    """Return the own interpreter of this machine's rollout workers; None if they have none."""
     return compute.local.rollout.python if compute.backend == "local" else None
 
 

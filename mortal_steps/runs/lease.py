@@ -62,12 +62,10 @@ class LeaseRecord:
 
     host: str
     boot: str
-    """The kernel's id of its last start. Two machines may have the same name, but never the same
-    id."""
+    """The kernel's id of its last start, which no two machines share, as they may a name."""
     pid: int
     started: str
-    """When the process began, as the kernel writes it; it distinguishes the process from a later
-    one with the same id."""
+    """When the process began, as the kernel writes it: a later one may have the same id."""
     token: str
     """Random; new with every lease."""
     renewed_at: float
@@ -121,8 +119,7 @@ class Lease:
         self._renewing.start()
 
     def filenos(self) -> tuple[int, ...]:
-        """Return the descriptor of the lock, for workers to inherit: one that has it still holds
-        it."""
+        """Return the descriptor of the lock, for workers to inherit: who has it still holds it."""
         return (self._lock,)
 
     def check(self) -> None:
@@ -146,12 +143,9 @@ class Lease:
             os.close(self._lock)
 
     def move_away(self, target: Path) -> None:
-        """Rename the run directory together with its lease, and release the lock: the run no
-        longer exists.
-
-        Raises `LeaseLostError`, and `OSError` if the directory cannot be renamed; the run is then
-        as it was.
-        """
+        """Rename the run directory together with its lease, and release the lock: the run no longer
+        exists. Raises `LeaseLostError`, and `OSError` if the directory cannot be renamed; the run
+        is then as it was."""
         self._released.set()
         self._renewing.join()
         try:
@@ -204,8 +198,7 @@ def refuse_if_driven(store: RunStore) -> None:
 
 
 def read_lease(store: RunStore) -> LeaseRecord | None:
-    """Return the record of the last holder that did not release the lease; a damaged record counts
-    as none."""
+    """Return the last holder that did not release the lease; a damaged record counts as none."""
     try:
         found = store.find_record(RECORD_FILE, LeaseRecord)
     except CorruptFileError:
@@ -221,8 +214,7 @@ def _open_lock(store: RunStore) -> int:
 
 
 def _lock_or_refuse(store: RunStore, lock: int) -> None:
-    """Take the lock; wait a little for what a dead holder left behind, or for a new holder's
-    record."""
+    """Take the lock; wait a little for what a dead holder left, or for a new holder's record."""
     path, deadline = store.path(LOCK_FILE), time.monotonic() + ORPHANS_GO_S
     while not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
         refuse_if_driven(store)

@@ -85,8 +85,7 @@ class RunLogs:
         return damaged
 
     def damaged(self, marks: Mapping[str, LogMark]) -> list[str]:
-        """Return the names of logs that do not begin with the content that their mark describes, or
-        have no mark."""
+        """Return the names of logs that have no mark, or do not begin with what it describes."""
         found = ((name, marks.get(name), self._root / name) for name in LOGS)
         return [
             name
@@ -140,8 +139,7 @@ def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any
 
 
 def prefix_digest(path: Path, length: int) -> str | None:
-    """Return the sha256 of a file's first `length` bytes; None if it has fewer. A missing file is
-    empty."""
+    """Return the sha256 of the first `length` bytes, None if fewer; a missing file is empty."""
     content = b""
     if path.exists():
         with path.open("rb") as file:
@@ -155,8 +153,7 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 @contextlib.contextmanager
 def flow_log(folder: Path) -> Iterator[None]:
-    """Append what this process logs to `logs/flow.log` for the block. Raises `StoreError` where it
-    cannot be opened."""
+    """Append what this process logs to `logs/flow.log` for the block. Raises `StoreError`."""
     path = folder / FLOW_LOG
     with writing(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,5 +170,4 @@ def flow_log(folder: Path) -> Iterator[None]:
 
 class _FlowLog(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
-        """Lose a line that a full disk takes; whatever the run itself cannot write ends it and is
-        reported."""
+        """Lose a line that a full disk takes: what the run cannot write ends it and is reported."""

@@ -65,8 +65,7 @@ def read_manifest(store: RunStore, *, num_eval_problems: int) -> RunManifest:
 
 
 def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
-    """Return the manifest of a run that stands at its newest whole checkpoint, or at its
-    beginning."""
+    """Return the manifest of a run at its newest whole checkpoint, or at its beginning."""
     whole = [checkpoints.find(store, step) for step in checkpoints.saved_steps(store)]
     known = tuple(checkpoint for checkpoint in whole if checkpoint is not None)
     step = known[-1].step if known else 0

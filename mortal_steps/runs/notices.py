@@ -44,8 +44,7 @@ class Notice:
     event: str
     """Such as `mortal.reward.collapsed`."""
     level: Level
-    """`news`: nothing has to be done; `warning`: the run continues; `failure`: the run does not
-    continue."""
+    """`news`: nothing to be done; `warning`: the run continues; `failure`: it does not."""
     step: int
     """Train steps done."""
     value: float | None
@@ -92,8 +91,7 @@ def new_notice(
 
 
 def read_notices(store: RunStore) -> list[Notice]:
-    """Return all that were noted, in order; a line that cannot be read is warned of and left
-    out."""
+    """Return all that were noted, in order; unreadable lines are warned of and left out."""
     rows = read_lines(store.path(NOTICES), needs=("id",))
     return [Notice(**{name: row[name] for name in FIELDS}) for row in rows if row.keys() >= FIELDS]
 

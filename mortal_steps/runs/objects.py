@@ -57,8 +57,7 @@ def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Pat
 
 
 def given_again(path: Path) -> None:
-    """Note that a script uses an existing object again, so that it is kept until there is a run
-    that names it."""
+    """Note that a script uses an object again: it is kept until a run names it."""
     os.utime(path)
 
 

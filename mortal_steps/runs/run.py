@@ -66,8 +66,7 @@ class Run:
         return read_toml(self.store.path(CONFIG_FILE))
 
     def status(self) -> str:
-        """Return the manifest's status, or `interrupted` for a running one that no process
-        drives."""
+        """Return the manifest's status, or `interrupted` for `running` without a driver."""
         if self.manifest.status == "running" and not is_driven(self.store):
             return "interrupted"
         return self.manifest.status
@@ -112,8 +111,7 @@ class Run:
             self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
 
     def append(self, log: str, *rows: Mapping[str, Any]) -> None:
-        """Append lines that count once their step is done. Raises `LeaseLostError` as `update`
-        does, and `StoreError`."""
+        """Append lines that count once their step is done. Raises as `update`, and `StoreError`."""
         self._check_lease()
         self.logs.append(log, *rows)
 

@@ -243,8 +243,7 @@ class _Checking:
 def check_here(
     runs_dir: Path, run_id: str, note: Callable[[Checked], None] | None = None
 ) -> RunCheck:
-    """`check_run` on the flow's machine. Raises `StoreError` where most of the run is on a Volume
-    alone."""
+    """`check_run` on the flow's machine. Raises `StoreError` where a Volume alone has the run."""
     with contextlib.suppress(CorruptFileError, RunNotFoundError):
         run = find_run(runs_dir, run_id)
         modal, last = run.config.compute.modal, run.manifest.step - 1

@@ -81,8 +81,7 @@ class ExecutionResult:
     timed_out: bool = False
     """Whether it was killed for its CPU time, or at its deadline."""
     truncated: bool = False
-    """Whether it was killed because it wrote too much. `stdout` and `stderr` then hold the
-    beginning of its output."""
+    """Whether it wrote too much and was killed; `stdout` and `stderr` then hold the beginning."""
     limit: str | None = None
     """The limit that it exceeded: `cpu_s`, `wall_s`, `memory_mb`, `processes` or `output_kb`."""
 

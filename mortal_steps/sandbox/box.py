@@ -85,8 +85,7 @@ def find_bubblewrap() -> str | None:
 
 
 def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
-    """Return the command of a server of the inherited `descriptor`. Raises `FileNotFoundError`
-    without bubblewrap."""
+    """Return the command of a server of this descriptor; raises `FileNotFoundError`."""
     modules = str(INSIDE.parent) if way == "bare" else IN_BOX
     serve = (
         f"import sys; sys.path.append({modules!r}); from inside.server import main; "

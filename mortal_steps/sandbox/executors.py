@@ -51,8 +51,7 @@ class ExecutorSettings:
     app: str = "mortal"
     """Name of the app on Modal."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables for the client of a remote service. Reward functions see none of
-    them."""
+    """Environment variables for a remote service's client; reward functions see none of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,12 +50,9 @@ class Row:
 
 
 class Pool(Generic[L]):
-    """Runs programs. It may be used from any thread.
-
-    `start` makes a lane or raises `LaneLost`; it is called when there is a program for one more
-    lane. A program whose lanes are lost is given up `patience_s` seconds after its first lane was
-    asked for.
-    """
+    """Runs programs. It may be used from any thread. `start` makes a lane or raises `LaneLost`; it
+    is called when there is a program for one more lane. A program whose lanes are lost is given up
+    `patience_s` seconds after its first lane was asked for."""
 
     def __init__(
         self,

@@ -70,11 +70,8 @@ def trained_model(run: Run) -> SavedModel:
 
 def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
     """Return where each file of the final model is, whole and with its tokenizer, and the digest
-    that is listed there, by name.
-
-    Raises `StoreError` for a run that is not complete, and `ModelError` where an adapter's base is
-    not available.
-    """
+    that is listed there, by name. Raises `StoreError` for a run that is not complete, and
+    `ModelError` where an adapter's base is not available."""
     path = whole_model(run, trained_model(run))
     listed = run.store.folder_files(path).items()
     return {name: (run.store.path(path) / name, sha) for name, sha in listed if name != PROBE_FILE}
@@ -209,8 +206,7 @@ def base_folder(run: Run) -> Path:
 
 
 def tokenizer_files(run: Run) -> list[Path]:
-    """Return the tokenizer files of the final model, else of the first. Raises `ModelError` if that
-    is gone."""
+    """Return the final model's tokenizer files, else the first's; raises `ModelError` without."""
     return [
         path
         for path in sorted(tokenizer_of(run).iterdir())

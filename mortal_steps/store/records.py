@@ -37,11 +37,8 @@ class RecordStore:
 
     def path(self, relative: str) -> Path:
         """Return where something in the run directory is, or the directory itself for an empty
-        name.
-
-        Raises `CorruptFileError` for a name that leads out of it: what names files may come from
-        another machine.
-        """
+        name. Raises `CorruptFileError` for a name that leads out of it: what names files may come
+        from another machine."""
         if relative:
             try:
                 check_below(relative)

@@ -61,8 +61,7 @@ def _digest(spec: ModuleSpec) -> str:
 
 
 def _files(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a package with their names there, or of a single module and those beside
-    it."""
+    """Yield a package's files by their names there, or a single module's with those beside it."""
     for folder in map(Path, spec.submodule_search_locations or ()):
         for path in folder.rglob("*"):
             name = path.relative_to(folder)

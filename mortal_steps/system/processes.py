@@ -46,11 +46,8 @@ class ProcessId:
 
 def open_handle(pid: int) -> int | None:
     """Return a descriptor of the process, which becomes readable when the process ends; the caller
-    closes it.
-
-    None where the system has no such thing: before Linux 5.3, and in containers that forbid the
-    call. Raises `ProcessLookupError`.
-    """
+    closes it. None where the system has no such thing: before Linux 5.3, and in containers that
+    forbid the call. Raises `ProcessLookupError`."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:

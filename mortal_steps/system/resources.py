@@ -23,10 +23,8 @@ def num_cores() -> int:
 
 def quota_cores(cgroups: Path, own: str) -> float | None:
     """Return the lowest quota, in cores, of the cgroup that a process is in and of those above.
-
     `cgroups`: where they are mounted. `own`: what /proc/PID/cgroup says. In a container the path
-    that it says may be the host's; then the cgroup that is mounted is the container's.
-    """
+    that it says may be the host's; then the cgroup that is mounted is the container's."""
     found: list[float] = []
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)

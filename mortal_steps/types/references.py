@@ -86,8 +86,7 @@ class WeightsRef:
 
     version: PolicyVersion
     path: Below
-    """Folder of the weights, relative to the run directory or to its folder in shared memory
-    (store/shared_memory.py)."""
+    """Folder of the weights, relative to the run directory or its folder in shared memory."""
     sha256: str
     """Digest of the folder's manifest, which lists the digest of every file."""
 

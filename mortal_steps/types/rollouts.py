@@ -78,8 +78,7 @@ class Episode:
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """Score of each reward that was computed beside the environment, by its name."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Mean of what these rewards reported through `log_metric`, for all of a problem's
-    completions."""
+    """Mean of what these rewards logged by `log_metric`, for all of a problem's completions."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What these rewards reported of this completion through `log_extra`."""
     failure: str | None = None

@@ -14,7 +14,8 @@ import pytest
 from prefect.utilities import engine
 from prefect.utilities.engine import capture_sigterm
 
-from mortal_flows.stop import Stop, StopRequested, is_taken_away, stop_on_signals
+from mortal_flows.signals import is_taken_away, stop_on_signals
+from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import RunStoppedError
@@ -74,7 +75,7 @@ def test_prefect_may_tell_meanwhile_that_the_sigterm_is_a_cancellation():
 HUNG_UP = """
 import asyncio, os, signal, sys
 from mortal_steps.system import streams  # before its terminal goes
-from mortal_flows.stop import stop_on_signals
+from mortal_flows.signals import stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
 
 async def main():

@@ -46,10 +46,8 @@ def pickled(
     besides: str = "",
 ) -> dict[str, Any]:
     """Keep an object in a file, and return the settings with which it is loaded. `place` is how an
-    error calls it, and `besides` is what identifies it beside its code.
-
-    Raises `RewardError` for an object that cannot be kept.
-    """
+    error calls it, and `besides` is what identifies it beside its code. Raises `RewardError` for an
+    object that cannot be kept."""
     called = f"{place} ({name_of(value)})"
     digest, modules = digest_of(value, called)
     if besides:

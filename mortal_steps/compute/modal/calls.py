@@ -60,8 +60,7 @@ class Calls:
         self, key: str, function: modal.Function[Any, Any, Any], request: CallRequest
     ) -> CallResult:
         """Return what came of the call of `key`, a lost lease included. Raises `WorkerLostError`,
-        `ComputeError` where Modal refuses, `WorkerError` for what the container could not
-        answer."""
+        `ComputeError` where Modal refuses, `WorkerError` where the container cannot answer."""
         found = await self._attach(key, request)
         if found is not None:
             result = await self._taken(key, found)

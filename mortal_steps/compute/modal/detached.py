@@ -102,8 +102,7 @@ def check_reachable(config: RunConfig) -> None:
 
 
 async def hand_over(run: Run) -> None:
-    """Bring the run to the Volume with its model folder and reward files. Raises `StoreError` if a
-    process drives the run."""
+    """Bring run, model folder and reward files to the Volume; raises `StoreError` if driven."""
     volume = RunsVolume(run.config.compute.modal.volume)
     holder = await find_lease(volume, run.info.run_id)
     if holder is not None and holder.holds():

@@ -71,12 +71,9 @@ def refusal(error: Exception) -> ComputeError:
 async def call_with_retries(
     what: str, ask: Callable[[], Awaitable[T]], *, until: float | None = None
 ) -> T:
-    """Await `ask`, again while Modal cannot be reached, `until` a time (seconds
-    since the epoch; default: for `PATIENCE_S`).
-
-    Raises `TransientError` then, `ComputeError` where Modal refuses, and at once the `OSError` that
-    is about a file of this machine.
-    """
+    """Await `ask`, again while Modal cannot be reached, `until` a time (seconds since the epoch;
+    default: for `PATIENCE_S`). Raises `TransientError` then, `ComputeError` where Modal refuses,
+    and at once the `OSError` that is about a file of this machine."""
 
     async def attempt() -> T:
         try:

@@ -19,10 +19,8 @@ from mortal_steps.store.files import writing, writing_beside
 
 class RunsVolume:
     """Whole files by their path from the Volume's root. Every method is patient, and raises as
-    `call_with_retries` does.
-
-    `may_write` is awaited before each try of an upload, and raises where this process may not.
-    """
+    `call_with_retries` does. `may_write` is awaited before each try of an upload, and raises where
+    this process may not."""
 
     def __init__(self, name: str, may_write: Callable[[], Awaitable[None]] | None = None) -> None:
         self.name = name

@@ -144,10 +144,8 @@ async def ask_to_stop(volume: RunsVolume, run_id: str, who: str) -> LeaseRecord:
 
 async def acquire(volume: RunsVolume, run_id: str, after: int = 0) -> ModalLease:
     """Become the one process that drives the run on Modal, by a lease whose number is greater than
-    `after`; raises `StoreError` if another process does.
-
-    A container takes the place of one that was taken away, and waits for that one's lease to end.
-    """
+    `after`; raises `StoreError` if another process does. A container takes the place of one that
+    was taken away, and waits for that one's lease to end."""
     leases = _leases_of(volume)
     deadline = time.monotonic() + (0.0 if modal.is_local() else LEASE_TTL_S + RENEW_EVERY_S)
     record = _this_process()

@@ -64,10 +64,8 @@ async def download_run(volume: RunsVolume, store: RunStore) -> bool:
 
 async def download_batches(volume: RunsVolume, store: RunStore) -> None:
     """Let steps that the actor has begun to take have the batches here that they have there.
-
     Another machine may have driven the run, scored them otherwise, and been lost before the Volume
-    heard how far it was: a step is taken once. For the one process that drives the run.
-    """
+    heard how far it was: a step is taken once. For the one process that drives the run."""
     run_id, first = store.root.name, _standing(store)[0]
     with tempfile.TemporaryDirectory() as folder:
         there = RunStore(Path(folder) / run_id)

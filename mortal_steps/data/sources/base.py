@@ -18,8 +18,7 @@ class SourceRequest:
     """The rows that a source is asked for."""
 
     task: str
-    """What follows the name of the source: `chain_sum` in `reasoning_gym:chain_sum`; empty for a
-    user's own source."""
+    """What follows its name: `chain_sum` in `reasoning_gym:chain_sum`; empty for a user's own."""
     options: Mapping[str, Any]
     """`[data.options]`."""
     seed: int
@@ -40,8 +39,5 @@ class DatasetSource(Protocol):
 
     def __call__(self, request: SourceRequest) -> Iterator[Row]:
         """Yield the rows, in an order that depends only on the request. As few rows as possible
-        should be in memory at once.
-
-        Raises `DataError` if something is wrong with the request.
-        """
+        should be in memory at once. Raises `DataError` if something is wrong with the request."""
         ...

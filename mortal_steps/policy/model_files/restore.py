@@ -19,26 +19,34 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from mortal_steps.errors import CheckpointMismatchError
+from mortal_steps.policy.ranks.whole import is_dealt_out, local_of, put
+from mortal_steps.policy.ranks.world import rank
 
 
 def load_model(model: PreTrainedModel, folder: Path, name: str = "model") -> None:
     """Load the weights of this `name` in `folder` under the modules' own names. Raises
     `CheckpointMismatchError` unless every tensor has its own."""
-    own, found = model.state_dict(), set[str]()
+    own, found = type(model).state_dict(model), set[str]()  # each rank's part
     for file in sorted(folder.glob(f"{name}*.safetensors")):
         tensors = load_file(file)
         unknown = sorted(tensors.keys() - own.keys())
         if unknown:
             raise CheckpointMismatchError(f"{folder} holds {_some(unknown)}, the model does not")
-        model.load_state_dict(tensors, strict=False)
+        if is_dealt_out(own):
+            put(tensors, own)
+        else:
+            model.load_state_dict(tensors, strict=False)
         found |= tensors.keys()
     # Tied tensors are one, and saved once.
-    addresses = {own[name].data_ptr() for name in found}
+    places = {name: local_of(tensor).data_ptr() for name, tensor in own.items()}
+    addresses = {places[name] for name in found}
     ignored = model._keys_to_ignore_on_save or ()
     missing = [
         name
         for name, tensor in own.items()
-        if name not in found and name not in ignored and tensor.data_ptr() not in addresses
+        if name not in found
+        and name not in ignored
+        and local_of(tensor).data_ptr() not in addresses
     ]
     if missing:
         raise CheckpointMismatchError(f"{folder} does not hold {_some(missing)} of the model")
@@ -48,8 +56,15 @@ def load_adapter(model: PeftModel, folder: Path) -> None:
     """Give the adapter the tensors in `folder`, in the types that it has. Raises
     `CheckpointMismatchError` unless it then is the one in `folder`."""
     saved = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
-    set_peft_model_state_dict(model, saved.copy())
+    own, adapter = type(model).state_dict(model), f".{model.active_adapter}"
+    if is_dealt_out(own):
+        names = {name.replace(adapter, "", 1): name for name in own if ".lora_" in name}
+        put({names[name]: tensor for name, tensor in saved.items()}, own)
+    else:
+        set_peft_model_state_dict(model, saved.copy())
     restored = get_peft_model_state_dict(model)
+    if rank():
+        return  # rank 0 has it whole
     other = [
         name
         for name in sorted(saved.keys() | restored.keys())

@@ -105,11 +105,8 @@ def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | No
 
 def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, str]) -> None:
     """Compare the digests in a checkpoint with those of the state restored from it. Raises
-    `CheckpointMismatchError`.
-
-    A fork has its own hyperparameters and schedule, and may have parts that its parent did not
-    have.
-    """
+    `CheckpointMismatchError`. A fork has its own hyperparameters and schedule, and may have parts
+    that its parent did not have."""
     saved = state.digests
     if state.forked:
         saved = {**restored, **saved, "schedule": restored.get("schedule", "")}
@@ -161,10 +158,8 @@ def prune(
     sync: BackgroundSync | None = None,
 ) -> None:
     """Delete all checkpoints up to `step` but the newest `keep_last` and, if asked for, the best
-    one. With `sync`, their files are deleted beside other work.
-
-    Later checkpoints date from before the run went back; the run will reach them again.
-    """
+    one. With `sync`, their files are deleted beside other work. Later checkpoints date from before
+    the run went back; the run will reach them again."""
     steps = [saved for saved in saved_steps(store) if saved <= step]
     keep = set(steps[-keep_last:])
     best = find_best(store)

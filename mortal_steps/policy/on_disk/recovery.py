@@ -44,11 +44,8 @@ def check_begins_here(store: RunStore, step: int) -> None:
 
 def furthest(store: RunStore, rollout: RolloutConfig, step: int) -> int:
     """Return the last step up to `step` whose state can be reached, and the versions that sample
-    the steps from there on.
-
-    With staleness, these versions come from earlier states. Their records may be damaged even if
-    the newer state has a checkpoint.
-    """
+    the steps from there on. With staleness, these versions come from earlier states. Their records
+    may be damaged even if the newer state has a checkpoint."""
     reached = _replayable(store, step)
     for version in sampling_versions(rollout, reached):
         if version == reached or weights.find(store, version):

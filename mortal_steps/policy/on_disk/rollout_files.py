@@ -38,10 +38,8 @@ def prune_rollouts(
     store: RunStore, *, done: int, keep: int | None, checkpoints: Sequence[int]
 ) -> None:
     """Delete the rollouts of all but the newest `keep` of `done` steps, except those that a
-    checkpoint needs. `checkpoints` are the steps at which the run can continue, oldest first.
-
-    This may be killed at any moment: the next call finds what is left.
-    """
+    checkpoint needs. `checkpoints` are the steps at which the run can continue, oldest first. This
+    may be killed at any moment: the next call finds what is left."""
     if keep is None or len(checkpoints) < FEWEST_CHECKPOINTS:
         return
     before = max(pruned_before(store), min(done - keep, checkpoints[0]))

@@ -10,15 +10,16 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
-from mortal_steps.policy.ranks.follower import ANSWERED, MAKE
-from mortal_steps.policy.ranks.world import join
+from mortal_steps.policy.ranks.follower import ANSWERED, GATHER, MAKE
+from mortal_steps.policy.ranks.world import START_S, join
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 TOGETHER = ("begin", "train_step", *ANSWERED)
 """Methods of a stepper in which all ranks take part."""
+COMPUTING = ("score", "warnings")
+"""Those in which they do besides where each has a part of the model."""
 PATIENCE_S = 60.0
 """How long ranks may be apart, in seconds, where one of them has failed."""
 
@@ -33,23 +36,33 @@ PATIENCE_S = 60.0
 class Crew:
     """The other ranks, which end with this process, as this one does with any of them."""
 
-    def __init__(self, num_ranks: int, timeout_s: float) -> None:
+    def __init__(self, num_ranks: int, timeout_s: float, sharding: str) -> None:
         """Start them, and return once all ranks have joined."""
         rendezvous = Path(tempfile.mkdtemp(prefix="mortal-ranks-"), "meeting")
         self._connections: list[socket.socket] = []
         self._answers: list[queue.Queue[Answer]] = []
         self._timeout_s = timeout_s
+        self._shards = sharding == FULL
+        self._are_together = False
         self._number = 0
         for number in range(1, num_ranks):
-            self._start(number, num_ranks, rendezvous, timeout_s)
-        join(0, num_ranks, rendezvous, timeout_s)
+            self._start(number, num_ranks, rendezvous, timeout_s, sharding)
+        join(0, num_ranks, rendezvous, timeout_s, shards=self._shards)
 
     def stepper(self, config: RunConfig, **options: Any) -> Stepper:
         """Return the trainer of all ranks, made anew on each; `options` are the arguments of
         `Algorithm.stepper`."""
         make = functools.partial(algorithm_of(config).stepper, config, **options)
         made = self.together(MAKE, {"config": config, "options": options}, make)
-        return cast(Stepper, Led(self, made))
+        if not self._shards:
+            return cast(Stepper, Led(self, made, TOGETHER))
+        made.trainer.gather = self._gather_part
+        return cast(Stepper, Led(self, made, (*TOGETHER, *COMPUTING)))
+
+    def _gather_part(self, part: str, own: Callable[[], Any]) -> Any:
+        """Have all ranks take part in reading a part of the state; in what they do together, they
+        read it, too."""
+        return own() if self._are_together else self.together(GATHER, {"part": part}, own)
 
     def together(self, method: str, payload: Mapping[str, Any], own: Callable[[], Any]) -> Any:
         """Have the others take part in what this process computes by `own`; return its value.
@@ -61,15 +74,19 @@ class Crew:
         order = Request(number=self._number, method=method, payload=payload)
         for connection in self._connections:
             send_frame(connection, order)
+        self._are_together = True
         try:
             value = own()
         except Exception:
-            self._gather(method, min(PATIENCE_S, self._timeout_s))
+            self._gather(method, PATIENCE_S if method == MAKE else min(PATIENCE_S, self._timeout_s))
             raise
-        for number, answer in enumerate(self._gather(method, self._timeout_s), 1):
+        finally:
+            self._are_together = False
+        limit_s = START_S if method == MAKE else max(PATIENCE_S, self._timeout_s)
+        for number, answer in enumerate(self._gather(method, limit_s), 1):
             if answer.error is not None:
                 raise answer.error
-            if method in ANSWERED and answer.value != value:
+            if method in ANSWERED and not self._shards and answer.value != value:
                 raise ActorStateError(
                     f"ranks 0 and {number} have computed different weights from the same batch; "
                     "see to the machine's GPUs and their connection"
@@ -84,10 +101,12 @@ class Crew:
         except queue.Empty:
             _end(f"the ranks do not leave `{method}` together")
 
-    def _start(self, number: int, count: int, rendezvous: Path, timeout_s: float) -> None:
+    def _start(
+        self, number: int, count: int, rendezvous: Path, timeout_s: float, sharding: str
+    ) -> None:
         ours, theirs = socket.socketpair()
         module = "mortal_steps.policy.ranks.follower"
-        arguments = [theirs.fileno(), number, count, rendezvous, timeout_s]
+        arguments = [theirs.fileno(), number, count, rendezvous, timeout_s, sharding]
         with theirs:
             child = Child(
                 [sys.executable, "-m", module, *map(str, arguments)], pass_fds=[theirs.fileno()]
@@ -123,12 +142,12 @@ class Crew:
 class Led:
     """A stepper of rank 0, in whose collective methods all ranks take part."""
 
-    def __init__(self, crew: Crew, stepper: Stepper) -> None:
-        self._crew, self._stepper = crew, stepper
+    def __init__(self, crew: Crew, stepper: Stepper, together: Sequence[str]) -> None:
+        self._crew, self._stepper, self._methods = crew, stepper, together
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._stepper, name)
-        return functools.partial(self._together, name, found) if name in TOGETHER else found
+        return functools.partial(self._together, name, found) if name in self._methods else found
 
     def _together(self, name: str, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         payload = {"args": args, "kwargs": kwargs}

@@ -1,6 +1,6 @@
 """A rank other than 0: takes part in what rank 0 orders, until that is gone.
 
-python -m mortal_steps.policy.ranks.follower DESCRIPTOR RANK RANKS RENDEZVOUS TIMEOUT_S
+python -m mortal_steps.policy.ranks.follower DESCRIPTOR RANK RANKS RENDEZVOUS TIMEOUT_S SHARDING
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config.logging import IMPORTED_BY_TRL
-from mortal_steps.policy.algorithms import Stepper, algorithm_of
+from mortal_steps.config.training import FULL
+from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.ranks.world import join, rank
 from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
@@ -21,21 +22,26 @@ from mortal_steps.system.frames import Answer, Request, receive_frame, send_fram
 logger = logging.getLogger("mortal_steps.policy.ranks.follower")  # not __main__, which this is
 MAKE = "make"
 """The order to make a stepper, from its configuration and `Algorithm.stepper`'s arguments."""
+GATHER = "gather"
+"""The order to take part in reading a part of the trainer's state (`whole.PARTS`)."""
 ANSWERED = ("weights_digest",)
-"""Methods whose values rank 0 compares with its own."""
+"""Methods whose values rank 0 compares with its own, where each rank has all weights."""
 
 
 class Follower:
     """Holds this rank's trainer."""
 
     def __init__(self) -> None:
-        self._stepper: Stepper | None = None
+        self._stepper: Any = None
 
     def take_part(self, order: Request) -> Answer:
         """Do what is ordered."""
         try:
             if order.method == MAKE:
                 self._make(**order.payload)
+                return Answer(number=order.number)
+            if order.method == GATHER:
+                getattr(self._stepper.trainer, order.payload["part"]).state_dict()
                 return Answer(number=order.number)
             method = getattr(self._stepper, order.method)
             value = method(*order.payload["args"], **order.payload["kwargs"])
@@ -50,7 +56,9 @@ class Follower:
         self._stepper = algorithm_of(config).stepper(config, **options)
 
 
-def main(descriptor: str, number: str, count: str, rendezvous: str, timeout_s: str) -> None:
+def main(
+    descriptor: str, number: str, count: str, rendezvous: str, timeout_s: str, sharding: str
+) -> None:
     """Take part until rank 0 closes the connection."""
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s %(levelname)s rank {number}: %(message)s"
@@ -58,7 +66,8 @@ def main(descriptor: str, number: str, count: str, rendezvous: str, timeout_s: s
     for module in IMPORTED_BY_TRL:
         sys.modules.setdefault(module, None)  # type: ignore[arg-type]
     with socket.socket(fileno=int(descriptor)) as connection:
-        join(int(number), int(count), Path(rendezvous), float(timeout_s))
+        shards = sharding == FULL
+        join(int(number), int(count), Path(rendezvous), float(timeout_s), shards=shards)
         follower = Follower()
         while True:
             try:

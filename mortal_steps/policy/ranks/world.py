@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime
 import os
 from pathlib import Path
+from typing import Any
 
+START_S = 1800.0
+"""How long ranks may be apart, in seconds, while they import libraries and load the model."""
 NCCL = {
     # Orders of reduction that do not depend on what NCCL measures when it starts; the algorithm of
     # NVLink switches does not repeat its bits (https://github.com/NVIDIA/nccl/issues/1497).
@@ -33,8 +36,11 @@ def own_rows(num_rows: int) -> slice:
     return slice(rank() * each, (rank() + 1) * each)
 
 
-def join(number: int, count: int, rendezvous: Path, timeout_s: float) -> None:
-    """Make this process rank `number` of `count`; return once all have joined.
+def join(
+    number: int, count: int, rendezvous: Path, timeout_s: float, *, shards: bool = False
+) -> None:
+    """Make this process rank `number` of `count`; return once all have joined. With `shards`, the
+    model is to be dealt out to them.
 
     They meet in the file `rendezvous`. A collective whose other ranks do not come ends, with the
     process or with an error, after `timeout_s`.
@@ -56,10 +62,36 @@ def join(number: int, count: int, rendezvous: Path, timeout_s: float) -> None:
         for name, value in NCCL.items():
             os.environ.setdefault(name, value)
         torch.cuda.set_device(number)
+    store = torch.distributed.FileStore(str(rendezvous), count)
+    store.set(str(number), "is here")
+    store.wait([str(each) for each in range(count)], datetime.timedelta(seconds=START_S))
     torch.distributed.init_process_group(
         "cuda:nccl,cpu:gloo" if on_gpu else "gloo",
-        init_method=rendezvous.absolute().as_uri(),
+        store=torch.distributed.PrefixStore("ranks", store),
         rank=number,
         world_size=count,
         timeout=datetime.timedelta(seconds=timeout_s),
     )
+    if shards and not on_gpu:
+        _let_cpus_shard()
+
+
+def _let_cpus_shard() -> None:
+    """Have accelerate shard a model on CPUs, too. It does so on accelerators alone, and elsewhere
+    trains by DDP without a word."""
+    from accelerate.state import AcceleratorState, PartialState  # type: ignore[import-untyped]
+    from accelerate.utils import DistributedType  # type: ignore[import-untyped]
+
+    begin = AcceleratorState.__init__
+
+    def begin_sharded(self: Any, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
+        begin(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
+        if fsdp_plugin is None or self.distributed_type != DistributedType.MULTI_CPU:
+            return
+        self.distributed_type = DistributedType.FSDP
+        if self._mixed_precision != "no":
+            fsdp_plugin.set_mixed_precision(self._mixed_precision)
+        self.fsdp_plugin = fsdp_plugin
+        PartialState._shared_state["distributed_type"] = self.distributed_type
+
+    AcceleratorState.__init__ = begin_sharded

@@ -147,8 +147,7 @@ def step_of_timing(row: Row) -> int:
 
 
 def samples_at(run: Run, step: int, every: int) -> list[Sample]:
-    """Return the completions of a step with a table (the first, the last, each `every` steps), None
-    where they are not kept."""
+    """Return completions of a step with a table (first, last, each `every`); None if not kept."""
     if not every or not (step == 1 or step % every == 0 or step == run.info.num_steps):
         return []
     try:

@@ -65,11 +65,8 @@ def _report(owner: socket.socket, **facts: object) -> None:
 
 def _lock(name: str) -> None:
     """Become the one process that writes to this tracker. Raises `StoreError` while another one
-    does.
-
-    The lock is on the log that this process prints to, because what a tracker starts inherits that,
-    such as W&B's process, and holds the lock until it has ended.
-    """
+    does. The lock is on the log that this process prints to, because what a tracker starts inherits
+    that, such as W&B's process, and holds the lock until it has ended."""
     log = sys.stdout.fileno()
     deadline = time.monotonic() + LOCK_WITHIN_S
     while not lock_file(log, fcntl.LOCK_EX | fcntl.LOCK_NB, Path(f"/dev/fd/{log}")):

@@ -22,8 +22,7 @@ TIMES_ONE_CASE = 10
 
 
 def total_limits(timeout: float, total_timeout: float | None) -> Limits:
-    """CPU time and time of all test cases, where one has `timeout` CPU seconds. Raises `ValueError`
-    for what is none."""
+    """CPU time and time of all cases, `timeout` CPU seconds for one; raises `ValueError`."""
     return Limits(timeout=TIMES_ONE_CASE * timeout if total_timeout is None else total_timeout)
 
 

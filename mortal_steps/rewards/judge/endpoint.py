@@ -75,8 +75,7 @@ class Endpoint:
 
     async def ask(self, question: Question, timeout_s: float) -> Reply:
         """Return the answer, in JSON of a schema unless the endpoint refuses that. Raises
-        `UnavailableError` (try later), `RefusedError`, and `ConfigError` for a wrong key, address
-        or model."""
+        `UnavailableError` (try later), `RefusedError`, `ConfigError` (key, address or model)."""
         try:
             # The client's own limit begins anew with each byte that arrives.
             async with asyncio.timeout(timeout_s):

@@ -118,8 +118,7 @@ class Grade(BaseModel):
 
 
 def read_grade(text: object, score_range: tuple[float, float]) -> Grade:
-    """Return the grade in an answer: a JSON object, bare or fenced, with a `score`. Raises
-    `UnusableAnswerError`."""
+    """Return the grade in a JSON object, bare or fenced. Raises `UnusableAnswerError`."""
     if not isinstance(text, str) or not text.strip():
         raise UnusableAnswerError("the answer is empty")
     fenced = FENCED.fullmatch(text.strip())

@@ -32,11 +32,9 @@ it did not start."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """Rewards that are called beside those of other assignments.
-
-    There is one host, which is asked for the whole shard. With `by_problem` there is one reward,
-    which is asked for each problem alone, in as many `hosts` at a time as there are.
-    """
+    """Rewards that are called beside those of other assignments. There is one host, which is asked
+    for the whole shard. With `by_problem` there is one reward, which is asked for each problem
+    alone, in as many `hosts` at a time as there are."""
 
     names: Sequence[str]
     hosts: Sequence[RewardHost]

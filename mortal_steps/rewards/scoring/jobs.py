@@ -125,11 +125,8 @@ class Job:
 
     def _isolate(self, name: str) -> None:
         """Call a function that failed on the shard once more for each problem alone, to find out on
-        which problems it fails.
-
-        A call may spoil the process for all calls after it. So if the last calls failed, each of
-        them is repeated in a new process.
-        """
+        which problems it fails. A call may spoil the process for all calls after it. So if the last
+        calls failed, each of them is repeated in a new process."""
         failed = self.failed[name]
         alone = [
             ([group], arguments_of([group], self._work.trainer_state))

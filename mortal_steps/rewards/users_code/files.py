@@ -25,8 +25,7 @@ def files_behind(module: str, folders: Sequence[Path], working_dir: Path) -> Ite
 
 
 def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
-    """Yield the dotted names that a file imports, each with the folder in which a relative one
-    starts."""
+    """Yield the dotted names that a file imports, each with the folder a relative one starts in."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -33,11 +33,8 @@ def make_importable(folders: Sequence[Path], name: str = "") -> None:
 
 def folders_of(module: str, working_dir: Path) -> list[Path]:
     """Return the folders in which the imports of a function begin that is in `module`, a file or a
-    dotted name.
-
-    For a file in a package this includes the folder of the package; never a folder above
-    `working_dir`.
-    """
+    dotted name. For a file in a package this includes the folder of the package; never a folder
+    above `working_dir`."""
     if not module.endswith(".py"):
         return [working_dir]
     folder = (working_dir / module).absolute().parent
@@ -49,11 +46,8 @@ def folders_of(module: str, working_dir: Path) -> list[Path]:
 
 def find_in(folders: Sequence[Path], name: str, *, relative: bool = False) -> list[Path]:
     """Return the files that importing a dotted name executes, if it is a module of the user's,
-    those of its packages first.
-
-    Empty for installed modules. If the last part of the name is no module, the files of the other
-    parts. A `relative` name starts in a package.
-    """
+    those of its packages first. Empty for installed modules. If the last part of the name is no
+    module, the files of the other parts. A `relative` name starts in a package."""
     parts = name.split(".")
     for folder in folders:
         found: list[Path] = []

@@ -80,9 +80,8 @@ class Episodes(ABC):
         return None
 
     def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
-        """Before each shard, which is sampled with `weights`: what must not be done again when a
-        killed shard is sampled again may be kept in `folder`, and found there. By default, nothing
-        is."""
+        """Before each shard, which is sampled with `weights`: what must not be done again when it
+        is sampled again after a kill may be kept in `folder`. By default, nothing is."""
         return None
 
     def forget_progress(self) -> None:

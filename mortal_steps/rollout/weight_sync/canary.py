@@ -87,8 +87,7 @@ def published_in(folder: Path) -> PublishedTensors:
 
 def check_probe(engine: Engine, folder: Path, tolerance: float, *, proven: bool) -> None:
     """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did, within
-    `tolerance` nats; `proven`: all tensors were compared. Raises `CorruptFileError` without a
-    probe."""
+    `tolerance` nats, `CorruptFileError` without a probe. `proven`: all tensors were compared."""
     token_ids, expected = _read_probe(folder / PROBE_FILE)
     if not all(map(math.isfinite, expected)):
         raise WeightsMismatchError(

@@ -43,8 +43,7 @@ _own = threading.local()
 
 
 def tensor_digests(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-    """`<dtype>:<hex>` of each tensor by its name. They are taken one after the other, and none is
-    kept."""
+    """`<dtype>:<hex>` of each tensor by its name, one after the other; none is kept."""
     forms, found = {}, []
     for name, tensor in tensors:
         forms[name] = tensor.dtype, tuple(tensor.shape)

@@ -45,8 +45,7 @@ class Box:
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """Enter an empty working folder of at most `size_mb` MiB, which is removed afterwards with
-        all in it."""
+        """Enter an empty folder of at most `size_mb` MiB, which is removed with all in it."""
         kernel.mount_tmp("/tmp", size_mb)
         os.chdir("/tmp")
         try:

@@ -63,8 +63,7 @@ def _prepare(start: dict[str, Any], enclosure: Box) -> None:
 
 
 def _answer_one(connection: wire.Connection, start: dict[str, Any], enclosure: Box) -> None:
-    """Run the next request's program, and keep nothing of it in memory, which the next program, a
-    fork, can read."""
+    """Run the next program; keep nothing of it in memory, which the next one, a fork, can read."""
     request = wire.receive_head(connection, LARGEST_REQUEST)
     limits = request["limits"]
     code_size, stdin_size = request[wire.SIZES]

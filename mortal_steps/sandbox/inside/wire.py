@@ -75,8 +75,7 @@ def encode(message: dict[str, Any], *texts: bytes) -> bytes:
 
 
 def decode(content: bytes, length: int) -> dict[str, Any]:
-    """Return the message in `content`, whose JSON takes `length` bytes. Raises `ValueError` if it
-    is not a message."""
+    """Return the message in `content`, `length` bytes of it JSON; else raises `ValueError`."""
     message = json.loads(content[:length])
     if not isinstance(message, dict):
         raise ValueError("the message is not a JSON object")

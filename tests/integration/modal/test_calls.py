@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from mortal_flows.stop import Stop, StopRequested, stop_on_signals
+from mortal_flows.signals import stop_on_signals
+from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError, WorkerLostError

@@ -108,6 +108,17 @@ def draw(seed: int, number: int, architecture: str | None = None, algorithm: str
     )
 
 
+def draw_on_ranks(seed: int, number: int, ranks: int, algorithm: str = "grpo") -> Case:
+    """Case `number` of a seed for so many ranks: every second one is dealt out to them."""
+    case = draw(seed, number, algorithm=algorithm)
+    training = {**case.training, "ranks": ranks, "batch_size": 2 * ranks, "num_generations": 4}
+    if number % 2:
+        training |= {"sharding": "full"}
+        if "lora" in training:
+            training["lora"] = {**training["lora"], "peft": {}, "publish": "adapter"}
+    return dataclasses.replace(case, training=training)
+
+
 def _rloo_settings(source: random.Random) -> dict[str, Any]:
     return {
         "normalize_advantages": source.random() < 0.5,

@@ -10,53 +10,71 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.training import FULL
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping import stepper as stepping
 from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproducible_kernels
+from mortal_steps.policy.checks import check_ranks
 from mortal_steps.policy.on_disk import checkpoints, weights
+from mortal_steps.policy.ranks.whole import by_itself, show_whole
+from mortal_steps.policy.ranks.world import join
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
+from tests.support.policy.ranks import followers_of
 from tests.support.policy.rollouts import make_batch, make_config
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Recorder, run_stock
 
+MEETING_S = 120.0
 UPDATES, OUTCOME, REFUSED = "updates", "outcome.json", "refused"
 
 
-def configuration(case: Case) -> RunConfig:
+def configuration(case: Case, model: Path) -> RunConfig:
     """Return the run's configuration; raises what pydantic has about it."""
     return make_config(
-        model=dict(case.model),
+        model={**case.model, "name_or_path": str(model)},
         rollout=dict(case.rollout),
         algorithm=dict(case.algorithm),
         **case.training,
     )
 
 
-def stock(case: Case, folder: Path, model: Path) -> None:
-    """Stock TRL; builds the model first. What TRL refuses is written down."""
-    with _quietly(folder):
+def stock(case: Case, folder: Path, model: Path, rank: int = 0) -> None:
+    """Stock TRL, or one of its ranks; builds the model first. What TRL refuses is written down."""
+    with _quietly(folder / f"rank-{rank}" if rank else folder):
+        if rank == 0:
+            build(case.architecture, model)
         try:
-            config = configuration(case)
-            algorithm_of(config).check(config)
+            config = configuration(case, model)
+            if rank == 0:
+                algorithm_of(config).check(config)
+            check_ranks(config, algorithm_of(config))
         except (ConfigError, ValueError) as error:
             (folder / REFUSED).write_text(str(error))
             return
         prefer_reproducible_kernels()  # as the actor does, on a GPU
-        build(case.architecture, model)
-        recorder = _Digests(folder)
+        ranks, shards = config.training.ranks, config.training.sharding == FULL
+        if ranks > 1:
+            join(rank, ranks, folder / "meeting", MEETING_S, shards=shards)
+        recorder = _Digests(folder, every=updates_told(config), writes=rank == 0)
         batches = [make_batch(config, step) for step in range(case.num_steps)]
         metrics = run_stock(config, str(model), folder, batches, recorder).metrics
+        if rank:
+            return
+        if shards:
+            _write(folder, {"metrics": metrics})
+            return
         recorder.trainer.save_model(str(folder / "final"))
         final = weights.weights_digest(folder / "final")
         _write(folder, {"metrics": metrics, "final": final})
@@ -65,13 +83,18 @@ def stock(case: Case, folder: Path, model: Path) -> None:
 def actor(case: Case, folder: Path, model: Path, kill: tuple[str, int] | None) -> None:
     """The actor from where the run directory stands; kills its own process if told so."""
     with _quietly(folder):
-        _let_steppers_tell(folder, kill)
-        run = make_run(folder / "run", configuration(case), str(model), num_steps=case.num_steps)
+        config = configuration(case, model)
+        on_ranks = config.training.ranks > 1
+        victim = _follower if on_ranks and case.number % 4 > 1 else os.getpid
+        _let_steppers_tell(folder, kill, victim, every=0 if on_ranks else 1)
+        run = make_run(folder / "run", config, str(model), num_steps=case.num_steps)
         trainer = run.actor()
         done = sum(1 for _ in run.store.path("steps").glob("*/result.json"))
         ready = trainer.prepare(step=done)
         for step in range(ready.step, case.num_steps):
-            trainer.train_step(request=run.request(step))
+            result = trainer.train_step(request=run.request(step))
+            if on_ranks:
+                _tell(folder, (step + 1) * updates_told(config), result.weights_digest)
             if (step + 1) % case.save_steps == 0:
                 trainer.checkpoint(step=step + 1, best_score=None)
         saved = trainer.checkpoint(step=case.num_steps, best_score=None)
@@ -87,25 +110,54 @@ def actor(case: Case, folder: Path, model: Path, kill: tuple[str, int] | None) -
 
 
 class _Digests(Recorder):
-    """Writes down the digest of the weights after every update."""
+    """Writes down the digest of the weights after every update, or every few; never, with 0."""
 
-    def __init__(self, folder: Path, kill_after: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kill_after: int | None = None,
+        victim: Callable[[], int] = os.getpid,
+        *,
+        every: int = 1,
+        writes: bool = True,
+    ) -> None:
         super().__init__()
-        self._file = folder / UPDATES
-        self._left = kill_after
+        self._folder, self._every, self._writes = folder, every, writes
+        self._left, self._victim = kill_after, victim
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        with self._file.open("a") as file:
-            file.write(f"{state.global_step} {digests.weights_digest(model)}\n")
+        if self._every and state.global_step % self._every == 0:
+            show_whole(types.SimpleNamespace(model=model), by_itself)
+            digest = digests.weights_digest(model)
+            if self._writes:
+                _tell(self._folder, state.global_step, digest)
         if self._left is not None:
             self._left -= 1
             if not self._left:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(self._victim(), signal.SIGKILL)
 
 
-def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
+def updates_told(config: RunConfig) -> int:
+    """Return after how many updates weights are digested: each, or those of a step where ranks
+    have to come together for it."""
+    training = config.training
+    return training.optimizer_steps_per_batch if training.ranks > 1 else 1
+
+
+def _tell(folder: Path, number: int, digest: str) -> None:
+    with (folder / UPDATES).open("a") as file:
+        file.write(f"{number} {digest}\n")
+
+
+def _follower() -> int:
+    return followers_of(os.getpid())[0]
+
+
+def _let_steppers_tell(
+    folder: Path, kill: tuple[str, int] | None, victim: Callable[[], int], *, every: int
+) -> None:
     place, count = kill or ("", 0)
-    recorder = _Digests(folder, count if place == "update" else None)
+    recorder = _Digests(folder, count if place == "update" else None, victim, every=every)
 
     class TellingStepper(stepping.TrlStepper):
         calls = 0
@@ -126,7 +178,7 @@ def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
             if method == place:
                 TellingStepper.calls += 1
                 if TellingStepper.calls == count:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    os.kill(victim(), signal.SIGKILL)
 
     stepping.TrlStepper = TellingStepper  # type: ignore[misc]
 

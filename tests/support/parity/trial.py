@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Literal
@@ -50,8 +50,9 @@ def attempt(case: Case, folder: Path, processes: ForkServerContext) -> Trial:
 
     stock, whole, killed = (folder / name for name in ("stock", "whole", "killed"))
     model, num_kills = folder / "model", 0
+    ranks = case.training.get("ranks", 1)
     try:
-        _run(processes, sides.stock, case, stock, model)
+        _run(processes, sides.stock, case, stock, model, others=range(1, ranks))
         refused = stock / sides.REFUSED
         if refused.exists():
             return Trial(case=case, outcome="refused", found=refused.read_text())
@@ -74,16 +75,26 @@ def attempt(case: Case, folder: Path, processes: ForkServerContext) -> Trial:
     )
 
 
-def _run(processes: ForkServerContext, side: Callable[..., None], *arguments: Any) -> bool:
-    """Run a side in a process of its own; whether it was killed."""
+def _run(
+    processes: ForkServerContext,
+    side: Callable[..., None],
+    *arguments: Any,
+    others: Iterable[int] = (),
+) -> bool:
+    """Run a side in a process of its own, beside those of its `others`; whether it was killed, or
+    ended with a rank that was."""
     process = processes.Process(target=side, args=arguments)
+    for number in others:
+        processes.Process(target=side, args=(*arguments, number), daemon=True).start()
     process.start()
     process.join(LIMIT_S)
     if process.is_alive():
         process.kill()
         process.join()
         raise Failed(f"{side.__name__} took longer than {LIMIT_S} s")
-    was_killed = process.exitcode == -signal.SIGKILL
+    was_killed = process.exitcode == -signal.SIGKILL or (
+        process.exitcode == 1 and "all ranks are begun anew" in _last_line(arguments[1] / "log")
+    )
     if process.exitcode and not was_killed:
         raise Failed(f"{side.__name__}: {_last_line(arguments[1] / 'log')}")
     return was_killed

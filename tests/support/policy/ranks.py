@@ -35,7 +35,8 @@ def stock_on_ranks(config, model_path, folder, num_steps):
 
 
 def _stock(number, count, config, model_path, folder, num_steps):
-    join(number, count, folder / "meeting", 60)
+    shards = config.training.sharding == "full"
+    join(number, count, folder / "meeting", 60, shards=shards)
     batches = [make_batch(config, step) for step in range(num_steps)]
     outcome = run_stock(config, model_path, folder / str(number), batches)
     if number == 0:
@@ -63,14 +64,24 @@ def _mortal(config, model_path, folder, num_steps, first):
     run = make_run(folder / "run", config, model_path, num_steps=num_steps)
     actor, recorder = run.actor(), Recorder()
     actor.prepare(step=first)
-    actor._states.state.stepper._trainer.add_callback(recorder)
+    trainer, shards = actor._states.state.stepper.trainer, config.training.sharding == "full"
+    if not shards:
+        trainer.add_callback(recorder)
     results = []
     for step in range(first, num_steps):
         results += run.train(actor, [step])
+        if shards:
+            recorder.weights.append(whole(trainer.model))
         if (step + 1) % 2 == 0:
             actor.checkpoint(step=step + 1, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
     (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+
+def whole(model):
+    """The trained weights of a model that is dealt out."""
+    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    return {name: each.clone() for name, each in model.state_dict().items() if name in trained}
 
 
 def followers_of(leader):

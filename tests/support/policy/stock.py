@@ -84,8 +84,15 @@ def options_of(config, output_dir, num_steps):
         "report_to": "none",
         "disable_tqdm": True,
         "logging_steps": training.optimizer_steps_per_batch,
+        **(fsdp2() if training.sharding == "full" else {}),
         **training.trl,
     }
+
+
+def fsdp2():
+    at_once = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    fsdp = {"version": 2, "reshard_after_forward": True}
+    return {"fsdp": True, "fsdp_config": fsdp, "accelerator_config": at_once}
 
 
 def own_rows(count):
@@ -210,7 +217,11 @@ class Recorder(TrainerCallback):
 
     def of(self, model):
         """Return what is kept of the weights."""
-        return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+        trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+        return {
+            name: (p.full_tensor() if hasattr(p, "full_tensor") else p).clone()
+            for name, p in trained.items()
+        }
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "loss" in logs:

@@ -236,8 +236,8 @@ def test_an_option_without_effect_is_told_of():
         f"training.trl.{name}" for name in chosen if name != "adam_beta2"
     ]
     assert told[1] == (
-        "training.trl.ddp_timeout changes nothing: training.ranks says on how many GPUs the actor "
-        "trains, by DDP"
+        "training.trl.ddp_timeout changes nothing: training.ranks and training.sharding say on how "
+        "many GPUs is trained, and how"
     )
 
 

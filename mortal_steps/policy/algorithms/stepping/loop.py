@@ -26,6 +26,7 @@ from transformers.trainer import OPTIMIZER_NAME
 
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
+from mortal_steps.policy.ranks.whole import Gather, by_itself, deal_out, show_whole
 from mortal_steps.policy.ranks.world import own_rows
 from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
 
@@ -42,15 +43,15 @@ class Stepped(Trainer):
     """The run's algorithm with its settings."""
     recorded: dict[str, list[Any]]
     """Columns of the rollouts being trained on (`columns`)."""
+    gather: Gather = staticmethod(by_itself)
+    """Where the state is dealt out to ranks: has them take part in reading it."""
     renewed_at: int | None = None
     """Optimizer updates behind a checkpoint that another configuration wrote."""
 
     def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
-        """Accept a batch to train on, and return this rank's rows, each with its `prompt`.
-
-        Rollouts are taken out of `recorded` when TRL would sample. Of their rows it only names
-        those that it warns about.
-        """
+        """Accept a batch to train on, and return this rank's rows, each with its `prompt`. Rollouts
+        are taken out of `recorded` when TRL would sample. Of their rows it only names those that it
+        warns about."""
         if isinstance(batch, RowBatch):
             return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
         recorded = columns(batch, self.args.max_completion_length)
@@ -70,8 +71,9 @@ class Stepped(Trainer):
             is_last = micro_step + 1 == num_micro_steps
             self.accelerator.gradient_state._set_sync_gradients(is_last)
             # As in `Trainer._run_epoch`: ranks add their gradients up at the last micro-step.
+            each = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
             apart = self.accelerator.no_sync(self.model_wrapped)
-            with contextlib.nullcontext() if is_last else apart:
+            with contextlib.nullcontext() if is_last or each else apart:
                 self._count_loss(self.training_step(self.model_wrapped, rows, None))
             if not is_last:
                 self.control = self.callback_handler.on_substep_end(
@@ -110,7 +112,13 @@ class Stepped(Trainer):
             self._tr_loss, norm, model, None, 0, None, 0.0, learning_rate=learning_rate
         )
 
+    def show_whole(self) -> None:
+        """Have what reads the trainer's state find it whole."""
+        if self.is_fsdp_enabled:
+            show_whole(self, self.gather)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        self.show_whole()
         if isinstance(self.model, PeftModel):
             load_adapter(self.model, Path(resume_from_checkpoint))
         else:
@@ -118,16 +126,17 @@ class Stepped(Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Take what was learned from the checkpoint; with `renewed_at`, no more than that.
-
         transformers takes the learning rate, Adam's betas and all other hyperparameters from there
-        too, whatever the arguments say.
-        """
+        too, whatever the arguments say."""
         own = [
             {name: value for name, value in group.items() if name != "params"}
             for group in self.optimizer.param_groups
         ]
+        sharded, self.is_fsdp_enabled = self.is_fsdp_enabled, False  # the file holds it whole
         super()._load_optimizer_and_scheduler(checkpoint)
+        self.is_fsdp_enabled = sharded
         if checkpoint is not None:
+            deal_out(self.optimizer)
             restore_types(self.optimizer, Path(checkpoint) / OPTIMIZER_NAME)
         if self.renewed_at is None:
             return

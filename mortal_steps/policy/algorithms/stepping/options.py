@@ -16,6 +16,7 @@ from transformers.utils import is_liger_kernel_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import trl_values
+from mortal_steps.config.training import FULL
 from mortal_steps.config.trl_options import (
     check_names,
     idleness,
@@ -149,9 +150,18 @@ def our_options(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
+        **(_sharded() if training.sharding == FULL and num_ranks() > 1 else {}),
     }
     known = options_of(kind.__name__)
     return {option: value for option, value in decided.items() if option in known}
+
+
+def _sharded() -> dict[str, Any]:
+    """Options of FSDP2. Gradients are dealt out after each micro-batch, or a rank would hold all of
+    them. transformers writes into these dictionaries."""
+    at_once = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    fsdp = {"version": 2, "reshard_after_forward": True}
+    return {"fsdp": True, "fsdp_config": fsdp, "accelerator_config": at_once}
 
 
 def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:

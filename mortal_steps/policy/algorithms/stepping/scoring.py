@@ -16,17 +16,18 @@ from torch import nn
 from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.models.model_class import check_known
 from mortal_steps.policy.model_files.merging import is_quantized
+from mortal_steps.policy.ranks.whole import is_dealt_out
 
 
 def logprobs_of(
     model: Any, token_ids: Sequence[int], published_in: torch.dtype | None
 ) -> list[float]:
-    """Log-probability (nats) of each token but the first, given those before it.
-
-    Without dropout and autocast; with `published_in`, with weights rounded to that type. Leaves
-    training mode and random streams as they are.
-    """
-    forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
+    """Log-probability (nats) of each token but the first, given those before it. Without dropout
+    and autocast; with `published_in`, with weights rounded to that type. Leaves training mode and
+    random streams as they are."""
+    # What accelerate put autocast around, unless the model has to be gathered first.
+    gathers = is_dealt_out(dict(model.named_parameters()))
+    forward = model if gathers else getattr(model, "_original_forward", model)
     was_training = model.training
     check_known(token_ids, model)
     ids = torch.tensor([list(token_ids)], device=model.device)

@@ -29,7 +29,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, DivergedError, ModelError
 from mortal_steps.policy.algorithms.base import AdapterBase, Stepper
 from mortal_steps.policy.algorithms.stepping import digests, state
-from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone
+from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.policy.algorithms.stepping.reproducible import (
@@ -55,6 +55,7 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
+from mortal_steps.policy.ranks.whole import local_of
 from mortal_steps.policy.ranks.world import rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -140,17 +141,16 @@ class TrlStepper(Stepper):
             self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except SetUpDone:
             self._observer.setting_up = False
+        self._trainer.show_whole()
         accumulation = self._config.training.accumulation_steps
         self._trainer.current_gradient_accumulation_steps = accumulation
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
     def train_step(self, batch: TrainingBatch, *, seed: int) -> dict[str, float]:
-        """Train on one batch; a pure function of the state before, the batch and `seed`.
-
-        Returns TRL's metrics of the step, without those that the clock decides or that have no
-        finite value. Raises `DivergedError` as `check_finite` does.
-        """
+        """Train on one batch; a pure function of the state before, the batch and `seed`. Returns
+        TRL's metrics of the step, without those that the clock decides or that have no finite
+        value. Raises `DivergedError` as `check_finite` does."""
         seed_everything(seed + rank())  # as accelerate has it
         rows = self._trainer.accept(batch)
         for _ in range(self._config.training.optimizer_steps_per_batch):
@@ -160,6 +160,11 @@ class TrlStepper(Stepper):
             check_finite(self._trainer.model, batch.step, self._observer.not_finite)
         self._trainer.state.log_history.clear()
         return metrics
+
+    @property
+    def trainer(self) -> Stepped:
+        """TRL's trainer."""
+        return self._trainer
 
     @property
     def optimizer_steps(self) -> int:
@@ -198,6 +203,8 @@ class TrlStepper(Stepper):
         for name in ("save_state", "digests"):
             if name in vars(self) or getattr(kind, name) is not getattr(TrlStepper, name):
                 return f"{kind.__name__} has a `{name}` of its own"
+        if self._trainer.is_fsdp_enabled:
+            return "the state is dealt out to several ranks"
         return state.why_no_copy(self._trainer)
 
     def snapshot(self) -> TrainerState:
@@ -232,13 +239,11 @@ class TrlStepper(Stepper):
 
 
 def check_finite(model: nn.Module, step: int, metrics: Sequence[str]) -> None:
-    """Raise `DivergedError` if a trained weight is infinite or no number.
-
-    It reads all of them, and is called where these `metrics` of the step were not finite. They may
-    be so by themselves: with fp16, TRL skips an update whose gradient is not finite.
-    """
+    """Raise `DivergedError` if a trained weight is infinite or no number. It reads all of them, and
+    is called where these `metrics` of the step were not finite. They may be so by themselves: with
+    fp16, TRL skips an update whose gradient is not finite."""
     trained = ((name, each) for name, each in model.named_parameters() if each.requires_grad)
-    broken = [name for name, each in trained if not each.isfinite().all()]
+    broken = [name for name, each in trained if not local_of(each).isfinite().all()]
     if not broken:
         return
     more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""

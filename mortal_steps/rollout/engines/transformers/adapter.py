@@ -16,8 +16,7 @@ from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 
 class AdaptedModel:
-    """A model that computes with an adapter from now on, without dropout; PEFT puts it into the
-    model's own modules."""
+    """A model that computes with an adapter from now on, which PEFT puts into its own modules."""
 
     def __init__(self, model: Any, folder: Path) -> None:
         """Raise `ValueError` for an adapter that fits no module of the model."""

@@ -71,10 +71,8 @@ def check_processes(llm: Any, error: Exception | None = None) -> None:
 
 def wake_wholly(llm: Any) -> None:
     """Let vLLM take back all memory, before it is ended: what an engine that sleeps has freed would
-    be freed once more then, and no other engine could start in this process.
-
-    Raises `UnusableProcessError` if it cannot.
-    """
+    be freed once more then, and no other engine could start in this process. Raises
+    `UnusableProcessError` if it cannot."""
     check_processes(llm)
     try:
         if llm.llm_engine.is_sleeping():

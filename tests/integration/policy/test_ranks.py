@@ -1,0 +1,27 @@
+"""Training on several ranks: the bits of stock TRL, and of a run that lost one of them."""
+
+import signal
+
+from tests.support.policy.ranks_checks import (
+    ACCUMULATED,
+    LORA,
+    SHARDED,
+    check_all_end_with,
+    check_parity_on_ranks,
+    undisturbed_digests,
+)
+from tests.support.policy.rollouts import make_config
+
+
+def test_ranks_have_the_bits_of_stock_trl(model_path, tmp_path):
+    check_parity_on_ranks(model_path, tmp_path, ranks=2, **LORA, **ACCUMULATED)
+
+
+def test_a_model_dealt_out_has_the_bits_of_stock_trl_and_survives_the_loss_of_a_rank(
+    model_path, tmp_path
+):
+    check_parity_on_ranks(model_path, tmp_path, **SHARDED)
+    config = make_config(**SHARDED)
+    expected = undisturbed_digests(config, model_path, tmp_path / "whole")
+    struck = tmp_path / "struck"
+    check_all_end_with("follower", signal.SIGKILL, config, model_path, struck, expected)

@@ -1,0 +1,53 @@
+"""Training on several ranks: more kinds of it, and ranks that are killed or stopped."""
+
+import pytest
+
+from tests.support.policy.fixtures import model_path, one_thread  # noqa: F401
+from tests.support.policy.ranks_checks import (
+    ACCUMULATED,
+    KILL,
+    LORA,
+    SHARDED,
+    STOP,
+    check_all_end_with,
+    check_parity_on_ranks,
+    undisturbed_digests,
+)
+from tests.support.policy.rollouts import make_config
+
+MOVING = {"trl": {"sync_ref_model": True, "ref_model_sync_steps": 2}}
+CASES = {
+    "plain": {"ranks": 2},
+    "rloo": {"ranks": 2, "algorithm": {"type": "rloo"}, **ACCUMULATED},
+    "four ranks": {"ranks": 4, "loss_type": "grpo", **ACCUMULATED},
+    "dealt out, LoRA": {**SHARDED, **LORA, **ACCUMULATED},
+    "dealt out, a moving reference": {**SHARDED, **ACCUMULATED, **MOVING},
+    "dealt out to four": {**SHARDED, "ranks": 4, **ACCUMULATED},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_have_the_bits_of_stock_trl(model_path, tmp_path, case):  # noqa: F811
+    check_parity_on_ranks(model_path, tmp_path, **CASES[case])
+
+
+STRUCK = {
+    "with all weights each": {"ranks": 2, "num_iterations": 2, **LORA},
+    "dealt out": {**SHARDED, **MOVING, **ACCUMULATED},
+}
+
+
+@pytest.fixture(scope="module", params=STRUCK)
+def struck(request, model_path, tmp_path_factory):  # noqa: F811
+    """A configuration, and the digests of its run that nothing happened to."""
+    config = make_config(rank_timeout_s=6, **STRUCK[request.param])
+    folder = tmp_path_factory.mktemp("whole")
+    return config, undisturbed_digests(config, model_path, folder)
+
+
+@pytest.mark.parametrize(
+    ("victim", "sign"), [("follower", KILL), ("leader", KILL), ("follower", STOP)]
+)
+def test_all_end_with_one_and_begin_anew(struck, model_path, tmp_path, victim, sign):  # noqa: F811
+    config, expected = struck
+    check_all_end_with(victim, sign, config, model_path, tmp_path, expected)

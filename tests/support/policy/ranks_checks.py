@@ -1,0 +1,75 @@
+"""What is checked of ranks: the bits of stock TRL, and that all end with one."""
+
+import os
+import signal
+import time
+
+import torch
+
+from mortal_steps.store.files import digest_file
+from tests.support.policy.parity import differ
+from tests.support.policy.ranks import (
+    begin_mortal,
+    followers_of,
+    mortal_on_ranks,
+    stock_on_ranks,
+)
+from tests.support.policy.rollouts import make_config
+
+ACCUMULATED = {"gradient_accumulation_steps": 2, "num_iterations": 2, "beta": 0.05}
+LORA = {"use_lora": True, "lora": {"dropout": 0.2, "publish": "adapter"}}
+SHARDED = {"ranks": 2, "sharding": "full"}
+NUM_STEPS = 6
+ENDED_S = 2.0
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+
+
+def check_parity_on_ranks(model_path, folder, num_steps=2, **training):
+    """The weights and metrics of stock TRL on as many ranks."""
+    config = make_config(**training)
+    theirs = stock_on_ranks(config, model_path, folder / "stock", num_steps)
+    ours = mortal_on_ranks(config, model_path, folder / "mortal", num_steps)
+    updates = config.training.optimizer_steps_per_batch
+    assert len(theirs.weights) == num_steps * updates
+    assert differ(theirs.weights[0], theirs.weights[-1]), "nothing was trained"
+    if config.training.sharding == "full":  # ours are looked at after each step
+        theirs.weights = theirs.weights[updates - 1 :: updates]
+    for one, other in zip(theirs.weights, ours.weights, strict=True):
+        assert one.keys() == other.keys()
+        assert [name for name in one if not torch.equal(one[name], other[name])] == []
+    assert ours.metrics == theirs.metrics
+
+
+def undisturbed_digests(config, model_path, folder):
+    """Of a run that nothing happens to."""
+    mortal_on_ranks(config, model_path, folder, NUM_STEPS)
+    return _digests(folder)
+
+
+def check_all_end_with(victim, sign, config, model_path, folder, expected):
+    """Strike a rank; the next actor comes to the same bits."""
+    actor = begin_mortal(config, model_path, folder, NUM_STEPS)
+    while not (folder / "run" / "steps" / "000002" / "result.json").exists():
+        assert actor.exitcode is None
+        time.sleep(0.005)
+    (follower,) = followers_of(actor.pid)
+    os.kill(follower if victim == "follower" else actor.pid, sign)
+    actor.join(60)
+    assert actor.exitcode not in (None, 0), "it ended before it was struck"
+    ended = time.monotonic()
+    while os.path.exists(f"/proc/{follower}"):
+        assert time.monotonic() < ended + ENDED_S
+        time.sleep(0.01)
+    done = len(list((folder / "run" / "steps").glob("*/result.json")))
+    again = begin_mortal(config, model_path, folder, NUM_STEPS, first=done)
+    again.join()
+    assert again.exitcode == 0
+    assert _digests(folder) == expected
+
+
+def _digests(folder):
+    """Of the state after the last step, and of what is recorded of each step."""
+    state = max((folder / "run" / "checkpoints").iterdir())
+    results = (folder / "run" / "steps").glob("*/result.json")
+    files = [*state.iterdir(), *results]
+    return {str(file.relative_to(folder)): digest_file(file) for file in files}
