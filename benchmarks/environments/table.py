@@ -83,7 +83,6 @@ TABLE: Sequence[Tried] = (
     _textarena("GuessTheNumber-v0", *NUMBERS),
     _textarena("LightsOut-v0", *CELLS),
     _textarena("Hangman-v0", "[e]", "[a]", "[s]"),
-    _textarena("WordLadder-v0", "[cold]", "[warm]"),
     _textarena("WordSearch-v0", "[1 2 1 6]", "[3 3 8 3]"),
     _textarena("Mastermind-v0", "[1 2 3 4]", "[6 5 4 3]"),
     _textarena("Minesweeper-v0-small", "[reveal 1 2]", "[flag 0 3]"),
@@ -112,11 +111,13 @@ TABLE: Sequence[Tried] = (
 )
 NOT_HERE: Mapping[str, str] = {
     "TextArena: Wordle": "it needs a tagger of nltk's, which is on no package index",
+    "TextArena: WordLadder, also in verifiers": "it takes minutes to begin with many words",
     "TextArena: TwentyQuestions, GuessWho, Debate, ScenarioPlanning": "a hosted model plays with, "
     "for which they need a key",
     "TextArena: games of several players": "nobody plays the others",
     "TextArena: Chess, Checkers, Klondike, ReverseTicTacToe": "their code is of Python 3.12",
     "GEM: math, code, logic, qa, eval": "datasets of the hub",
+    "verifiers: prime_factorization of reasoning_gym": "its score raises for what is no number",
     "SkyRL-gym: search, searchcode, text2sql, lcb": "a search server, databases, datasets",
     "OpenEnv: browsergym, carla, coding agents, ...": "their servers need a browser, a simulator, "
     "containers; all of its servers are on GitHub and on Spaces of the hub, not on PyPI",

@@ -12,7 +12,7 @@ from benchmarks.environments.table import Tried
 
 GYMS = (
     *("leg_counting", "chain_sum", "spell_backward", "letter_counting"),
-    *("simple_equations", "number_sorting", "gcd", "prime_factorization"),
+    *("simple_equations", "number_sorting", "gcd", "lcm", "basic_arithmetic"),
 )
 NUMBERS = ("12", "It is 7.", "3")
 
@@ -32,7 +32,6 @@ VERIFIERS: Sequence[Tried] = (
         _verifiers("v1", "textarena", says, f'{{taskset = {{game = "{game}"}}}}', game)
         for game, says in {
             "Hangman-v0": ("[e]", "I try [a].", "[s]"),
-            "WordLadder-v0": ("[cold]", "[warm]"),
             "WordSearch-v0": ("[1 2 1 6]", "[3 3 8 3]"),
         }.items()
     ),
