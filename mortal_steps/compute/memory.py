@@ -6,7 +6,7 @@ steps allocate. Sizes are in bytes of tensors: what CUDA itself takes comes on t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.config.training import FULL
@@ -96,8 +96,9 @@ def training_memory(
     ends = 3 * weight * tokens * shape.hidden  # into the last norm, and out of it
     logits, into_weights = _head(training, shape, numbers, scored, on_gpu)
 
-    copies_added = training.ranks > 1 and training.sharding != FULL  # by DDP
-    gradients = size * trained * (2 if copies_added else 1)
+    parts = training.ranks if training.sharding == FULL else 1
+    buckets = size * trained if training.ranks > 1 and parts == 1 else 0  # of DDP, which adds up
+    gradients = size * trained // parts
     accumulates = training.accumulation_steps > 1
     # The fullest moment: the end of the forward pass, the output layer on the way back, the last
     # layer after it, or the first layer, when there are all gradients.
@@ -107,30 +108,30 @@ def training_memory(
     at_end = gradients + (0 if training.use_lora else 4 * shape.embedding)
     most = max(at_head, at_layer, at_end)
     in_head = logits + into_weights if most == at_head else 0
-    found = TrainingMemory(
+    if parts > 1:
+        weights = _dealt_out(weights, training, shape, weight) + size * _layer(shape)
+    return TrainingMemory(
         weights=weights,
-        gradients=gradients,
-        optimizer=trained * _of_optimizer(training, size),
+        gradients=gradients + buckets,
+        optimizer=trained * _of_optimizer(training, size) // parts,
         activations=max(0, most - gradients - in_head),
         logits=in_head,
     )
-    is_dealt_out = training.ranks > 1 and training.sharding == FULL
-    return _share(found, training.ranks, shape, weight, size) if is_dealt_out else found
 
 
-def _share(
-    whole: TrainingMemory, ranks: int, shape: ModelShape, weight: int, gradient: int
-) -> TrainingMemory:
-    """Return what one of several ranks holds: its part of each tensor; and for a time both ends of
-    the model, the layer that is computed with its gradients, and the layer after it."""
+def _dealt_out(weights: int, training: TrainingConfig, shape: ModelShape, weight: int) -> int:
+    """Return what one of several ranks holds of so many bytes of weights: its part; and for a time,
+    whole, both ends of the model, the layer that is computed and the one after it, or all of a
+    reference model, which is gathered as one."""
+    reference = weight * shape.parameters if training.beta > 0 and not training.use_lora else 0
     ends = (2 - shape.tied) * shape.embedding
-    layer = (shape.parameters - ends) // shape.layers
-    return replace(
-        whole,
-        weights=whole.weights // ranks + weight * (ends + 2 * layer) + gradient * layer,
-        gradients=whole.gradients // ranks,
-        optimizer=whole.optimizer // ranks,
-    )
+    whole = weight * (ends + 2 * _layer(shape))
+    return weights // training.ranks + max(reference, whole)
+
+
+def _layer(shape: ModelShape) -> int:
+    """Return the parameters of a layer."""
+    return (shape.parameters - (2 - shape.tied) * shape.embedding) // shape.layers
 
 
 def _weights(model: ModelConfig, training: TrainingConfig, shape: ModelShape, weight: int) -> int:

@@ -61,15 +61,16 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> None:
     if processes not in ("", "1"):
         raise ConfigError(
             f"WORLD_SIZE = {processes!r} says that this process is one of several of a distributed "
-            "job, as torchrun starts them, and torch would wait for the others; MORTAL trains in "
-            "one process. Call it once, without torchrun, and unset WORLD_SIZE, RANK and LOCAL_RANK"
+            "job, as torchrun starts them, and torch would wait for the others; MORTAL starts its "
+            "own ranks (training.ranks). Call it once, without torchrun, and unset WORLD_SIZE, "
+            "RANK and LOCAL_RANK"
         )
     for name in TRAINS_ON_SEVERAL:
         if environment.get(name, "").lower() in ("1", "true", "yes", "on"):
             raise ConfigError(
                 f"{name} = {environment[name]!r}, as `accelerate launch` sets it, asks accelerate "
-                "to train on several GPUs; MORTAL trains on one. Call it without accelerate, and "
-                f"unset {name}"
+                "to train on several GPUs; MORTAL has training.ranks for that. Call it without "
+                f"accelerate, and unset {name}"
             )
 
 

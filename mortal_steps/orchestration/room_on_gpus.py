@@ -163,7 +163,7 @@ def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
             f"training.max_completion_length = {max(1, training.max_completion_length // part)}",
         )
     half = 'model.dtype = "bfloat16"'
-    if training.ranks > 1:
+    if training.ranks > 1 and not model.quantization and not training.use_lora:
         yield ('training.sharding = "full"',)
     if not training.use_lora:
         yield ("training.use_lora = true",)

@@ -14,6 +14,7 @@ from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms import Algorithm, algorithm_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.chat_settings import chat_of
+from mortal_steps.policy.gpu import has_bfloat16
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.prompt_lengths import Tools
@@ -24,6 +25,10 @@ DATED = (
     "another day has other prompts from there on, and ends with other bits; if the template has an "
     "option for the date, set it: training.trl.chat_template_kwargs = {date_string = '1 Jan 2026'}"
 )
+
+
+SHARDED_OPTIMIZERS = ("adamw_torch", "sgd", "adagrad", "rmsprop")
+"""Optimizers, by how their names begin, whose state can be dealt out as the weights are."""
 
 
 def check_options(
@@ -90,17 +95,23 @@ def check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
         )
     if training.sharding != FULL:
         return
-    lora = training.lora
+    lora, optimizer = training.lora, str(training.trl.get("optim", "adamw_torch"))
+    is_float32 = config.rollout.dtype == "float32" and training.trl.get("bf16") is not False
     unfit = {
         "model.quantization": config.model.quantization,
         "training.lora.merge_final = true": training.use_lora and lora.merge_final,
         "training.lora.publish = 'merged'": training.use_lora and lora.publish != "adapter",
-        "training.trl.optim = 'adafactor'": training.trl.get("optim") == "adafactor",
+        "an adapter of embeddings (training.lora.target_modules)": (
+            training.use_lora and lora.adapted_embeddings()
+        ),
+        f"training.trl.optim = {optimizer!r}": not optimizer.startswith(SHARDED_OPTIMIZERS),
+        "training.trl.accelerator_config": "accelerator_config" in training.trl,
+        "rollout.dtype = 'float32' beside training in bfloat16": is_float32 and has_bfloat16(),
     }
     for name in (name for name, is_set in unfit.items() if is_set):
         raise ConfigError(
-            f"training.sharding = 'full' deals the model out to {training.ranks} ranks, and "
-            f"{name} needs all of it in one; leave one of the two out"
+            f"training.sharding = 'full' deals the model out to {training.ranks} ranks, which does "
+            f"not go with {name}; leave one of the two out"
         )
 
 

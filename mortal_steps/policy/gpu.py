@@ -57,11 +57,12 @@ def why_unused() -> str | None:
 
 def on_one_gpu() -> dict[str, Any]:
     """Return `from_pretrained`'s arguments for the first GPU, if any: by default, TRL lets
-    accelerate deal layers out to all GPUs and the host. Of several ranks, each finds its own."""
+    accelerate deal layers out to all GPUs and the host. Of several ranks, each takes its own."""
     import torch
 
-    is_alone = torch.cuda.is_available() and num_ranks() == 1
-    return {"device_map": {"": "cuda:0"}} if is_alone else {}
+    if not torch.cuda.is_available():
+        return {}
+    return {"device_map": {"": "cuda:0"} if num_ranks() == 1 else None}
 
 
 def on_cpu_beside_gpu() -> str | None:

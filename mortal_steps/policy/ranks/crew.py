@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+import torch
+
 from mortal_steps.config import RunConfig
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
@@ -43,7 +45,7 @@ class Crew:
         self._answers: list[queue.Queue[Answer]] = []
         self._timeout_s = timeout_s
         self._shards = sharding == FULL
-        self._are_together = False
+        self._are_together, self._is_broken, self._method = False, False, ""
         self._number = 0
         for number in range(1, num_ranks):
             self._start(number, num_ranks, rendezvous, timeout_s, sharding)
@@ -70,15 +72,17 @@ class Crew:
         Raises what this rank raises, or else what another one does, and `ActorStateError` if ranks
         have come to different values.
         """
+        if self._is_broken:
+            _end("a rank had failed without the others")
         self._number += 1
         order = Request(number=self._number, method=method, payload=payload)
         for connection in self._connections:
             send_frame(connection, order)
-        self._are_together = True
+        self._are_together, self._method = True, method
         try:
             value = own()
-        except Exception:
-            self._gather(method, PATIENCE_S if method == MAKE else min(PATIENCE_S, self._timeout_s))
+        except Exception as error:
+            self._settle(method, error)
             raise
         finally:
             self._are_together = False
@@ -92,6 +96,19 @@ class Crew:
                     "see to the machine's GPUs and their connection"
                 )
         return value
+
+    def _settle(self, method: str, error: Exception) -> None:
+        """After an error of this rank: see whether the others can go on, and else answer with the
+        error before all end. What the loss of another rank brings about is no error of this one."""
+        logger.error("rank 0: %s failed", method, exc_info=error)
+        limit_s = START_S if method == MAKE else min(PATIENCE_S, self._timeout_s)
+        try:
+            for answers in self._answers:
+                answers.get(timeout=limit_s)
+        except queue.Empty:
+            self._is_broken = True
+        if isinstance(error, torch.distributed.DistError) or _is_of_others(error):
+            _end("a rank was lost, or did not come")
 
     def _gather(self, method: str, limit_s: float) -> list[Answer]:
         """Return the answers of all. If one has none within `limit_s`, it waits in a collective, or
@@ -109,7 +126,8 @@ class Crew:
         arguments = [theirs.fileno(), number, count, rendezvous, timeout_s, sharding]
         with theirs:
             child = Child(
-                [sys.executable, "-m", module, *map(str, arguments)], pass_fds=[theirs.fileno()]
+                [sys.executable, "-P", "-m", module, *map(str, arguments)],
+                pass_fds=[theirs.fileno()],
             )
         self._connections.append(ours)
         self._answers.append(queue.Queue())
@@ -130,12 +148,13 @@ class Crew:
                 _end(f"rank {number}, which trains together with this process, has ended")
             answers.put(answer)
             if answer.error is not None:
-                late = threading.Timer(PATIENCE_S, self._end_if_untaken, (number, answer))
+                patience_s = START_S if self._method == MAKE else PATIENCE_S
+                late = threading.Timer(patience_s, self._end_if_untaken, (number, answer))
                 late.daemon = True
                 late.start()
 
     def _end_if_untaken(self, number: int, answer: Answer) -> None:
-        if answer in self._answers[number - 1].queue:
+        if not self._is_broken and answer in self._answers[number - 1].queue:
             _end(f"rank {number} failed, and this process waits for it: {answer.error}")
 
 
@@ -152,6 +171,12 @@ class Led:
     def _together(self, name: str, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         payload = {"args": args, "kwargs": kwargs}
         return self._crew.together(name, payload, functools.partial(own, *args, **kwargs))
+
+
+def _is_of_others(error: Exception) -> bool:
+    """Whether it is what gloo or NCCL say where another rank is lost, or does not come."""
+    said = str(error).lower()
+    return isinstance(error, RuntimeError) and any(word in said for word in ("gloo", "nccl"))
 
 
 def _end(why: str) -> NoReturn:

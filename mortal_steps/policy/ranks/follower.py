@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import socket
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.training import FULL
 from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.gpu import empty_cache
 from mortal_steps.policy.ranks.world import join, rank
-from mortal_steps.system.faults import as_mortal_error
+from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 
 logger = logging.getLogger("mortal_steps.policy.ranks.follower")  # not __main__, which this is
@@ -45,8 +47,12 @@ class Follower:
                 return Answer(number=order.number)
             method = getattr(self._stepper, order.method)
             value = method(*order.payload["args"], **order.payload["kwargs"])
+            if order.method != "weights_digest":
+                empty_cache()  # an engine may be on this rank's GPU
         except Exception as error:
             logger.exception("rank %d: %s failed", rank(), order.method)
+            if ends_process(error):
+                os._exit(1)
             return Answer(number=order.number, error=as_mortal_error(error))
         return Answer(number=order.number, value=value if order.method in ANSWERED else None)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
+from peft import PeftModel
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mortal_steps.policy.ranks.world import rank
@@ -60,6 +61,10 @@ def _whole_state(holder: Any, dealt_out: Callable[..., Any], *args: Any, **kwarg
     if not isinstance(holder, torch.nn.Module):
         return {**state, "state": {n: _whole_of(each) for n, each in state["state"].items()}}
     parameters = dict(holder.named_parameters(remove_duplicate=False))
+    if isinstance(holder, PeftModel):  # nobody reads the base, which is not trained
+        state = {
+            n: t for n, t in state.items() if n not in parameters or parameters[n].requires_grad
+        }
     keys = {name: id(parameters.get(name, tensor)) for name, tensor in state.items()}
     held: dict[int, Any] = {}
     for name, tensor in state.items():
@@ -104,6 +109,17 @@ def part_of(tensor: Any, like: Any) -> Any:
         return tensor  # such as the count of an optimizer's steps
     there = tensor.to(like.device)
     return distribute_tensor(there, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def parts_of(whole: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:
+    """Return the state of an optimizer with this rank's part of each tensor."""
+    numbers = itertools.chain(*(group["params"] for group in whole["param_groups"]))
+    state = {
+        number: {name: part_of(each, weight) for name, each in whole["state"][number].items()}
+        for number, weight in zip(numbers, _weights(_without_wrapper(optimizer)), strict=True)
+        if number in whole["state"]
+    }
+    return {**whole, "state": state}
 
 
 def deal_out(optimizer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which of the ranks this process is. torch and accelerate read the same variables."""
+"""Which of the ranks this process is."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ NCCL = {
 """Variables of every rank, unless they are set."""
 
 
+_joined = (0, 1)
+"""This process's rank, and how many there are. Variables of the environment may be a user's."""
+
+
 def rank() -> int:
     """Return the number of this process among those that train together."""
-    return int(os.environ.get("RANK", "0"))
+    return _joined[0]
 
 
 def num_ranks() -> int:
     """Return how many processes train together."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return _joined[1]
 
 
 def own_rows(num_rows: int) -> slice:
@@ -45,6 +49,8 @@ def join(
     They meet in the file `rendezvous`. A collective whose other ranks do not come ends, with the
     process or with an error, after `timeout_s`.
     """
+    global _joined
+    _joined = (number, count)
     os.environ |= {
         "RANK": str(number),
         "LOCAL_RANK": str(number),

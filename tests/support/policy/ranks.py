@@ -90,7 +90,7 @@ def followers_of(leader):
     for entry in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
             command = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"mortal_steps.policy.ranks.follower" in command and command[1] == b"-m":
+            if b"mortal_steps.policy.ranks.follower" in command and command[1] == b"-P":
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 supervisor = pathlib.Path("/proc", str(parent), "stat").read_text()
                 if int(supervisor.rpartition(")")[2].split()[1]) == leader:

@@ -22,11 +22,17 @@ from typing import Any
 import torch
 from peft import PeftModel
 from transformers import Trainer, TrainerCallback
-from transformers.trainer import OPTIMIZER_NAME
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
-from mortal_steps.policy.ranks.whole import Gather, by_itself, deal_out, show_whole
+from mortal_steps.policy.ranks.whole import (
+    Gather,
+    by_itself,
+    deal_out,
+    parts_of,
+    show_whole,
+)
 from mortal_steps.policy.ranks.world import own_rows
 from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
 
@@ -132,12 +138,13 @@ class Stepped(Trainer):
             {name: value for name, value in group.items() if name != "params"}
             for group in self.optimizer.param_groups
         ]
-        sharded, self.is_fsdp_enabled = self.is_fsdp_enabled, False  # the file holds it whole
-        super()._load_optimizer_and_scheduler(checkpoint)
-        self.is_fsdp_enabled = sharded
+        if checkpoint is not None and self.is_fsdp_enabled:
+            self._load_parts(Path(checkpoint))
+        else:
+            super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            deal_out(self.optimizer)
             restore_types(self.optimizer, Path(checkpoint) / OPTIMIZER_NAME)
+            deal_out(self.optimizer)
         if self.renewed_at is None:
             return
         for group, settings in zip(self.optimizer.param_groups, own, strict=True):
@@ -147,6 +154,15 @@ class Stepped(Trainer):
         self.lr_scheduler.step()
         self.state.global_step = self.renewed_at
         self.state.compute_steps(self.args, self.args.max_steps)
+
+    def _load_parts(self, checkpoint: Path) -> None:
+        """Load this rank's part of the optimizer, tensor by tensor, and the schedule."""
+        whole = torch.load(
+            checkpoint / OPTIMIZER_NAME, map_location="cpu", weights_only=True, mmap=True
+        )
+        self.optimizer.load_state_dict(parts_of(whole, self.optimizer))
+        schedule = torch.load(checkpoint / SCHEDULER_NAME, weights_only=True)
+        self.lr_scheduler.load_state_dict(schedule)
 
 
 def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:

@@ -68,7 +68,7 @@ def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
     check_model_options(config.training, config.model, here=not away)
     chosen = config.training.trl
     unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
-    idle = _idle_options(chosen) + unrepeatable + _idle_lora(config)
+    idle = _idle_options(chosen) + unrepeatable + _idle_lora(config) + _idle_sharding(config)
     return idle + _counted_in_batches(config) + _lost_updates(config)
 
 
@@ -196,6 +196,13 @@ def _idle_lora(config: RunConfig) -> tuple[str, ...]:
         "[training.lora] changes nothing: the whole model is trained unless "
         "training.use_lora = true",
     )
+
+
+def _idle_sharding(config: RunConfig) -> tuple[str, ...]:
+    """Return a sentence for a model that is dealt out to one rank."""
+    if config.training.sharding != FULL or config.training.ranks > 1:
+        return ()
+    return ("training.sharding = 'full' changes nothing: training.ranks = 1",)
 
 
 def _lost_updates(config: RunConfig) -> tuple[str, ...]:
