@@ -75,6 +75,7 @@ PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
     "compiled": repeats.check_compiled,
     "killed": killed.check,
     "large": _large,
+    "ranks": training.check_ranks,
 }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from benchmarks.gpu_check.checked import Checked, Options
-from tests.support.parity.cases import Case, draw
+from tests.support.parity.cases import Case, draw, draw_on_ranks
 from tests.support.parity.trial import attempt, context
 
 SEED = 14
@@ -16,18 +18,39 @@ SEED = 14
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
     """Yield a check for each of some drawn configurations, every second one under autocast."""
+    numbers = range(1 if options.tiny else options.count)
+    cases = [_in_numbers(draw(SEED, number), autocast=number % 2 == 1) for number in numbers]
+    return _checked("training", cases, folder, options)
+
+
+def check_ranks(folder: Path, options: Options) -> Iterator[Checked]:
+    """The same on as many ranks as there are GPUs, or on two of a CPU: by DDP, then by FSDP2."""
+    ranks = torch.cuda.device_count() if options.is_gpu else 2
+    if ranks < 2:
+        one = "this machine has one GPU, and each rank needs its own"
+        yield Checked(part="ranks", name="left out", passed=True, took_s=0.0, measured=one)
+        return
+    numbers = range(2 if options.tiny else options.count)
+    cases = [
+        _in_numbers(draw_on_ranks(SEED, number, ranks), autocast=number % 4 > 1)
+        for number in numbers
+    ]
+    yield from _checked("ranks", cases, folder, options)
+
+
+def _checked(part: str, cases: Sequence[Case], folder: Path, options: Options) -> Iterator[Checked]:
     processes = context()
-    for number in range(1 if options.tiny else options.count):
+    for case in cases:
         if time.monotonic() > options.until:
             return
-        case = _in_numbers(draw(SEED, number), autocast=number % 2 == 1)
         began = time.perf_counter()
-        trial = attempt(case, folder / str(number), processes)
+        trial = attempt(case, folder / str(case.number), processes)
         autocast = " under bfloat16 autocast" if case.training["trl"]["bf16"] else ""
         adapter = ", LoRA" if case.training.get("use_lora") else ""
+        dealt_out = ", dealt out" if case.training.get("sharding") else ""
         yield Checked(
-            part="training",
-            name=f"{case.architecture}{adapter}, {case.model['dtype']}{autocast}, "
+            part=part,
+            name=f"{case.architecture}{adapter}, {case.model['dtype']}{autocast}{dealt_out}, "
             f"{case.training['loss_type']}, {case.optimizer}",
             passed=trial.outcome == "equal",
             took_s=time.perf_counter() - began,

@@ -32,7 +32,14 @@ def by_itself(part: str, own: Callable[[], Any]) -> Any:
 
 
 def show_whole(trainer: Any, gather: Gather) -> None:
-    """Have `state_dict` of each part of the trainer return whole tensors."""
+    """Have `state_dict` of each part of the trainer return whole tensors.
+
+    accelerate leaves the optimizer what it kept of parameters before they were dealt out.
+    """
+    if getattr(trainer, "optimizer", None) is not None:
+        inner = _without_wrapper(trainer.optimizer)
+        for weight in inner.state.keys() - set(_weights(inner)):
+            del inner.state[weight]
     for part in PARTS:
         holder = getattr(trainer, part, None)
         if holder is not None:
@@ -101,11 +108,16 @@ def part_of(tensor: Any, like: Any) -> Any:
 
 def deal_out(optimizer: Any) -> None:
     """Of an optimizer whose state is whole, leave each rank its part."""
-    inner = getattr(optimizer, "optimizer", optimizer)  # without what accelerate wraps it in
+    inner = _without_wrapper(optimizer)
     for weight in _weights(inner):
         state = inner.state.get(weight, {})
         for name, value in state.items():
             state[name] = part_of(value, weight)
+
+
+def _without_wrapper(optimizer: Any) -> Any:
+    """Return torch's optimizer, which accelerate has wrapped."""
+    return getattr(optimizer, "optimizer", optimizer)
 
 
 def _weights(optimizer: Any) -> Iterator[Any]:
