@@ -47,8 +47,8 @@ def open_run(run_id: str, runs_dir: str | Path = "runs") -> SavedRun:
 
 
 class SavedRun:
-    """A run to look at, which never loads a model. Each call reads the directory anew and returns a
-    pandas `DataFrame`; steps are counted from 1, as in `mortal show`."""
+    """A run to look at: it is never changed, and no model is loaded. Each call reads the directory
+    anew; tables are pandas `DataFrame`s. Steps are counted from 1, as in `mortal show`."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

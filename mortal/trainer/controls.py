@@ -129,7 +129,8 @@ class RunControls:
         return _push_to_hub(run, repo_id, private=private, token=token, message=message)
 
     def status(self) -> RunStatus:
-        """Return the run's step, reward and, if it is driven here, its pace and ETA."""
+        """Return the run's step, its reward, and what it waits for; if it is driven here, also its
+        pace and ETA."""
         run = self._run()
         return _look_on_modal(run) if _may_be_elsewhere(run) else status_of(run)
 

@@ -125,7 +125,7 @@ class AtroposApi:
         if answer.status_code >= 400:
             self._registered = False  # it may have been reset
             raise BatchRefused(f"{self._url}/batch answered {answer.status_code} (such as for NaN)")
-        values = await in_thread(partial(json.loads, answer.content))
+        values = await self._read("/batch", answer)
         if values.get("status") == "error":
             logger.warning("%s has lost its registration: %s", self._url, values.get("message"))
             self._registered = False
@@ -184,15 +184,19 @@ class AtroposApi:
 
     async def _json(self, path: str) -> dict[str, Any]:
         answer = await self._get(path)
-        try:
-            found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
-        except ValueError as error:
-            raise BatchSourceError(f"{self._url}{path} answers no JSON: {error!r}") from error
+        found = await self._read(path, answer) if answer.status_code == 200 else {}
         if not found:
             raise BatchSourceError(
                 f"{self._url}{path} answered {answer.status_code}; is it the address of a run-api "
                 "of atroposlib?"
             )
+        return found
+
+    async def _read(self, path: str, answer: httpx.Response) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = await in_thread(partial(json.loads, answer.content))
+        except ValueError as error:
+            raise BatchSourceError(f"{self._url}{path} answers no JSON: {error!r}") from error
         return found
 
     async def _look_at_queue(self) -> None:
@@ -221,7 +225,7 @@ class AtroposApi:
         answer = await self._get("/latest_example")
         if answer.status_code != 200:
             return 0
-        return len((await in_thread(partial(json.loads, answer.content))).get("tokens") or ())
+        return len((await self._read("/latest_example", answer)).get("tokens") or ())
 
     async def _get(self, path: str) -> httpx.Response:
         return _there(await self._client.get(path))

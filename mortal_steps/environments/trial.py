@@ -59,7 +59,8 @@ class EnvironmentTrial:
         passed_on: Sequence[str],
         app: str,
     ) -> None:
-        """`seed` and `app` are the run's: the streams are those of its first step."""
+        """`seed` is the run's: the streams are those of its first step. `app` is its name on
+        Modal."""
         self._config = environment.model_copy(
             update={"on_error": "mask", "retries": 0, "cell": "problem"}
         )

@@ -77,7 +77,7 @@ class RolloutWorkers:
         self._lock = asyncio.Lock()
         self._loaded: PolicyVersion | None = None
         self._served: dict[int, tuple[PolicyVersion, int]] = {}
-        """The version that a worker was asked to serve last, and since when it is ready."""
+        """The version that a worker has loaded to serve, and since when it is ready."""
         self._loads_with_shards = session.run.config.compute.loads_with_shards
 
     @contextlib.asynccontextmanager
@@ -104,9 +104,13 @@ class RolloutWorkers:
         ready = self._session.compute.joined("rollout")
         wanted = {worker: (weights.version, joined) for worker, joined in ready.items()}
         late = [worker for worker in wanted if self._served.get(worker) != wanted[worker]]
-        self._served = wanted
-        loading = (self._session.sync_weights(weights, worker) for worker in late)
-        self._recorder.timing(*await asyncio.gather(*loading))
+
+        async def load(worker: int) -> StageTiming:
+            timing = await self._session.sync_weights(weights, worker)
+            self._served[worker] = wanted[worker]
+            return timing
+
+        self._recorder.timing(*await asyncio.gather(*map(load, late)))
 
     async def _sleep(self) -> None:
         """Ask all workers to give their memory back, because the actor trains next."""

@@ -202,7 +202,7 @@ class Session:
     # the run's beginning and end
 
     async def warm_start(self, problems: FileRef) -> StageTiming:
-        """Build or warm-start the first model, if the configuration asks for it."""
+        """Build and warm-start the first model, if the configuration asks for it."""
         started = time.perf_counter()
         key = self._key("warm_start", 0)
         await self.compute.call("actor", "build_base_model", key=key, problems=problems)

@@ -176,8 +176,8 @@ class Registry:
             return made
 
     def roll_back(self, *, by: str, why: str, to: str | None = None) -> Decision:
-        """Put an earlier version to use again, or one of the run `to`, completing a killed
-        rollback. Raises `StoreError` if there is none."""
+        """Put an earlier version to use again: the one before, or one of the run `to`. A rollback
+        that a kill has cut short is completed instead. Raises `StoreError` if there is none."""
         history = self.history()
         used = in_use(history)
         if not used:

@@ -196,8 +196,9 @@ def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
         logger.warning("%s", error)
         return []
     return [
-        {"step": now.step, "changes": before.sources.changes_to(now.sources)}
+        {"step": now.step, "changes": changes}
         for before, now in pairwise(history)
+        if (changes := before.sources.changes_to(now.sources))
     ]
 
 

@@ -111,10 +111,12 @@ def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None
 
 
 def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
-    """Do the same in a worker, which has all files."""
+    """Do the same in a worker, which has all files. Its packages may be others than the driver's,
+    which has compared those of the environments."""
     if history := find_history(store):
-        now = _present(config, working_dir, _began_in(store, working_dir))
-        _check(store, config, history[-1].sources, now)
+        before = history[-1].sources
+        now = _present_files(config, working_dir, _began_in(store, working_dir))
+        _check(store, config, before, replace(now, packages=before.packages))
 
 
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
@@ -182,15 +184,21 @@ def find_sources(
 
 
 def _present(config: RunConfig, working_dir: Path, began_in: Path | None = None) -> RewardSources:
-    found = find_sources(
-        config.users_code, working_dir, folders=config.reward_folders, began_in=began_in
-    )
+    found = _present_files(config, working_dir, began_in)
     return replace(found, packages=_packages(config, working_dir))
 
 
+def _present_files(config: RunConfig, working_dir: Path, began_in: Path | None) -> RewardSources:
+    folders = config.reward_folders
+    return find_sources(config.users_code, working_dir, folders=folders, began_in=began_in)
+
+
 def _packages(config: RunConfig, working_dir: Path) -> Mapping[str, str] | None:
-    """Return the versions of what the environments are in, as their interpreter has it."""
-    installed = [each for each in config.environment.modules if not find_in([working_dir], each)]
+    """Return the versions of what the environments are in, as their interpreter has it. Modules of
+    the user's that the configuration names as code count as files instead."""
+    code = {each.rpartition(":")[0] for each in config.environment.code}
+    users = {each for each in code if find_in([working_dir], each)}
+    installed = set(config.environment.modules) - users
     modules = sorted({each.partition(".")[0] for each in installed} - OURS)
     if not modules or config.compute.backend != "local":
         return None

@@ -58,8 +58,11 @@ def write_identity(
     fingerprint: str | None = None,
     rounding: Mapping[str, str] | None = None,
 ) -> RunInfo:
-    """Commit all of it, run.json last: without that, a kill's rest is overwritten. A fork has its
-    parent's `fingerprint` and `rounding`, others those of here."""
+    """Commit all of it, run.json last: without that, a kill's rest is overwritten.
+
+    A fork that changes nothing has its parent's `fingerprint`, each fork its parent's `rounding`;
+    by default they are those of the configuration and of this process.
+    """
     store.remove_leftovers("")
     store.remove_leftovers("data")
     begin_sources(store, config, Path.cwd(), step=parent.step if parent else 0)

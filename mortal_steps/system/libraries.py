@@ -6,6 +6,7 @@ says so when it is continued with others.
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, TransientError
 from mortal_steps.system import installed
 from mortal_steps.system.gpus import has_gpu
 
@@ -36,6 +37,7 @@ print(json.dumps(found))
 QUERY = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
 NOT_THERE = "not there"
 ASK_S = 60.0
+FULL = (errno.EAGAIN, errno.ENOMEM)
 
 
 def computing_versions(rollout_python: str | None = None) -> dict[str, str]:
@@ -51,18 +53,21 @@ def library_versions() -> dict[str, str]:
 def packages_of(modules: Sequence[str], python: str, working_dir: Path) -> dict[str, str]:
     """Return the versions of the packages that hold these modules for an interpreter, by name, with
     a digest of the module's files where the version does not tell what is in them. Raises
-    `ConfigError` for what is no interpreter."""
+    `ConfigError` for what is no interpreter, `TransientError` if the machine is slow or full."""
     command = [python, "-P", installed.__file__, *modules]
     asked: dict[str, Any] = {"cwd": working_dir, "timeout": ASK_S, "check": True}
     try:
         told = subprocess.run(command, capture_output=True, text=True, **asked).stdout
-    except (OSError, subprocess.SubprocessError) as error:
+        # What is installed there may print at its start, before.
+        found: dict[str, str] = json.loads(told.rpartition("\n")[2])
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        if isinstance(error, subprocess.TimeoutExpired) or getattr(error, "errno", None) in FULL:
+            raise TransientError(f"{python} was asked what is installed for it: {error}") from None
         raise ConfigError(
             f"{python} does not say what is installed for it: "
             f"{getattr(error, 'stderr', None) or error}; name the `bin/python` of a virtual "
             "environment"
         ) from None
-    found: dict[str, str] = json.loads(told)
     return found
 
 

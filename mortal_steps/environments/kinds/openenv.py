@@ -16,6 +16,7 @@ from mortal_steps.environments.kinds.base import CalledEnvironment
 from mortal_steps.environments.kinds.earned import HowEarned
 from mortal_steps.environments.kinds.openenv_session import (
     OpenEnvSession,
+    RefusedError,
     patiently,
     understood,
 )
@@ -66,15 +67,15 @@ class OpenEnvEnvironment(CalledEnvironment):
                 *(lambda: connect(session["url"], proxy=None).close(), self.url, self._waits_s)
             )
             methods = self._methods()
+        except (RefusedError, ValueError) as error:
+            raise ConfigError(
+                f"environment.url = {self.url!r}: {error}; correct the address, or set "
+                "environment.action or environment.tool"
+            ) from None
         except OSError as error:
             raise TransientError(
                 f"environment.url = {self.url!r}: there is no server of OpenEnv now: {error}; see "
                 "to it, then start the run again"
-            ) from None
-        except ValueError as error:
-            raise ConfigError(
-                f"environment.url = {self.url!r}: {error}; set environment.action or "
-                "environment.tool"
             ) from None
         return {"": partial(type("OpenEnv", (OpenEnvSession,), methods), **session)}
 

@@ -11,12 +11,15 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+from urllib.error import HTTPError
 
 from pydantic import BaseModel, Field
 
 from mortal_steps.environments.kinds.earned import Earned, HowEarned
 
 PAUSE_S = 0.25
+BUSY = (408, 425, 429)
+"""HTTP statuses that ask for another try, among those that refuse."""
 T = TypeVar("T")
 
 
@@ -34,7 +37,7 @@ class RefusedError(ConnectionError):
 
 def patiently(ask: Callable[[], T], url: str, waits_s: float) -> T:
     """Return what a server answers; wait so long for one that is away or full. Raises
-    `ConnectionError`."""
+    `ConnectionError`, which is a `RefusedError` if it is there and has refused to the end."""
     from websockets.exceptions import WebSocketException
 
     until = time.monotonic() + waits_s
@@ -45,8 +48,17 @@ def patiently(ask: Callable[[], T], url: str, waits_s: float) -> T:
             raise
         except (OSError, WebSocketException) as error:
             if time.monotonic() > until:
-                raise ConnectionError(f"{url}: {error}") from None
+                kind = RefusedError if _refuses(error) else ConnectionError
+                raise kind(f"{url}: {error}") from None
             time.sleep(PAUSE_S)
+
+
+def _refuses(error: Exception) -> bool:
+    from websockets.exceptions import InvalidStatus
+
+    status = error.response.status_code if isinstance(error, InvalidStatus) else None
+    status = error.code if isinstance(error, HTTPError) else status
+    return status is not None and 400 <= status < 500 and status not in BUSY
 
 
 @contextlib.contextmanager

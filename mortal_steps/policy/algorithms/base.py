@@ -61,7 +61,8 @@ class Stepper(Protocol):
         ...
 
     def train_step(self, batch: Any, *, seed: int) -> dict[str, float]:
-        """Train on a batch of the kind it trains on; returns finite metrics by name."""
+        """Train on a batch of the algorithm's kind, a `RolloutBatch` or a `RowBatch`; returns
+        finite metrics by name."""
         ...
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -73,7 +74,8 @@ class Stepper(Protocol):
         ...
 
     def why_no_snapshot(self) -> str | None:
-        """Return why `snapshot` cannot be called now; None if it can."""
+        """Return why `snapshot` cannot be called now, so that training waits for a checkpoint; None
+        if it can."""
         return f"{type(self).__name__} makes no snapshots"
 
     def snapshot(self) -> Snapshot:

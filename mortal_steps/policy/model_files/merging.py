@@ -28,8 +28,8 @@ QUANTIZED = ("Params4bit",)
 
 
 def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
-    """Return the base model's weights with the active adapter added: adapted and quantized ones are
-    new tensors, the others live."""
+    """Return the base model's weights with the active adapter added, under the base model's names:
+    adapted and quantized ones are new tensors, the others live."""
     base, adapter = model.get_base_model(), model.active_adapter
     changed = dict(_changed(base))
     merged: dict[str, torch.Tensor] = {}

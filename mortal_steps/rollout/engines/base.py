@@ -42,7 +42,8 @@ class Engine(Protocol):
     """Longest prompt plus completion, in tokens."""
 
     def check(self, folder: Path) -> None:
-        """Raise `EngineError` if the folder cannot fit; by default, `load` finds out."""
+        """Raise `EngineError` if the folder is known not to fit the model; nothing is loaded or
+        changed. By default, `load` finds out."""
 
     @abstractmethod
     def load(self, folder: Path) -> None:

@@ -60,7 +60,8 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def tensor_shapes(folder: Path, *, required: bool = True) -> TensorShapes:
-    """Shape of every safetensors tensor; `EngineError` for other formats if `required`."""
+    """Shapes of the model's tensors by name. Raises `EngineError` for unreadable safetensors, and
+    for a model in another format if one is `required`."""
     from safetensors import SafetensorError, safe_open
 
     shapes: TensorShapes = {}

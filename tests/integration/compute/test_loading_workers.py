@@ -113,6 +113,22 @@ async def test_a_worker_killed_while_it_loads_loses_the_shard_that_waits_there(
     assert sum(each.count("samples") for each in asked(tmp_path)) == 2
 
 
+async def test_a_worker_whose_load_was_given_up_is_asked_for_it_again(
+    compute, workers, timings, tmp_path
+):
+    (tmp_path / "holds").touch()
+    serving = asyncio.create_task(workers.serve_with(version(1)))
+    await until(lambda: len(list(tmp_path.glob("asked-*"))) == 2)
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+    (tmp_path / "holds").unlink()
+    for _ in range(2):
+        await workers.serve_with(version(1))
+    assert asked(tmp_path) == [["loads", "loads"]] * 2, "what has loaded it is asked no more"
+    assert sorted(timings) == [("sync_weights", 1, 0), ("sync_weights", 1, 1)]
+
+
 async def test_weights_that_are_refused_end_the_block_whatever_was_sampled(
     compute, workers, timings, tmp_path
 ):

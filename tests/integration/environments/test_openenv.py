@@ -1,6 +1,7 @@
 """`type = "openenv"`: episodes at a server, which may be killed."""
 
 import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -9,13 +10,14 @@ import time
 from dataclasses import replace
 
 import pytest
+from websockets.sync.server import serve
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.host import describe_once, environment_host
 from mortal_steps.environments.kinds.openenv import OpenEnvEnvironment
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
-from mortal_steps.errors import TransientError
+from mortal_steps.errors import ConfigError, TransientError
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.types import GeneratedShard
 from tests.support.environments import openenv_server
@@ -151,6 +153,40 @@ def test_a_server_that_is_not_there_is_named_before_the_run_which_may_be_tried_a
     with pytest.raises(TransientError, match=r"environment\.url = .*no server.*refused") as away:
         describe_once(config(server, timeout_s=1.0, **settings))
     assert "Traceback" not in str(away.value)
+
+
+@contextlib.contextmanager
+def refusing():
+    """Yield the port of a server that is there, and does nothing that it is asked."""
+
+    def answer(connection):
+        for _ in connection:
+            data = {"code": "EXECUTION_ERROR", "message": "there is no such action"}
+            connection.send(json.dumps({"type": "error", "data": data}))
+
+    def find(connection, request):
+        return None if request.path == "/ws" else connection.respond(404, "no such page")
+
+    with serve(answer, "127.0.0.1", 0, process_request=find) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.socket.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    "path, settings, said",
+    [
+        ("", {}, "EXECUTION_ERROR: there is no such action"),
+        ("", {"tool": "say"}, "404"),
+        ("/other", {"action": "message"}, "404"),
+    ],
+)
+def test_a_server_that_is_there_and_refuses_is_no_outage(path, settings, said):
+    with refusing() as port:
+        environment = OpenEnvEnvironment(
+            url=f"http://127.0.0.1:{port}{path}", timeout_s=1.0, **settings
+        )
+        with pytest.raises(ConfigError, match=rf"{said}.*; correct the address, or set"):
+            describe_once(environment)
 
 
 @pytest.mark.parametrize("text", openenv_server.GARBLED)

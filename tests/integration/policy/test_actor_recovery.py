@@ -153,6 +153,16 @@ def test_a_replay_with_other_numbers_is_reported(run, actor, caplog):
     assert "replaying step 0 gave other numbers than recorded: {'loss'" in caplog.text
 
 
+def test_a_replay_that_measures_more_or_less_than_recorded_has_the_same_numbers(run, actor, caplog):
+    run.train(actor, range(2))
+    result = journal.find_result(run.store, 0)
+    metrics = {**result.metrics, "measured_no_more": 1.25}
+    del metrics["loss"]
+    journal.write_result(run.store, dataclasses.replace(result, metrics=metrics))
+    run.actor().train_step(request=run.request(2))
+    assert "gave other numbers" not in caplog.text
+
+
 def test_a_replay_with_other_weights_is_named_and_the_chain_parts_there(run, actor, caplog):
     """As on other hardware: here the record says that step 1 left other weights."""
     run.train(actor, [0])

@@ -21,6 +21,8 @@ class AtroposStub:
         """Statuses that the next requests for a batch get, in turn."""
         self.failing = {}
         """Statuses that requests for other paths get, once each; 0: no answer at all."""
+        self.garbled = None
+        """Path whose answers are no JSON."""
         self.hang_s = 0.0
         """Seconds before the answer to a request for a batch."""
         self.sends = 1.0
@@ -93,6 +95,8 @@ class AtroposStub:
                     self.close_connection = True
                     return
                 content = json.dumps(values).encode()
+                if self.path == stub.garbled:
+                    content = b"<html>Log in</html>"
                 cut = 1.0
                 if values.get("batch"):
                     time.sleep(stub.hang_s)

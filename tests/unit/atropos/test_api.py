@@ -183,6 +183,15 @@ def test_batches_without_anything_to_learn_from_are_told_of(caplog):
     assert "all advantages of a batch are 0" in caplog.text
 
 
+@pytest.mark.usefixtures("looks_often")
+@pytest.mark.parametrize("path", ["/batch", "/latest_example", "/status"])
+def test_an_answer_that_is_no_json_is_told_of(path):
+    with AtroposStub([make_group(0)]) as stub:
+        stub.garbled = path
+        with pytest.raises(BatchSourceError, match=rf"{path} answers no JSON"):
+            ask(stub)
+
+
 def test_a_server_is_waited_for_but_not_for_ever(monkeypatch, caplog):
     with AtroposStub() as stub:
         pass

@@ -12,6 +12,7 @@ from mortal_steps.report.evaluations import DIFFERING, mean_metrics, mean_scores
 from mortal_steps.report.progress import Speed
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import Quarantined, quarantine_in_words, summarize
+from mortal_steps.rewards.sources import SOURCES_FILE, RewardSources, ScoredWith, SourceHistory
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -369,3 +370,14 @@ def test_a_report_that_cannot_be_written_ends_nothing(make_run, caplog):
     run.store.path("reward_curve.png").mkdir()
     recorder.report()
     assert "the report is not written: cannot write" in caplog.text
+
+
+def test_packages_that_are_noted_late_are_no_changed_rewards(make_run):
+    run = make_run("mask")
+    noted = [
+        ScoredWith(step=step, sources=RewardSources(files={}, packages=packages), noted_at=0.0)
+        for step, packages in ((0, None), (4, {"textarena": "0.7.4"}), (6, {"textarena": "0.7.5"}))
+    ]
+    run.store.write_record(SOURCES_FILE, SourceHistory(entries=tuple(noted)), SourceHistory)
+    (changed,) = summarize(run).changed_rewards
+    assert changed["step"] == 6

@@ -55,7 +55,8 @@ class SeededDraw(LogitsProcessor):  # type: ignore[misc]
 
 
 def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
-    """Return where each row's cumulative probability exceeds its uniform; (B, 1)."""
+    """Return each row's token at which the cumulative probability first exceeds the uniform; shape
+    (B, 1)."""
     cumulative_BV = logprobs_BV.exp().cumsum(dim=-1)
     total_B1 = cumulative_BV[:, -1:]
     # Rounding may lift uniform x total to the total itself; just below it still has a token.
