@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.policy.fixtures import model_path, one_thread  # noqa: F401
+from tests.support.policy.ranks import failing_mortal
 from tests.support.policy.ranks_checks import (
     ACCUMULATED,
     KILL,
@@ -51,3 +52,11 @@ def struck(request, model_path, tmp_path_factory):  # noqa: F811
 def test_all_end_with_one_and_begin_anew(struck, model_path, tmp_path, victim, sign):  # noqa: F811
     config, expected = struck
     check_all_end_with(victim, sign, config, model_path, tmp_path, expected)
+
+
+def test_what_fails_on_one_rank_alone_is_told_and_all_are_begun_anew(model_path, tmp_path):  # noqa: F811
+    config = make_config(rank_timeout_s=6, ranks=2)
+    assert failing_mortal(config, model_path, tmp_path) == (
+        "CUDA out of memory, as a test has it",
+        1,
+    )

@@ -6,6 +6,8 @@ import multiprocessing
 import pathlib
 import pickle
 
+import torch
+
 from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
 from mortal_steps.policy.ranks.world import join
 from tests.support.policy.rollouts import make_batch
@@ -76,6 +78,31 @@ def _mortal(config, model_path, folder, num_steps, first):
             actor.checkpoint(step=step + 1, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
     (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+
+def failing_mortal(config, model_path, folder):
+    """Return what an actor answers whose first rank alone has no memory left, and how its process
+    ends at the next call."""
+    process = PROCESSES.Process(target=_failing, args=(config, model_path, folder))
+    process.start()
+    process.join(PATIENCE_S)
+    return (folder / "answer").read_text(), process.exitcode
+
+
+def _failing(config, model_path, folder):
+    run = make_run(folder / "run", config, model_path, num_steps=2)
+    actor = run.actor()
+    actor.prepare(step=0)
+
+    def fail(rows):
+        raise torch.OutOfMemoryError("CUDA out of memory, as a test has it")
+
+    actor._states.state.stepper.trainer.update = fail
+    try:
+        run.train(actor, [0])
+    except torch.OutOfMemoryError as error:
+        (folder / "answer").write_text(str(error))
+    run.train(actor, [0])
 
 
 def whole(model):
