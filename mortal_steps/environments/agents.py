@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Mapping
 
 from mortal_steps.config import RewardTerm
-from mortal_steps.environments.handler import raised
 from mortal_steps.environments.kinds.base import AskingEnvironment
 from mortal_steps.environments.messages import (
     AgentResult,
@@ -17,6 +16,7 @@ from mortal_steps.environments.messages import (
     EpisodeStart,
 )
 from mortal_steps.environments.outages import Outages
+from mortal_steps.environments.returned import raised
 from mortal_steps.environments.streams import RandomStream
 from mortal_steps.errors import ConfigError
 

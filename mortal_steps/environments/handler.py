@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import json
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +35,7 @@ from mortal_steps.environments.messages import (
     ToolCall,
 )
 from mortal_steps.environments.outages import Outages
+from mortal_steps.environments.returned import answer_of, observed_prompt, raised
 from mortal_steps.environments.streams import RandomStream, numpy_seed
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
@@ -45,7 +45,6 @@ from mortal_steps.rewards.judge.ledger import JudgedRun, share_ledger, use_run
 from mortal_steps.sandbox import executors
 from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.schedule import derive_seed
-from mortal_steps.system.texts import printable
 
 
 @dataclass(kw_only=True)
@@ -204,7 +203,7 @@ class EnvironmentHandler:
             if inspect.iscoroutine(result):
                 waiting.append(self._awaited(call.name, result))
             else:
-                answers.append(_answer(call.name, result, time.perf_counter() - began))
+                answers.append(answer_of(call.name, result, time.perf_counter() - began))
         if waiting:
             answers += asyncio.run_coroutine_threadsafe(_all(waiting), event_loop()).result()
         return answers
@@ -216,7 +215,7 @@ class EnvironmentHandler:
             found = await result
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
             return self._error(name, error, time.perf_counter() - began)
-        return _answer(name, found, time.perf_counter() - began)
+        return answer_of(name, found, time.perf_counter() - began)
 
     def _error(self, name: str, error: BaseException, seconds: float) -> ToolAnswer:
         if self._outages.has(error):
@@ -278,26 +277,6 @@ def own_reward(kind: str) -> Callable[..., Any]:
     return get_reward
 
 
-def observed_prompt(
-    prompt: Sequence[Mapping[str, Any]], observed: Any
-) -> list[Mapping[str, Any]] | None:
-    """Return the messages with the observation appended to the last one; None if there is none.
-    Raises `TypeError` for what is neither text nor content blocks."""
-    if observed is None:
-        return None
-    if not isinstance(observed, str | list):
-        raise TypeError(
-            f"returned {type(observed).__name__}; it returns text, a list of content blocks or None"
-        )
-    *before, last = prompt
-    content = last["content"]
-    if isinstance(observed, list) and isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    if isinstance(observed, str) and isinstance(content, list):
-        observed = [{"type": "text", "text": observed}]
-    return [*before, {**last, "content": content + observed}]
-
-
 def _made(call: ToolCall, tools: Mapping[str, Tool]) -> Any:
     if call.error is not None:
         raise ValueError(call.error)
@@ -308,32 +287,6 @@ def _made(call: ToolCall, tools: Mapping[str, Tool]) -> Any:
     if CALL_ID in inspect.signature(tool).parameters:
         given = {**given, CALL_ID: call.call_id}
     return tool(**given)
-
-
-def _answer(name: str, result: Any, seconds: float) -> ToolAnswer:
-    """Return a tool's result as TRL hands it to the chat: content blocks as they are, all else as
-    text. Raises `ConfigError` for blocks that are no text."""
-    if not isinstance(result, list):
-        return ToolAnswer(name=name, content=str(result), seconds=seconds)
-    if any(isinstance(block, dict) and block.get("type") == "image" for block in result):
-        raise ConfigError(
-            f"environment: the tool {name!r} returned an image, and models here read text alone"
-        )
-    try:
-        json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"environment: the tool {name!r} returned a list that is no list of text blocks "
-            f"({error}); return text"
-        ) from None
-    return ToolAnswer(name=name, content=result, seconds=seconds)
-
-
-def raised(error: BaseException) -> str:
-    """Return what was raised and where, in one line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return printable(" ".join(f"raised {type(error).__name__}: {error}{where}".split()))
 
 
 async def _all(waiting: Sequence[Awaitable[ToolAnswer]]) -> list[ToolAnswer]:
