@@ -20,7 +20,6 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.logging import IMPORTED_BY_TRL
-from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
@@ -174,8 +173,7 @@ class Actor:
         entry = JournalEntry(batch_sha256=digest, request=request)
         with self._warned.collecting():
             result = self._states.take(entry) if result is None else self._answer(entry, result)
-        rollout = self._config.rollout
-        if rollout.sleep_while_training or (rollout.weight_sync or RELOAD) not in IN_PLACE:
+        if gpu.gives_back(self._config.rollout):
             gpu.empty_cache()
         busy_s = time.perf_counter() - started
         background, memory = self._clock.take(), gpu.memory()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mortal_steps.config import RolloutConfig
+from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.policy.ranks.world import num_ranks
 from mortal_steps.system.gpus import expects_gpu
 from mortal_steps.types import TrainingPlace
@@ -39,6 +41,11 @@ def memory() -> dict[str, int]:
         found["gpu_reserved"] = torch.cuda.max_memory_reserved()
         torch.cuda.reset_peak_memory_stats()
     return found
+
+
+def gives_back(rollout: RolloutConfig) -> bool:
+    """Return whether engines may need, between train steps, what torch's allocator holds."""
+    return rollout.sleep_while_training or (rollout.weight_sync or RELOAD) not in IN_PLACE
 
 
 def why_unused() -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.training import FULL
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.gpu import empty_cache
+from mortal_steps.policy.gpu import empty_cache, gives_back
 from mortal_steps.policy.ranks.world import join, rank
 from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
@@ -35,6 +35,7 @@ class Follower:
 
     def __init__(self) -> None:
         self._stepper: Any = None
+        self._gives_back = False
 
     def take_part(self, order: Request) -> Answer:
         """Do what is ordered."""
@@ -47,7 +48,7 @@ class Follower:
                 return Answer(number=order.number)
             method = getattr(self._stepper, order.method)
             value = method(*order.payload["args"], **order.payload["kwargs"])
-            if order.method != "weights_digest":
+            if order.method == "begin" or self._gives_back:
                 empty_cache()  # an engine may be on this rank's GPU
         except Exception as error:
             logger.exception("rank %d: %s failed", rank(), order.method)
@@ -59,6 +60,7 @@ class Follower:
     def _make(self, config: Any, options: Any) -> None:
         self._stepper = None
         gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
+        self._gives_back = gives_back(config.rollout)
         self._stepper = algorithm_of(config).stepper(config, **options)
 
 

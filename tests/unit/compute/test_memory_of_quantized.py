@@ -4,18 +4,7 @@ import pytest
 
 from mortal_steps.compute.memory import training_memory
 from mortal_steps.config.loader import parse_config
-from mortal_steps.models.shape import ModelShape
-
-SEVEN_BILLION = ModelShape(
-    hidden=3584,
-    layers=28,
-    attention=3584,
-    keys=512,
-    mlp=18944,
-    vocabulary=152064,
-    tied=False,
-    parameters=7_615_616_512,
-)
+from tests.support.shapes import SEVEN_BILLION
 
 
 def memory_of(config, shape, **options):

@@ -3,7 +3,7 @@
 from mortal_steps.compute.memory import training_memory
 from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.config.gpus import GIB
-from tests.unit.compute.test_memory_of_quantized import SEVEN_BILLION
+from tests.support.shapes import SEVEN_BILLION
 
 
 def memory(**training):
