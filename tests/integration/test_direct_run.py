@@ -43,6 +43,9 @@ class Killing(Session):
         while not any(folder.glob(f".step-{SAVE_KILLED_AT}.*.partial")) and not whole.exists():
             await asyncio.sleep(0)
         os.kill(actor, signal.SIGKILL)
+        while os.path.exists(f"/proc/{actor}"):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # until its owner has heard of it
         return not whole.exists()
 
     async def sync_weights(self, weights, worker):

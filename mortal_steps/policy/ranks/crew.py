@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-import torch
-
 from mortal_steps.config import RunConfig
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
@@ -100,6 +98,8 @@ class Crew:
     def _settle(self, method: str, error: Exception) -> None:
         """After an error of this rank: see whether the others can go on, and else answer with the
         error before all end. What the loss of another rank brings about is no error of this one."""
+        import torch  # whoever imports the actor may not need it yet
+
         logger.error("rank 0: %s failed", method, exc_info=error)
         limit_s = START_S if method == MAKE else min(PATIENCE_S, self._timeout_s)
         try:
