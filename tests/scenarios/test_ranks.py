@@ -17,6 +17,7 @@ from tests.support.policy.ranks_checks import (
 from tests.support.policy.rollouts import make_config
 
 MOVING = {"trl": {"sync_ref_model": True, "ref_model_sync_steps": 2}}
+ADAPTING = {"trl": {**MOVING["trl"], "use_adaptive_entropy": True, "entropy_target": 5.0}}
 CASES = {
     "plain": {"ranks": 2},
     "rloo": {"ranks": 2, "algorithm": {"type": "rloo"}, **ACCUMULATED},
@@ -34,7 +35,7 @@ def test_ranks_have_the_bits_of_stock_trl(model_path, tmp_path, case):  # noqa: 
 
 STRUCK = {
     "with all weights each": {"ranks": 2, "num_iterations": 2, **LORA},
-    "dealt out": {**SHARDED, **MOVING, **ACCUMULATED},
+    "dealt out": {**SHARDED, **ADAPTING, **ACCUMULATED},
 }
 
 

@@ -90,6 +90,9 @@ class Stepped(Trainer):
     def save_control(self, folder: Path) -> None:
         """Write what the trainer adapts by itself, beside model and optimizer, as TRL reads it."""
 
+    def load_control(self, folder: Path) -> None:
+        """Read that, as TRL does where it loads the optimizer itself."""
+
     def control_digests(self) -> dict[str, str]:
         return {}
 
@@ -163,6 +166,7 @@ class Stepped(Trainer):
         self.optimizer.load_state_dict(parts_of(whole, self.optimizer))
         schedule = torch.load(checkpoint / SCHEDULER_NAME, weights_only=True)
         self.lr_scheduler.load_state_dict(schedule)
+        self.load_control(checkpoint)
 
 
 def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:

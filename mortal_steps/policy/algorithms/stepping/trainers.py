@@ -25,6 +25,7 @@ from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.types import RolloutBatch, TrainingBatch
 
+CONTROL_FILE = "entropy_ctrl_state.json"
 NO_ROWS = [{"prompt": ""}]
 """TRL wants a dataset. This one is in memory: `datasets` makes a folder for one that it generates,
 in the user's home, which may be read-only in a container."""
@@ -72,8 +73,14 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
     def save_control(self, folder: Path) -> None:
         """Write the coefficient of the entropy bonus, where TRL adapts it."""
         if self.use_adaptive_entropy:
-            control = json.dumps(self._entropy_control())
-            (folder / "entropy_ctrl_state.json").write_text(control)
+            (folder / CONTROL_FILE).write_text(json.dumps(self._entropy_control()))
+
+    def load_control(self, folder: Path) -> None:
+        """Read what `save_control` wrote."""
+        if self.use_adaptive_entropy and (folder / CONTROL_FILE).exists():
+            control = json.loads((folder / CONTROL_FILE).read_text())
+            self.entropy_coef = control["entropy_coef"]
+            self._last_world_entropy = control["last_world_entropy"]
 
     def control_digests(self) -> dict[str, str]:
         if not self.use_adaptive_entropy:
