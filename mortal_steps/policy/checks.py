@@ -25,8 +25,6 @@ DATED = (
     "another day has other prompts from there on, and ends with other bits; if the template has an "
     "option for the date, set it: training.trl.chat_template_kwargs = {date_string = '1 Jan 2026'}"
 )
-
-
 SHARDED_OPTIMIZERS = ("adamw_torch", "sgd", "adagrad", "rmsprop")
 """Optimizers, by how their names begin, whose state can be dealt out as the weights are."""
 
