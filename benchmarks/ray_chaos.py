@@ -73,7 +73,7 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Runs on a local Ray cluster, hit.")
     parser.add_argument("--faults", type=int, default=20, help="so many, over all runs")
-    parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
+    parser.add_argument("--steps", type=int, default=240, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
     add_output_option(parser, "ray_chaos")
     return parser.parse_args()

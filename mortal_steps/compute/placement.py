@@ -280,8 +280,8 @@ def _place_on_ray(config: RunConfig, samples: bool) -> Placement:
     ray, size = config.compute.ray, gpus_per_engine(config.rollout)
     workers = range(config.num_rollout_workers if samples else 0)
     return Placement(
-        trainers=gpus_on_a_node(ray.gpu_of("actor"), config.training.ranks, "actor"),
-        engines=tuple(gpus_on_a_node(ray.gpu_of("rollout"), size, f"rollout-{n}") for n in workers),
+        trainers=gpus_on_a_node(ray.actor, config.training.ranks, "actor"),
+        engines=tuple(gpus_on_a_node(ray.rollout, size, f"rollout-{n}") for n in workers),
     )
 
 

@@ -149,10 +149,11 @@ class RayConfig(Section):
     machine to, or that RAY_ADDRESS names. This machine must be a node of it."""
     actor: str | None = None
     """Kind of GPU that trains, by Ray's name for it: `H100`; `ray status -v` lists them as
-    `accelerator_type:H100`. The actor takes `training.ranks` of them on one node. `cpu`, and the
-    default on a cluster without GPUs: none."""
+    `accelerator_type:H100`. The actor takes `training.ranks` of them on one node. Default: it
+    trains on a CPU."""
     rollout: str | None = None
-    """Kind of GPU that samples; each rollout worker takes as many as its engine computes on."""
+    """Kind of GPU that samples; each rollout worker takes as many as its engine computes on.
+    Default: they sample on CPUs."""
     python: LocalPath | None = None
     """Path of an interpreter on this machine that has Ray. Default: the one that runs the flow."""
     wait_s: float = Field(600.0, gt=0)
@@ -160,11 +161,6 @@ class RayConfig(Section):
     stops."""
     call_timeout_s: float = Field(7200.0, gt=0)
     """Longest time that one worker call may take, in seconds; then its worker is replaced."""
-
-    def gpu_of(self, role: str) -> str | None:
-        """Kind of GPU of a role's workers, if they have one."""
-        kind = {"actor": self.actor, "rollout": self.rollout}[role]
-        return None if kind in (None, "cpu") else kind
 
 
 class ComputeConfig(Section):

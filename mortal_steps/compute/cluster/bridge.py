@@ -1,21 +1,19 @@
-"""A worker on a Ray cluster, as a process that is a driver of Ray's sees it: the only code here
-that imports Ray."""
+"""A worker on a Ray cluster, as a driver of Ray's sees it. No other code imports Ray."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mortal_steps.compute.cluster.node import Node, Orders, versions
+from mortal_steps.compute.cluster.node import Node, Orders
 from mortal_steps.errors import ComputeError, UnusableProcessError
 from mortal_steps.system.frames import Answer
 
 PLACED_WITHIN_S = 5.0
-"""How long one look at whether the worker has a node waits for that."""
+"""How long one look at whether the worker has a node waits for it."""
 EXAMINED_WITHIN_S = 60.0
 CLOSED_WITHIN_S = 3.0
 
@@ -26,32 +24,31 @@ class Bridge:
     def __init__(
         self, *, address: str, orders: Orders, gpu: str | None, gpus: int, cpus: int, first: bool
     ) -> None:
-        """The worker takes so many `gpus` of one kind, `gpu`, or none, and `cpus`. The `first`
-        bridge of a flow looks at all nodes before any worker is placed."""
-        mortal = orders.versions  # of the flow: Ray may have an interpreter of its own
-        self._orders = replace(orders, versions={**versions(), **mortal})
-        self._address, self._is_first = address, first
-        self._gpu, self._gpus, self._cpus = gpu, gpus, cpus
+        """The worker takes `cpus` and, of the kind `gpu`, `gpus`. The `first` bridge of a flow
+        looks at every node before any worker is placed."""
+        self._address, self._orders, self._is_first = address, orders, first
+        on_gpus = {"GPU": gpus, f"accelerator_type:{gpu}": 0.001}  # as Ray's own option has it
+        self._wanted: dict[str, float] = {"CPU": cpus, **(on_gpus if gpu else {})}
         self._node: Any = None
-        self._problem: Any = None
+        self._begun: Any = None
 
     def place(self) -> str | None:
-        """Return None if the worker has a node now, otherwise what it waits for. Raises
-        `ComputeError` for a cluster or a node that cannot be used."""
+        """Return None if the worker has a node, otherwise what it waits for. Raises `ComputeError`
+        for a cluster that cannot be used."""
         problem: str | None = None if ray.is_initialized() else self._connect()
         if problem is not None:
             return problem
         if self._is_first:
             self._examine()
         if self._node is None:
-            self._begin()
-        done, _ = ray.wait([self._problem], timeout=PLACED_WITHIN_S)
-        if not done:
+            cpus, gpus = self._wanted["CPU"], self._wanted.get("GPU", 0)
+            kind = {name: some for name, some in self._wanted.items() if ":" in name}
+            actor = ray.remote(num_cpus=cpus, num_gpus=gpus, resources=kind, max_restarts=0)(Node)
+            self._node = actor.remote(self._orders)
+            self._begun = self._node.begin.remote()
+        if not ray.wait([self._begun], timeout=PLACED_WITHIN_S)[0]:
             return self._missing()
-        try:
-            problem = ray.get(self._problem)
-        except ray.exceptions.RayError as error:
-            problem = f"its node was lost while it started: {_first_line(error)}"
+        problem = _answer(self._begun, "the node that it was to be on")
         if problem is not None:
             ray.kill(self._node)
             self._node = None
@@ -62,7 +59,7 @@ class Bridge:
         try:
             answer: Answer = ray.get(self._node.call.remote(method, payload, label))
         except ray.exceptions.RayError as error:
-            raise UnusableProcessError(f"the worker's node was lost: {error}") from None
+            raise UnusableProcessError(f"its node was lost: {error}") from None
         return answer
 
     def close(self) -> None:
@@ -76,74 +73,62 @@ class Bridge:
         try:
             ray.init(address=self._address, namespace="mortal", logging_level="warning")
         except ConnectionError as error:
-            if "AuthenticationError" in (why := str(error.__cause__)):
-                *_, said = why.strip().splitlines()
-                raise ComputeError(f"the Ray cluster refuses this machine: {said}") from None
+            if "AuthenticationError" in (cause := str(error.__cause__)):
+                raise ComputeError(
+                    f"the Ray cluster refuses this machine: {cause.strip().splitlines()[-1]}"
+                ) from None
             return (
-                f"there is no Ray cluster at {self._address!r} (compute.ray.address): "
-                f"{_first_line(error)}. Start one with `ray start --head`, and let this machine "
-                "and the others join it with `ray start --address=HOST:PORT`"
+                f"no Ray cluster answers at {self._address!r} (compute.ray.address): "
+                f"{_first_line(error)}. Start it with `ray start --head`, and let this machine and "
+                "the others join it with `ray start --address=HOST:PORT`"
             )
-        except RuntimeError as error:  # other versions of Python or Ray
+        except RuntimeError as error:  # another version of Python or Ray
             raise ComputeError(f"the Ray cluster cannot be used from here: {error}") from None
         return None
-
-    def _begin(self) -> None:
-        options: dict[str, Any] = {"num_cpus": self._cpus, "num_gpus": 0}
-        if self._gpu is not None:
-            options |= {"num_gpus": self._gpus, "accelerator_type": self._gpu}
-        actor = ray.remote(Node).options(max_restarts=0, max_task_retries=0, **options)
-        self._node = actor.remote(self._orders)
-        self._problem = self._node.problem.remote()
 
     def _examine(self) -> None:
         """Raise `ComputeError`, which names them, if nodes cannot be used."""
         look = ray.remote(num_cpus=0, max_retries=0)(Orders.problem_here)
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        asked = {
-            look.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(self._orders): node
-            for node in nodes
-        }
+        asked = {}
+        for node in _nodes():
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            asked[look.options(scheduling_strategy=there).remote(self._orders)] = node
         ray.wait(list(asked), num_returns=len(asked), timeout=EXAMINED_WITHIN_S)
-        problems = [_look(asking, node) for asking, node in asked.items()]
-        if found := [problem for problem in problems if problem]:
-            raise ComputeError("the Ray cluster cannot be used: " + "; ".join(found))
+        found = [_answer(one, f"node {node['NodeName']}") for one, node in asked.items()]
+        if problems := list(filter(None, found)):
+            raise ComputeError("the Ray cluster cannot be used: " + "; ".join(problems))
         self._is_first = False
 
     def _missing(self) -> str:
-        wanted = f"{self._cpus} CPUs"
-        if self._gpu is not None:
-            wanted += f" and {self._gpus} GPUs of kind {self._gpu}"
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        fit = [node for node in nodes if self._fits(node)]
-        if not fit:
-            return f"no node has {wanted}; the cluster's {len(nodes)} nodes have {_counted(nodes)}"
-        free = ray.available_resources()
-        return (
-            f"no node has {wanted} free; of {_counted(fit)} on {len(fit)} nodes that have so many, "
-            f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs of the cluster are free"
-        )
-
-    def _fits(self, node: Mapping[str, float]) -> bool:
-        if self._gpu is not None and f"accelerator_type:{self._gpu}" not in node:
-            return False
-        gpus = self._gpus if self._gpu is not None else 0
-        return node.get("CPU", 0) >= self._cpus and node.get("GPU", 0) >= gpus
+        """Return which resources no node has, or has free."""
+        wanted = _in_words(self._wanted)
+        everyone = [node["Resources"] for node in _nodes()]
+        fitting = [
+            has for has in everyone if all(has.get(k, 0) >= n for k, n in self._wanted.items())
+        ]
+        if not fitting:
+            has = "; ".join(map(_in_words, everyone))
+            return f"no node has {wanted}; the cluster's nodes have {has}"
+        free = _in_words(ray.available_resources())
+        return f"no node has {wanted} free; {len(fitting)} have as many, free in all are {free}"
 
 
-def _look(asking: Any, node: Mapping[str, Any]) -> str | None:
+def _nodes() -> list[Any]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _answer(asked: Any, whom: str) -> str | None:
     try:
-        problem: str | None = ray.get(asking, timeout=0)
+        problem: str | None = ray.get(asked, timeout=0)
     except ray.exceptions.RayError as error:
-        return f"node {node['NodeManagerHostname']} does not answer: {_first_line(error)}"
+        return f"{whom} does not answer: {_first_line(error)}"
     return problem
 
 
-def _counted(nodes: list[Mapping[str, float]]) -> str:
-    counts = {kind: sum(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU")}
-    return f"{counts['CPU']:g} CPUs and {counts['GPU']:g} GPUs"
+def _in_words(resources: Mapping[str, float]) -> str:
+    kinds = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
+    cpus, gpus = (resources.get(kind, 0) for kind in ("CPU", "GPU"))
+    return " ".join([f"{cpus:g} CPUs and {gpus:g} GPUs", *kinds])
 
 
 def _first_line(error: Exception) -> str:

@@ -1,26 +1,22 @@
-"""The process that Ray starts for a worker, on a node of the cluster. Imports no Ray.
+"""The process that Ray starts for a worker on a node of the cluster. Imports no Ray.
 
-An order carries a number, which each start of a worker gets anew (compute.py):
+Each start of a worker has a number, and its orders carry it:
 
     RUN/cluster/actor-0/3    the third start of this worker: a random text
 
-The flow writes the file before it starts the bridge, and the node reads it: it has the flow's file
-system before it, or it does not begin. A node that finds a later number has been replaced, although
-nobody could end it, as on a machine that did not answer for a while. It ends itself. So there is
-one actor that writes, and a flow that another one has taken the run over from asks in vain.
+The flow writes the file, and a node begins only if it reads the same text: it shares the flow's
+file system. A node that finds a later number was given up while it could not be ended, like that of
+a machine that did not answer for a while. It ends itself, so that one actor alone writes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import platform
 import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +29,8 @@ from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.system.frames import Answer
 from mortal_steps.system.sources import sources_sha256
 
-logger = logging.getLogger(__name__)
-
-FENCES = "cluster"
-"""Folder of a run directory with a folder for each worker."""
 LOOK_EVERY_S = 2.0
-SEEN_S = 10.0
+SEEN_WITHIN_S = 10.0
 """Seconds that a shared file system may take to show a new file on another machine."""
 
 
@@ -52,56 +44,41 @@ class Orders:
     """Of this start of the worker."""
     nonce: str
     """What the file of this number holds."""
+    mortal: str
+    """MORTAL on the flow's machine; Ray itself compares Python and Ray."""
     run_dir: Path
     working_dir: Path
-    versions: Mapping[str, str]
-    """Of MORTAL, Python and Ray on the flow's machine; the flow knows of MORTAL's alone."""
     spec: WorkerSpec
 
     @property
-    def fence(self) -> str:
-        return f"{FENCES}/{self.worker}"
+    def numbers(self) -> str:
+        """Folder in the run directory with the numbers of the worker's starts."""
+        return f"cluster/{self.worker}"
 
     def problem_here(self) -> str | None:
-        """Say what is wrong with this machine; None if the worker can be here."""
-        here = f"node {socket.gethostname()}"
-        if other := [
-            f"{name} {there}, the flow's machine {self.versions[name]}"
-            for name, there in versions().items()
-            if there != self.versions[name]
-        ]:
-            return f"{here} has {'; '.join(other)}: install the same on all nodes"
+        """Return why the worker cannot be on this machine; None if it can."""
+        here, mortal = f"node {socket.gethostname()}", this_mortal()
+        if mortal != self.mortal:
+            return f"{here} has mortal {mortal}, the flow's machine {self.mortal}: install the same"
         if not self._sees_run_dir():
             return (
                 f"{here} does not have the run directory {self.run_dir} of the flow's machine: "
                 "runs_dir must lie on a file system that all nodes share, at the same path"
             )
         if not self.working_dir.is_dir():
-            return (
-                f"{here} has no {self.working_dir}, the folder in which the run began: put it on "
-                "the file system that all nodes share"
-            )
+            return f"{here} has no folder {self.working_dir}, in which the run began: share it too"
         return None
 
     def _sees_run_dir(self) -> bool:
-        file, deadline = self.run_dir / self.fence / str(self.number), time.monotonic() + SEEN_S
-        while not file.exists():
-            if time.monotonic() > deadline:
-                return False
+        file = self.run_dir / self.numbers / str(self.number)
+        deadline = time.monotonic() + SEEN_WITHIN_S
+        while not file.exists() and time.monotonic() < deadline:
             time.sleep(0.5)
-        return file.read_text() == self.nonce
-
-
-def versions() -> dict[str, str]:
-    """Return what must be the same on both sides."""
-    return {
-        "mortal": this_mortal(),
-        "Python": platform.python_version(),
-        "Ray": version("ray"),
-    }
+        return file.exists() and file.read_text() == self.nonce
 
 
 def this_mortal() -> str:
+    """Return the version of this code, and its digest."""
     return f"{mortal_steps.__version__} ({sources_sha256()[:12]})"
 
 
@@ -109,24 +86,22 @@ class Node:
     """Holds a worker in a process of its own."""
 
     def __init__(self, orders: Orders) -> None:
-        logging.basicConfig(level=logging.INFO)
-        self._orders = orders
-        self._store = RunStore(orders.run_dir)
-        self._container = LocalContainer(
-            orders.worker, orders.spec, 0, orders.working_dir, orders.run_dir / "logs"
-        )
+        self._orders, self._store = orders, RunStore(orders.run_dir)
+        logs = orders.run_dir / "logs"
+        self._container = LocalContainer(orders.worker, orders.spec, 0, orders.working_dir, logs)
 
-    async def problem(self) -> str | None:
-        """See `Orders.problem_here`. If there is none, this begins to look for later numbers."""
-        found = self._orders.problem_here()
-        if found is None:
-            self._watching = asyncio.create_task(self._end_when_replaced())
-        return found
+    async def begin(self) -> str | None:
+        """Return why the worker cannot be here. If it can, look for later numbers from now on."""
+        problem = self._orders.problem_here()
+        if problem is None:
+            self._looking = asyncio.create_task(self._end_when_given_up())
+        return problem
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Answer:
         """Return what came of the call of the worker."""
         try:
-            self._check_number()
+            if self._is_given_up():
+                raise LeaseLostError(f"{self._orders.worker} was started anew since; {label}")
             value = await self._container.call(method, payload, label)
         except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the caller
             return Answer(number=0, error=as_mortal_error(error))
@@ -135,19 +110,11 @@ class Node:
     async def close(self) -> None:
         await self._container.close()
 
-    def _check_number(self) -> None:
-        newest = max(number for number, _ in self._store.numbered(self._orders.fence))
-        if newest > self._orders.number:
-            raise LeaseLostError(
-                f"{self._orders.worker} was started anew (number {newest}); this is start "
-                f"{self._orders.number}, which does nothing more"
-            )
+    def _is_given_up(self) -> bool:
+        started = self._store.numbered(self._orders.numbers)
+        return any(number > self._orders.number for number, _ in started)
 
-    async def _end_when_replaced(self) -> None:
-        while True:
+    async def _end_when_given_up(self) -> None:
+        while not self._is_given_up():
             await asyncio.sleep(LOOK_EVERY_S)
-            try:
-                self._check_number()
-            except LeaseLostError as error:
-                logger.error("%s", error)
-                os._exit(1)
+        os._exit(1)

@@ -24,8 +24,9 @@ VICTIMS = (*WORKERS, "host", "flow", "server")
 GAME = "game"
 """The server of environments, where there is one."""
 
-ON_A_CLUSTER = ("process", "node process", "bridge", "machine", "stopped machine", "stopped raylet")
-"""What can be killed or stopped of a worker on a Ray cluster."""
+KILLED, STOPPED = ("process", "node process", "bridge", "machine"), ("bridge", "machine", "raylet")
+ON_A_CLUSTER = (*KILLED, *(f"stopped {what}" for what in STOPPED))
+"""What can be killed, or stopped for a while, of a worker on a Ray cluster."""
 
 STAGES = ("generate", "reward", "train_step", "sync_weights", "evaluate", "checkpoint")
 """Those that come again and again."""

@@ -15,7 +15,7 @@ from tests.support.cluster.nodes import Cluster, below, command_of, output_of
 
 AWAY_S = 5.0
 """Until somebody starts a machine anew."""
-STOPPED_S = 20.0
+STOPPED_S = 40.0
 """Longer than it takes until Ray gives such a machine up."""
 ENDS_WITHIN_S = 15.0
 
@@ -69,6 +69,9 @@ def faults_of(cluster: Cluster, worker: str) -> Mapping[str, Fault]:
     def kill_bridge() -> None:
         os.kill(bridge_of(worker), signal.SIGKILL)
 
+    def stop_bridge() -> None:
+        os.kill(bridge_of(worker), signal.SIGSTOP)
+
     def kill_machine() -> Callable[[], None]:
         ip, _ = cluster.find_worker(worker)
         cluster.kill(ip)
@@ -87,6 +90,7 @@ def faults_of(cluster: Cluster, worker: str) -> Mapping[str, Fault]:
         f"process of {worker}": Fault(kill_process),
         f"node process of {worker}": Fault(kill_node_process),
         f"bridge of {worker}": Fault(kill_bridge),
+        f"stopped bridge of {worker}": Fault(stop_bridge),
         f"machine of {worker}": Fault(kill_machine),
         f"stopped machine of {worker}": Fault(stop_machine),
         f"stopped raylet of {worker}": Fault(stop_raylet),

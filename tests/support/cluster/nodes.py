@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.system.child import Child
@@ -21,12 +20,13 @@ HEAD = "127.0.0.2"
 """Ray takes another address of the machine in place of 127.0.0.1."""
 NODES = ("127.0.0.3", "127.0.0.4")
 STARTED_WITHIN_S = 120.0
+TRIES = 3
 # Ray starts its processes and ends; the supervisor of this shell inherits them.
 STAY = 'log=$1; shift; "$@" > "$log" 2>&1 < /dev/null; echo "code $?" >> "$log"; exec sleep 100000'
 SOONER = {
     "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_period_ms": "2000",
+    "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
 }
@@ -51,7 +51,7 @@ class Cluster:
             "HF_HUB_OFFLINE": "1",
             **SOONER,
         }
-        self.address = f"{HEAD}:{_free_port()}"
+        self.address = f"{HEAD}:{free_port()}"
         self._temporary = Path(
             f"/tmp/mortal-ray-{secrets.token_hex(4)}"
         )  # sockets have short names
@@ -64,6 +64,7 @@ class Cluster:
             "compute.backend=ray",
             f"compute.ray.address={self.address}",
             f"compute.ray.python={PYTHON}",
+            "compute.ray.call_timeout_s=60",
         )
 
     def __enter__(self) -> Cluster:
@@ -79,14 +80,16 @@ class Cluster:
         """Start whatever does not run, the head first."""
         if HEAD not in self._nodes:
             self.start_head()
-        missing = [ip for ip in NODES if ip not in self._nodes]
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(self.start_node, missing))
+        for ip in NODES:
+            if ip not in self._nodes:
+                self.start_node(ip)
 
     def start_head(self) -> None:
         port = self.address.rpartition(":")[2]
         options = ("--head", f"--port={port}", f"--temp-dir={self._temporary}", "--num-cpus=0")
-        self._start(HEAD, *options, "--include-dashboard=false", "--ray-client-server-port=0")
+        self._start(
+            HEAD, *options, "--include-dashboard=false", f"--ray-client-server-port={free_port()}"
+        )
 
     def start_node(self, ip: str, *options: str) -> None:
         self._start(ip, f"--address={self.address}", "--num-cpus=2", *options)
@@ -126,22 +129,25 @@ class Cluster:
             *("--object-store-memory=80000000", "--disable-usage-stats"),
             *("--min-worker-port=0", "--max-worker-port=0", *options),
         ]
+        for _ in range(TRIES):  # on a busy machine, a node does not find its head in time
+            if self._is_up(ip, command, log):
+                return
+            self.kill(ip)
+        raise RuntimeError(f"node {ip} does not start: {log.read_text()}")
+
+    def _is_up(self, ip: str, command: list[str], log: Path) -> bool:
         log.unlink(missing_ok=True)
-        self._nodes[ip] = Child(
-            ["sh", "-c", STAY, "sh", str(log), *command],
-            env={**os.environ, **self.environment},
-            cwd=ROOT,
-        )
+        shell = ["sh", "-c", STAY, "sh", str(log), *command]
+        self._nodes[ip] = Child(shell, env={**os.environ, **self.environment}, cwd=ROOT)
         deadline = time.monotonic() + STARTED_WITHIN_S
         while not log.exists() or "\ncode " not in log.read_text():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"node {ip} does not start: {log.read_text()}")
+                return False
             time.sleep(0.1)
-        if "\ncode 0\n" not in log.read_text():
-            raise RuntimeError(f"node {ip} does not start: {log.read_text()}")
+        return "\ncode 0\n" in log.read_text()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind((HEAD, 0))
         return int(listener.getsockname()[1])

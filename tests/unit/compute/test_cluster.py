@@ -3,17 +3,37 @@
 import re
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.cluster.node import Node, Orders, this_mortal
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config.loader import parse_config
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, LeaseLostError
 from mortal_steps.orchestration.checks import check_interpreters
 from mortal_steps.runs.waits import LEFT_AFTER_S, note_wait, waits
 from mortal_steps.store import RunStore
 
 RAY = {"compute": {"backend": "ray"}}
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """Of the first start of an actor, whose number is there."""
+    (tmp_path / "cluster/actor-0").mkdir(parents=True)
+    (tmp_path / "cluster/actor-0/1").write_text("nonce")
+    return Orders(
+        worker="actor-0",
+        number=1,
+        nonce="nonce",
+        mortal=this_mortal(),
+        run_dir=tmp_path,
+        working_dir=tmp_path,
+        spec=WorkerSpec(factory="nowhere:Nobody", kwargs={}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,9 +72,7 @@ def test_an_actor_takes_a_gpu_for_each_rank_and_an_engine_those_that_it_computes
 
 
 def test_workers_without_a_kind_of_gpu_compute_on_cpus():
-    values = {"compute": {"backend": "ray", "ray": {"actor": "cpu"}}}
-    placement = find_placement(parse_config(values))
-    assert placement.gpus == ()
+    assert find_placement(parse_config(RAY)).gpus == ()
 
 
 def test_what_a_worker_waits_for_is_told_while_it_does(tmp_path, monkeypatch):
@@ -67,6 +85,25 @@ def test_what_a_worker_waits_for_is_told_while_it_does(tmp_path, monkeypatch):
     assert waits(store) == []
     note_wait(store, "rollout-0", None)
     assert not list(tmp_path.glob("cluster/*/*"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"mortal": "0.0.1 (abc)"}, "the flow's machine 0.0.1 (abc): install the same"),
+        ({"nonce": "other"}, "runs_dir must lie on a file system that all nodes share"),
+        ({"working_dir": Path("/nowhere")}, "no folder /nowhere, in which the run began"),
+    ],
+)
+def test_a_node_with_other_code_or_other_files_is_named(changed, problem, orders):
+    assert orders.problem_here() is None
+    assert problem in replace(orders, **changed).problem_here()
+
+
+async def test_a_node_that_was_given_up_begins_no_call(orders):
+    (orders.run_dir / "cluster/actor-0/2").write_text("of the next start")
+    answer = await Node(orders).call("train_step", {}, "train_step/3/0")
+    assert isinstance(answer.error, LeaseLostError)
 
 
 def test_the_flow_itself_imports_no_ray():
