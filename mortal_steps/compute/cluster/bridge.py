@@ -101,16 +101,23 @@ class Bridge:
 
     def _missing(self) -> str:
         """Return which resources no node has, or has free."""
-        wanted = _in_words(self._wanted)
+        wanted = self._in_words(self._wanted)
         everyone = [node["Resources"] for node in _nodes()]
         fitting = [
             has for has in everyone if all(has.get(k, 0) >= n for k, n in self._wanted.items())
         ]
         if not fitting:
-            has = "; ".join(map(_in_words, everyone))
+            has = "; ".join(map(self._in_words, everyone))
             return f"no node has {wanted}; the cluster's nodes have {has}"
-        free = _in_words(ray.available_resources())
+        free = self._in_words(ray.available_resources())
         return f"no node has {wanted} free; {len(fitting)} have as many, free in all are {free}"
+
+    def _in_words(self, has: Mapping[str, float]) -> str:
+        counted = [
+            f"{has.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU") if kind in self._wanted
+        ]
+        kinds = [name.partition(":")[2] for name in has if name.startswith("accelerator_type:")]
+        return " ".join([" and ".join(counted), *kinds])
 
 
 def _nodes() -> list[Any]:
@@ -123,12 +130,6 @@ def _answer(asked: Any, whom: str) -> str | None:
     except ray.exceptions.RayError as error:
         return f"{whom} does not answer: {_first_line(error)}"
     return problem
-
-
-def _in_words(resources: Mapping[str, float]) -> str:
-    kinds = [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
-    cpus, gpus = (resources.get(kind, 0) for kind in ("CPU", "GPU"))
-    return " ".join([f"{cpus:g} CPUs and {gpus:g} GPUs", *kinds])
 
 
 def _first_line(error: Exception) -> str:

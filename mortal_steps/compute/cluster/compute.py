@@ -43,7 +43,8 @@ class RayContainer(LocalContainer):
         super().__init__(name, bridge, 0, run.working_dir(), logs, lease.filenos())
         self._run, self._lease = run, lease
         self._takes = {**takes, "address": self._ray.address}
-        self._worker = replace(spec, devices=(), preload=())
+        devices = () if takes["gpu"] else ("",)  # Ray hides only GPUs that others have
+        self._worker = replace(spec, devices=devices, preload=())
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
         """Return the result of the method. Raises what `Compute.call` does, `LeaseLostError`, and
