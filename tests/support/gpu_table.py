@@ -29,14 +29,12 @@ def engine(**options):
     return tuple(f"rollout.engine_options.{name} = {value}" for name, value in options.items())
 
 
+RAY = ("compute.backend = 'ray'", "compute.ray.actor = 'H100'", "compute.ray.rollout = 'H100'")
+
+
 def cluster(workers, **options):
     """Two machines with 8 GPUs each: one trains, the other samples."""
-    kinds = (
-        "compute.backend = 'ray'",
-        "compute.ray.actor = 'H100'",
-        "compute.ray.rollout = 'H100'",
-    )
-    return (*kinds, *ranks(8), f"rollout.num_rollout_workers = {workers}", *engine(**options))
+    return (*RAY, *ranks(8), f"rollout.num_rollout_workers = {workers}", *engine(**options))
 
 
 FITS = [
