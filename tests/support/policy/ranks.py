@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import re
 import socket
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
@@ -74,14 +76,14 @@ def _mortal(config, model_path, folder, num_steps, first):
     run = make_run(folder / "run", config, model_path, num_steps=num_steps)
     actor, recorder = run.actor(), Recorder()
     actor.prepare(step=first)
-    trainer, shards = actor._states.state.stepper.trainer, config.training.sharding == "full"
+    ranks, shards = actor._states.state.stepper, config.training.sharding == "full"
     if not shards:
-        trainer.add_callback(recorder)
+        ranks.trainer.add_callback(recorder)
     results = []
     for step in range(first, num_steps):
         results += run.train(actor, [step])
         if shards:
-            recorder.weights.append(whole(trainer.model))
+            recorder.weights.append(whole(ranks, folder / f"whole-{step}"))
         if (step + 1) % 2 == 0:
             actor.checkpoint(step=step + 1, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
@@ -145,10 +147,12 @@ def _failing(config, model_path, folder):
     os._exit(WENT_ON)
 
 
-def whole(model):
-    """The trained weights of a model that is dealt out."""
-    trained = {name for name, each in model.named_parameters() if each.requires_grad}
-    return {name: each.clone() for name, each in model.state_dict().items() if name in trained}
+def whole(ranks, folder):
+    """The trained weights of a model that is dealt out, as it publishes them."""
+    folder.mkdir()
+    ranks.export_weights(folder)
+    (file,) = folder.glob("*.safetensors")
+    return {re.sub("(lora_[AB])", r"\1.default", name): x for name, x in load_file(file).items()}
 
 
 def followers_of(leader):
