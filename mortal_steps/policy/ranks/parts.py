@@ -42,15 +42,16 @@ def own_part(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
 def sums_of_parts(tensors: Iterable[torch.Tensor]) -> list[Sums]:
     """Return the sums of each tensor (`tensor_digests`). If some are dealt out, all ranks take
     part, and add up those of their parts."""
-    found, dealt_out = [], False
+    found, dealt_out = [], []
     for tensor in tensors:
-        dealt_out |= isinstance(tensor, DTensor)
-        part, first = own_part(tensor)
+        dealt_out.append(isinstance(tensor, DTensor))
+        part, first = own_part(tensor) if dealt_out[-1] else (tensor, 0)
         found.append(sums_of(part, first // tensor.shape[-1] if part.dim() > 1 else first))
     sums = read_sums(found)
-    if not dealt_out:
+    if not any(dealt_out):
         return sums
     own = np.array([[each % MODULUS for each in pair] for pair in sums], dtype=np.uint64)
+    own[np.logical_not(dealt_out)] *= rank() == 0
     added = torch.from_numpy(own.view(np.int64))
     torch.distributed.all_reduce(added)
     return [(first, second) for first, second in added.tolist()]

@@ -2,6 +2,7 @@
 others itself. Each in processes of their own: torch's world is one a process."""
 
 import contextlib
+import json
 import multiprocessing
 import os
 import pathlib
@@ -11,11 +12,16 @@ import socket
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
 
 from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
+from mortal_steps.policy.algorithms.stepping.digests import weights_digest
+from mortal_steps.policy.model_files.rows import save_pickle
+from mortal_steps.policy.model_files.writing import published_tensors, save_model
 from mortal_steps.policy.ranks import world
 from mortal_steps.policy.ranks.loading import loading_once
+from mortal_steps.policy.ranks.parts import sums_of_parts
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from tests.support.policy.rollouts import make_batch
@@ -63,6 +69,24 @@ def mortal_on_ranks(config, model_path, folder, num_steps):
     return pickle.loads((folder / "outcome").read_bytes())
 
 
+def restored_on_ranks(config, model_path, folder, checkpoint):
+    """Return the digests of a checkpoint's state as the configuration's ranks restore it."""
+    process = PROCESSES.Process(
+        target=_restored, args=(config, model_path, folder, checkpoint), daemon=False
+    )
+    process.start()
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
+    return json.loads((folder / "digests").read_text())
+
+
+def _restored(config, model_path, folder, checkpoint):
+    actor = make_run(folder / "run", config, model_path, num_steps=2).actor()
+    stepper = actor._make_stepper(False)
+    stepper.begin(checkpoint)
+    (folder / "digests").write_text(json.dumps(stepper.digests()))
+
+
 def begin_mortal(config, model_path, folder, num_steps, first=0):
     """Begin an actor that trains from step `first` on, and saves the state after every second."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,13 +103,18 @@ def _mortal(config, model_path, folder, num_steps, first):
     ranks, shards = actor._states.state.stepper, config.training.sharding == "full"
     if not shards:
         ranks.trainer.add_callback(recorder)
-    results = []
+    results, begun = [], 0
     for step in range(first, num_steps):
         results += run.train(actor, [step])
+        if begun:
+            actor.checkpoint(step=begun, best_score=None)
+            begun = 0
         if shards:
             recorder.weights.append(whole(ranks, folder / f"whole-{step}"))
         if (step + 1) % 2 == 0:
-            actor.checkpoint(step=step + 1, best_score=None)
+            begun = step + 1
+            assert actor.begin_checkpoint(step=begun) is None
+    actor.checkpoint(step=num_steps, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
     (folder / "outcome").write_bytes(pickle.dumps(outcome))
 
@@ -118,6 +147,52 @@ def _own_bytes():
     """Memory of this process that it shares with no other and that is no file's."""
     status = pathlib.Path("/proc/self/status").read_text()
     return 1024 * int(status.partition("RssAnon:")[2].split()[0])
+
+
+SHAPE = {
+    "vocab_size": 50,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+}
+SHAPES = {
+    "tied": Qwen3Config(**SHAPE, tie_word_embeddings=True),
+    "experts": Qwen3MoeConfig(**SHAPE, num_experts=4, moe_intermediate_size=32),
+}
+
+
+def write_on_ranks(folder, count=3):
+    """Write models and a state to `<shape>/one`, and dealt out to ranks to `<shape>/many`. Their
+    digests are compared there."""
+    arguments = [(number, count, folder) for number in range(count)]
+    ranks = [PROCESSES.Process(target=_write, args=each, daemon=True) for each in arguments]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join(PATIENCE_S)
+        assert each.exitcode == 0
+
+
+def _write(number, count, folder):
+    join(number, count, folder / "meeting", 60)
+    for kind, shape in SHAPES.items():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(shape, dtype=torch.float32)
+        found = [_written(model, folder / kind / "one")] if number == 0 else []
+        fully_shard(model)
+        found.append(_written(model, folder / kind / "many"))
+        assert found[0] == found[-1] or number
+
+
+def _written(model, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(model, folder, torch.bfloat16)
+    save_pickle(folder / "state.pt", {"state": [dict(model.state_dict()), 3]})
+    published = published_tensors(model)
+    return weights_digest(model), tensor_digests(published.items(), sums_of_parts)
 
 
 def failing_mortal(config, model_path, folder):

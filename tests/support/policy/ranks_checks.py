@@ -66,12 +66,17 @@ def undisturbed_digests(config, model_path, folder):
     return _digests(folder)
 
 
-def check_all_end_with(victim, sign, config, model_path, folder, expected):
-    """Strike a rank; the next actor comes to the same bits."""
+AFTER_STEP = "steps/000002/result.json"
+PUBLISHING = "weights/.v3.*.partial/model.safetensors"
+SAVING = "checkpoints/.step-4.*.partial/*"
+
+
+def check_all_end_with(victim, sign, config, model_path, folder, expected, when=AFTER_STEP):
+    """Strike a rank once there is such a file; the next actor comes to the same bits."""
     actor = begin_mortal(config, model_path, folder, NUM_STEPS)
-    while not (folder / "run" / "steps" / "000002" / "result.json").exists():
+    while not any((folder / "run").glob(when)):
         assert actor.exitcode is None
-        time.sleep(0.005)
+        time.sleep(0.0005)
     (follower,) = followers_of(actor.pid)
     os.kill(follower if victim == "follower" else actor.pid, sign)
     actor.join(60)

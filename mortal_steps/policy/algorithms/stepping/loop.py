@@ -133,7 +133,8 @@ class Stepped(Trainer):
             super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             restore_types(self.optimizer, Path(checkpoint) / OPTIMIZER_NAME)
-        deal_out(self.optimizer)
+        if self.is_fsdp_enabled:
+            deal_out(self.optimizer)
         if self.renewed_at is None:
             return
         for group, settings in zip(self.optimizer.param_groups, own, strict=True):
