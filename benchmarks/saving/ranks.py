@@ -2,9 +2,10 @@
 
     python -m benchmarks.saving.ranks --ranks 4
 
-The model has random weights and the shape of Qwen2-0.5B, in float32, under Adam. Its one train step
-computes no gradients: they are all 1, since only what becomes of the state is of interest. Memory
-is what a process shares with no other and what is no file's (RssAnon), seen every 5 ms.
+The model has random weights and the shape of Qwen2-0.5B, in float32. Its one train step computes no
+gradients: they are all 1, since only what becomes of the state is of interest. With Adam that takes
+12 GB, with `--optim sgd`, which keeps no state, 8 GB. Memory is what a process shares with no other
+and what is no file's (RssAnon), seen every 5 ms.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from benchmarks.output import add_output_option, console, results_table, write_r
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
-BYTES_A_PARAMETER = 12
-"""Of a weight and Adam's two moments."""
+BYTES_A_PARAMETER = {"adamw_torch": 12, "sgd": 4}
+"""Of a weight and what the optimizer keeps."""
 EVERY_S = 0.005
 ADDED_LIMIT = 1e9
 """Bytes beyond its share that a rank may need to write."""
@@ -68,10 +69,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ranks-", dir=args.dir) as name:
         model = Path(name, "model")
         num_parameters = _build_model(model)
-        phases = _measure(Path(name, "run"), str(model), args.ranks)
-    share = BYTES_A_PARAMETER * num_parameters // args.ranks
+        phases = _measure(Path(name, "run"), str(model), args.ranks, args.optim)
+    share = BYTES_A_PARAMETER[args.optim] * num_parameters // args.ranks
     _print_report(phases, share)
-    write_results(args.output, {"ranks": args.ranks, "share": share, "phases": phases})
+    write_results(
+        args.output, {"ranks": args.ranks, "optim": args.optim, "share": share, "phases": phases}
+    )
     if max(phase.most[0] - phase.before[0] for phase in phases) > ADDED_LIMIT:
         raise SystemExit(f"rank 0 needs more than {ADDED_LIMIT / 1e9:g} GB beyond what it has")
 
@@ -81,6 +84,7 @@ def _parse() -> argparse.Namespace:
         prog="python -m benchmarks.saving.ranks", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--optim", choices=BYTES_A_PARAMETER, default="adamw_torch")
     parser.add_argument("--dir", type=Path, help="where the run lies; default: temporary folder")
     add_output_option(parser, "saving-ranks")
     return parser.parse_args()
@@ -110,13 +114,15 @@ def _build_model(folder: Path) -> int:
     return int(model.num_parameters())
 
 
-def _measure(run_dir: Path, model: str, num_ranks: int) -> list[Phase]:
+def _measure(run_dir: Path, model: str, num_ranks: int, optim: str) -> list[Phase]:
     from tests.support.policy.ranks import followers_of
     from tests.support.policy.rollouts import make_config
     from tests.support.policy.runs import make_run
 
     algorithm = {"type": "benchmarks.saving.ranks:NoForward"}
-    config = make_config(ranks=num_ranks, sharding="full", algorithm=algorithm)
+    config = make_config(
+        ranks=num_ranks, sharding="full", algorithm=algorithm, trl={"optim": optim}
+    )
     run = make_run(run_dir, config, model, num_steps=1)
     actor, phases = run.actor(), list[Phase]()
 

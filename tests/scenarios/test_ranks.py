@@ -60,12 +60,7 @@ def test_all_end_with_one_and_begin_anew(struck, model_path, tmp_path, victim, s
 
 
 @pytest.mark.parametrize(("saved_on", "restored_on"), [(1, 2), (2, 1), (2, 4)])
-def test_what_some_ranks_have_saved_any_number_restores(  # noqa: F811
-    model_path,
-    tmp_path,
-    saved_on,
-    restored_on,
-):
+def test_what_some_ranks_save_others_restore(model_path, tmp_path, saved_on, restored_on):  # noqa: F811
     settings = {**ACCUMULATED, **MOVING, "sharding": "full"}
     config = make_config(**settings, ranks=saved_on)
     mortal_on_ranks(config, model_path, tmp_path / "saved", 2)

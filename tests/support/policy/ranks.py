@@ -13,7 +13,8 @@ import socket
 import torch
 from safetensors.torch import load_file
 from torch.distributed.fsdp import fully_shard
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
+from trl.trainer import utils
 
 from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
 from mortal_steps.policy.algorithms.stepping.digests import weights_digest
@@ -24,6 +25,7 @@ from mortal_steps.policy.ranks.loading import loading_once
 from mortal_steps.policy.ranks.parts import sums_of_parts
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
+from tests.support.measured_memory import measure
 from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Outcome, Recorder, run_stock
@@ -44,12 +46,36 @@ def stock_on_ranks(config, model_path, folder, num_steps):
         PROCESSES.Process(target=_stock, args=(number, *arguments), daemon=True)
         for number in range(count)
     ]
+    _finish(ranks)
+    return pickle.loads((folder / "outcome").read_bytes())
+
+
+def _finish(ranks):
     for each in ranks:
         each.start()
     for each in ranks:
         each.join(PATIENCE_S)
         assert each.exitcode == 0
-    return pickle.loads((folder / "outcome").read_bytes())
+
+
+def measured_on_ranks(model_path, folder, **options):
+    """Return the configuration, and the memory of rank 0, of a model dealt out to two ranks."""
+    folder.mkdir(parents=True)
+    ranks = [
+        PROCESSES.Process(target=_measured, args=(number, model_path, folder, options), daemon=True)
+        for number in range(2)
+    ]
+    _finish(ranks)
+    return pickle.loads((folder / "measured").read_bytes())
+
+
+def _measured(number, model_path, folder, options):
+    join(number, 2, folder / "meeting", 60, shards=True)
+    vocabulary = AutoConfig.from_pretrained(model_path).vocab_size
+    utils._CHUNKED_LOGPROB_CHUNK_SIZE = vocabulary
+    measured = measure(model_path, folder / str(number), ranks=2, sharding="full", **options)
+    if number == 0:
+        (folder / "measured").write_bytes(pickle.dumps(measured))
 
 
 def _stock(number, count, config, model_path, folder, num_steps):
@@ -71,9 +97,7 @@ def mortal_on_ranks(config, model_path, folder, num_steps):
 
 def restored_on_ranks(config, model_path, folder, checkpoint):
     """Return the digests of a checkpoint's state as the configuration's ranks restore it."""
-    process = PROCESSES.Process(
-        target=_restored, args=(config, model_path, folder, checkpoint), daemon=False
-    )
+    process = PROCESSES.Process(target=_restored, args=(config, model_path, folder, checkpoint))
     process.start()
     process.join(PATIENCE_S)
     assert process.exitcode == 0
@@ -82,9 +106,9 @@ def restored_on_ranks(config, model_path, folder, checkpoint):
 
 def _restored(config, model_path, folder, checkpoint):
     actor = make_run(folder / "run", config, model_path, num_steps=2).actor()
-    stepper = actor._make_stepper(False)
-    stepper.begin(checkpoint)
-    (folder / "digests").write_text(json.dumps(stepper.digests()))
+    ranks = actor._make_stepper(False)
+    ranks.begin(checkpoint)
+    (folder / "digests").write_text(json.dumps(ranks.digests()))
 
 
 def begin_mortal(config, model_path, folder, num_steps, first=0):
