@@ -23,7 +23,7 @@ from mortal_steps.environments.faults import (
 from mortal_steps.environments.messages import EpisodeStart, Scores, ToolCall
 from mortal_steps.environments.process import EpisodesProcess, rows_of
 from mortal_steps.errors import EnvironmentFailedError
-from mortal_steps.hosts.process import HostProcess
+from mortal_steps.hosts.base import ForkingHost
 from mortal_steps.rewards.calling.calls import CallArguments
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Cell:
 
     def __init__(
         self,
-        host: HostProcess,
+        host: ForkingHost,
         config: EnvironmentConfig,
         key: str,
         starts: Mapping[int, EpisodeStart],

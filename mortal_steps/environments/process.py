@@ -10,8 +10,7 @@ from typing import Any
 from mortal_steps.environments.faults import REMEDIES, Fault, fault_of, named
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.errors import JudgeError, MortalError, SandboxError, WorkerError
-from mortal_steps.hosts.base import HostLostError
-from mortal_steps.hosts.forked import ForkedHost
+from mortal_steps.hosts.base import Fork, HostLostError
 from mortal_steps.rewards.calling.calls import CallArguments
 
 RELEASE_S = 10.0
@@ -21,7 +20,7 @@ RELEASE_S = 10.0
 class EpisodesProcess:
     """Holds the fork in which episodes live. Every method raises a `Fault`."""
 
-    def __init__(self, fork: ForkedHost, limit_s: float) -> None:
+    def __init__(self, fork: Fork, limit_s: float) -> None:
         """Let each `reset` and each call take `limit_s`."""
         self.fork, self._limit_s = fork, limit_s
         self._places: dict[int, int] = {}

@@ -47,6 +47,10 @@ class ForkedHost(Host):
             raise HostLostError("ended", "it had ended before the call")
         return super().call(method, returns=returns, timeout_s=timeout_s, **payload)
 
+    def reach(self, port: int) -> int:
+        """See `Fork.reach`: it is on this machine."""
+        return port
+
     def kill(self) -> None:
         with contextlib.suppress(OSError):  # it has ended
             self._answers.shutdown(socket.SHUT_WR)

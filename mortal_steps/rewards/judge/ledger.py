@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.judge.question import Grade
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import IDENTITY_FILE
@@ -134,6 +135,8 @@ class JudgedRun:
     """Run directory, which keeps answers and costs once the run exists."""
     call_timeout_s: float = 60.0
     """Time limit of one call of a reward function."""
+    refusal: str | None = None
+    """Why no judge can be asked in this process, if none can."""
 
 
 _run = JudgedRun()
@@ -156,6 +159,8 @@ def shared_ledger() -> Ledger:
     before there is a run directory and must not begin one."""
     global _ledger
     with _making:
+        if _run.refusal is not None:
+            raise ConfigError(_run.refusal)
         if _ledger is None:
             run_dir = None if _run.run_dir is None else Path(_run.run_dir)
             begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()
