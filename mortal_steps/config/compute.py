@@ -56,15 +56,16 @@ class LocalConfig(Section):
 
 
 class ModalEnvironmentConfig(Section):
-    """`[compute.modal.environment]`: `[environment]` in Modal Sandboxes of its own, one for each
-    rollout worker, instead of the rollout workers' containers. What the kind of environment needs
-    is installed there by itself."""
+    """`[compute.modal.environment]`: environments in Modal Sandboxes, one for each rollout worker.
+
+    Without this table, they run in the rollout workers' containers."""
 
     image: str | None = None
     """Image from a registry, with Python 3.11 or newer as `python3`, and pip. Default: a plain
     Debian with the Python version of the rollout workers."""
     packages: tuple[str, ...] = ()
-    """What pip installs in it, such as `verifiers==0.4.0`."""
+    """What pip installs in it, such as `verifiers==0.4.0`, beside what MORTAL and the `type` of the
+    environment need."""
     server: tuple[str, ...] = ()
     """Program with arguments that runs in each Sandbox beside the environments, such as the server
     of OpenEnv that the image is made for."""
