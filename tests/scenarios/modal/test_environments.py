@@ -1,57 +1,93 @@
-"""Environments in Sandboxes of a control plane of Modal, beside the rollout workers' containers."""
+"""Environments in Sandboxes of a control plane of Modal, which are lost in mid-episode."""
 
-import threading
-import time
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import modal
 import pytest
 
 from mortal_steps.runs.run import find_run
-from tests.scenarios.modal.test_agents import train
+from tests.scenarios.modal.test_agents import SETTINGS
 from tests.support.modal.project import MORTAL, ON_MODAL, assert_same, at
 from tests.support.paths import ROOT
 
-AWAY = (*ON_MODAL, "compute.modal.environment.packages=['textarena==0.7.4']")
-ROLLOUT = "TransformersRolloutWorker.*"
-SLOW = """
-    def ask(self, safe: str) -> str:
-        \"\"\"Ask the clerk for the code of a safe.
-
-        Args:
-            safe: Name of the safe, three letters.
-        \"\"\"
-        import os, time
-        print("asked in", os.environ.get("MODAL_SANDBOX_ID"), flush=True)
-        time.sleep(0.3)
-        return self.code if safe == self.safe else "unknown"
-"""
+AWAY = (*ON_MODAL, "compute.modal.environment.packages=['openai']", "environment.retries=4")
+KILLS = 3
+KINDS = {
+    "safe.py": 'factory = "examples/agent/slow.py:Safe"',
+    "loop.py": 'type = "agent"\nagent = "examples/agent/slow.py:opens"',
+}
+"""What is said of the environment that is told by a file of the examples."""
+ASKED = "the clerk is asked"
 
 
-@pytest.fixture(scope="module")
-def here(plane, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("environments")
-    train(plane, folder, "here")
-    return folder
-
-
-def fetched(plane, folder, run_id):
-    plane.run(*MORTAL, "fetch", run_id, "--all", **at(folder))
+def train(plane, folder, run_id, *overrides):
+    options = [part for each in (*SETTINGS, *overrides) for part in ("--set", each)]
+    plane.run(*MORTAL, "train", "agent.toml", "--run-id", run_id, *options, **at(folder))
+    if "compute.backend=modal" in overrides:
+        plane.run(*MORTAL, "fetch", run_id, "--all", **at(folder))
     return find_run(folder / "runs", run_id)
 
 
-def rollout_logs(plane):
-    return "".join(
-        plane.log(each["task"]) for each in plane.events("container_started") if "Rollout" in each["function"]
+@pytest.fixture(params=KINDS)
+def folder(request, tmp_path):
+    """A user's folder, in which the clerk takes a while and says where he is."""
+    examples = tmp_path / "examples" / "agent"
+    shutil.copytree(ROOT / "examples" / "agent", examples)
+    text = (examples / request.param).read_text()
+    slow = re.sub(r"(return|answer =) (self\.code if|code if)", r"\1 asked() or \2", text)
+    assert slow != text
+    (examples / "slow.py").write_text(
+        f"""{slow}
+
+def asked():
+    import time
+    print("{ASKED}", flush=True)
+    time.sleep(0.5)
+"""
     )
+    config = (ROOT / "deployments" / "configs" / "agent.toml").read_text()
+    said = config.replace('factory = "examples/agent/safe.py:Safe"', KINDS[request.param])
+    assert said != config
+    (tmp_path / "agent.toml").write_text(said)
+    return tmp_path
 
 
-def test_it_has_the_bits_of_a_run_on_this_machine(plane, here):
-    began = len(plane.events("sandbox_started"))
-    train(plane, here, "away", *AWAY)
-    away = fetched(plane, here, "away")
-    assert_same(away, find_run(here / "runs", "here"))
-    assert any(row["episodes/turns"] > 1 for row in away.metrics())
-    sandboxes = plane.events("sandbox_started")[began:]
-    assert sandboxes
+def rollout_logs(plane, before):
+    """Return the output of all but so many containers, where that of Sandboxes goes, too."""
+    tasks = [each["task"] for each in plane.events("container_started")[before:]]
+    return "".join(map(plane.log, tasks))
+
+
+def running_sandbox(plane):
     ended = {each["sandbox"] for each in plane.events("sandbox_ended")}
-    assert {each["sandbox"] for each in sandboxes[:-1]} <= ended
+    return [
+        each["sandbox"] for each in plane.events("sandbox_started") if each["sandbox"] not in ended
+    ]
+
+
+def test_a_run_ends_with_the_bits_of_here_though_its_sandboxes_are_lost_in_mid_episode(
+    plane, folder
+):
+    here = train(plane, folder, "here")
+    before, kills, heard = len(plane.events("container_started")), 0, 0
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(train, plane, folder, f"away-{folder.name[-1]}", *AWAY)
+
+        def is_asked():
+            return running.done() or rollout_logs(plane, before).count(ASKED) > heard
+
+        while kills < KILLS and not running.done():
+            plane.wait_until(is_asked, timeout_s=200)
+            for sandbox in running_sandbox(plane):
+                kills += 1
+                modal.Sandbox.from_id(sandbox).terminate()
+            heard = rollout_logs(plane, before).count(ASKED)
+        away = running.result()
+    assert kills == KILLS
+    assert_same(away, here)
+    assert any(row["episodes/turns"] > 1 for row in away.metrics())
+    assert all(row["reward_std"] for row in away.metrics()), "nothing was learned from"
+    assert "it is asked again in a new process" in rollout_logs(plane, before)
+    assert not running_sandbox(plane)

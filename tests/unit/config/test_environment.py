@@ -33,7 +33,9 @@ def test_a_run_directory_keeps_it(factory):
 def test_an_interpreter_of_this_machine_is_refused_on_modal():
     beside = {"environment": {**TOOLS, "python": "~/venv/bin/python"}}
     assert "~" not in str(parse_config(beside).environment.python)
-    with pytest.raises(ConfigError, match=r"environment\.python = .*\[compute\.modal\.environment\]"):
+    with pytest.raises(
+        ConfigError, match=r"environment\.python = .*\[compute\.modal\.environment\]"
+    ):
         parse_config({**beside, "compute": {"backend": "modal"}})
 
 
