@@ -19,7 +19,7 @@ from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
 from mortal_steps.policy.ranks.follower import ANSWERED, GATHER, MAKE
-from mortal_steps.policy.ranks.world import START_S, join
+from mortal_steps.policy.ranks.world import START_S, connections, join
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 
@@ -39,7 +39,7 @@ class Crew:
     def __init__(self, num_ranks: int, timeout_s: float, sharding: str) -> None:
         """Start them, and return once all ranks have joined."""
         rendezvous = Path(tempfile.mkdtemp(prefix="mortal-ranks-"), "meeting")
-        self._connections: list[socket.socket] = []
+        self._connections = connections
         self._answers: list[queue.Queue[Answer]] = []
         self._timeout_s = timeout_s
         self._shards = sharding == FULL

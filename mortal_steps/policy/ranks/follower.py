@@ -17,7 +17,7 @@ from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.training import FULL
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.gpu import empty_cache, gives_back
-from mortal_steps.policy.ranks.world import join, rank
+from mortal_steps.policy.ranks.world import connections, join, rank
 from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 
@@ -75,6 +75,7 @@ def main(
         sys.modules.setdefault(module, None)  # type: ignore[arg-type]
     with socket.socket(fileno=int(descriptor)) as connection:
         shards = sharding == FULL
+        connections.append(connection)
         join(int(number), int(count), Path(rendezvous), float(timeout_s), shards=shards)
         follower = Follower()
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ NCCL = {
 
 _joined = (0, 1)
 """This process's rank, and how many there are. Variables of the environment may be a user's."""
+
+
+connections: list[socket.socket] = []
+"""Of rank 0, to each of the others; of any other, the one to rank 0."""
 
 
 def rank() -> int:

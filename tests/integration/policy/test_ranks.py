@@ -2,6 +2,9 @@
 
 import signal
 
+from mortal_steps.config.model import NewModelConfig
+from mortal_steps.policy.starting_model.new_model import build_model
+from tests.support.policy.ranks import load_on_ranks
 from tests.support.policy.ranks_checks import (
     ACCUMULATED,
     LORA,
@@ -15,6 +18,14 @@ from tests.support.policy.rollouts import make_config
 
 def test_ranks_have_the_bits_of_stock_trl(model_path, tmp_path):
     check_parity_on_ranks(model_path, tmp_path, ranks=2, **LORA, **ACCUMULATED)
+
+
+def test_ranks_that_load_a_model_have_it_in_memory_once(tmp_path):
+    shape = NewModelConfig(hidden_size=768, intermediate_size=3072)
+    build_model(tmp_path, shape, seed=0)
+    first, second = load_on_ranks(str(tmp_path))
+    assert second[1:] == first[1:]
+    assert second[0] < 2 * shape.num_parameters / 4
 
 
 def test_a_model_dealt_out_has_the_bits_of_stock_trl_and_survives_the_loss_of_a_rank(

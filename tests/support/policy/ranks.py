@@ -6,11 +6,16 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import socket
 
 import torch
+from transformers import AutoModelForCausalLM
 
 from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
+from mortal_steps.policy.ranks import world
+from mortal_steps.policy.ranks.loading import loading_once
 from mortal_steps.policy.ranks.world import join
+from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Outcome, Recorder, run_stock
@@ -81,6 +86,36 @@ def _mortal(config, model_path, folder, num_steps, first):
             actor.checkpoint(step=step + 1, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
     (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+
+def load_on_ranks(model_path, count=2):
+    """Load a model in bfloat16 on ranks that share its memory. Returns what each has in the end."""
+    pairs = [socket.socketpair() for _ in range(1, count)]
+    ends = [[ours for ours, _ in pairs], *([theirs] for _, theirs in pairs)]
+    answers = PROCESSES.Queue()
+    for number, connections in enumerate(ends):
+        arguments = (number, count, connections, model_path, answers)
+        PROCESSES.Process(target=_load, args=arguments, daemon=True).start()
+    found = dict(answers.get(timeout=PATIENCE_S) for _ in ends)
+    return [found[number] for number in range(count)]
+
+
+def _load(number, count, connections, model_path, answers):
+    world._joined = (number, count)
+    world.connections.extend(connections)
+    before = _own_bytes()
+    with loading_once():
+        model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.bfloat16)
+    own_bytes = _own_bytes() - before
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
+    is_tied = model.lm_head.weight is model.model.embed_tokens.weight
+    answers.put((number, (own_bytes, is_tied, tensor_digests(tensors))))
+
+
+def _own_bytes():
+    """Memory of this process that it shares with no other and that is no file's."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("RssAnon:")[2].split()[0])
 
 
 def failing_mortal(config, model_path, folder):

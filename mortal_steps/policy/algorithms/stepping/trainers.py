@@ -11,6 +11,7 @@ _last_loaded_step, _metrics, use_adaptive_entropy, entropy_coef, _last_world_ent
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.ranks.loading import loading_once
 from mortal_steps.types import RolloutBatch, TrainingBatch
 
 CONTROL_FILE = "entropy_ctrl_state.json"
@@ -50,7 +52,8 @@ def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> S
             "neither GRPOTrainer nor RLOOTrainer of TRL; derive it from one of them"
         )
     stepped: type[Stepped] = type(kind.__name__, (base, kind), {"algorithm": algorithm})
-    trainer = stepped(**arguments)
+    with loading_once() if arguments["args"].fsdp else contextlib.nullcontext():
+        trainer = stepped(**arguments)
     if corrects and isinstance(trainer, GRPOTrainer):
         # TRL ties the correction to its own vLLM engine. Switching that on after the constructor
         # gives the correction without the engine.
