@@ -34,6 +34,8 @@ BEGIN_S = 1800.0
 SILENT_S = 60.0
 """Silence of a Sandbox after which it is lost."""
 CLOSE_S = 5.0
+LONGEST_SHOWN = 1000
+"""Bytes of a Sandbox's last words."""
 CHUNK = 1 << 20
 """Bytes of input that are sent at a time; Modal takes 16 MiB."""
 HEARD = pickle.dumps(("heard",))
@@ -67,7 +69,7 @@ class SandboxLink:
     ) -> None:
         self._loop = event_loop_in_thread("environments")
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
-        self._work: list[asyncio.Task[None]] = []
+        self._work: list[asyncio.Task[Any]] = []
         self._sandbox: Any = None
         try:
             self._do(self._begin(options, needed, receive, ended), BEGIN_S)
@@ -107,10 +109,9 @@ class SandboxLink:
                 "compute.modal.environment: Modal makes no Sandbox with this image and these "
                 f"packages: {type(error).__name__}: {error}"
             ) from error
-        self._work = [
-            asyncio.create_task(each)
-            for each in (self._write(process), _log(process), self._read(process, receive, ended))
-        ]
+        log = asyncio.create_task(_log(process))
+        read = self._read(process, receive, ended, log)
+        self._work = [log, *map(asyncio.create_task, (self._write(process), read))]
 
     async def _write(self, process: Any) -> None:
         while True:
@@ -124,14 +125,18 @@ class SandboxLink:
                 await process.stdin.drain.aio()
 
     async def _read(
-        self, process: Any, receive: Callable[[bytes], None], ended: Callable[[str], None]
+        self,
+        process: Any,
+        receive: Callable[[bytes], None],
+        ended: Callable[[str], None],
+        log: asyncio.Task[str],
     ) -> None:
         name, output = f"its Modal Sandbox {self._sandbox.object_id}", aiter(process.stdout)
         try:
             while True:
                 receive(await asyncio.wait_for(anext(output), SILENT_S))
         except StopAsyncIteration:
-            ended(f"{name} ended, or its process there")
+            ended(f"{name} ended: {await asyncio.wait_for(log, CLOSE_S)}")
         except TimeoutError:
             ended(f"{name} said nothing for {SILENT_S:g} s")
         except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the link is lost
@@ -164,7 +169,11 @@ async def _create(options: ModalConfig, needed: Sequence[str]) -> Any:
     )
 
 
-async def _log(process: Any) -> None:
+async def _log(process: Any) -> str:
+    """Pass on what a process in a Sandbox prints; return the last of it."""
+    said = b""
     async for content in process.stderr:
         sys.stderr.buffer.write(content)
         sys.stderr.flush()
+        said = (said + content)[-LONGEST_SHOWN:]
+    return said.decode(errors="replace").strip()

@@ -90,6 +90,11 @@ class Episodes(ABC):
         """Drop what served to make the committed shard again. By default, nothing."""
         return None
 
+    def leave_progress(self) -> None:
+        """After a shard that failed: keep that, and leave no file of it open, or a Modal Volume
+        cannot be reloaded for the next one. By default, nothing."""
+        return None
+
     def took(self) -> Mapping[str, float]:
         """Return the seconds that the last shard spent outside the engine, by what was called:
         tools, `reset`, rewards. Calls beside each other add up. By default, nothing."""
