@@ -72,7 +72,12 @@ def training_memory(
     are of full length. Without `on_gpu`, as TRL computes it without Triton."""
     dtype = shape.dtype if model.dtype == "auto" else model.dtype
     weight = BYTES.get(dtype or "float32", 4)
-    numbers = _Numbers(weight=weight, compute=2 if autocast else weight)
+    parts = training.ranks if training.sharding == FULL else 1
+    sharded_casts = parts > 1 and autocast  # FSDP2 casts a layer's weights while it is whole
+    if sharded_casts and not training.use_lora:
+        weight = 4  # accelerate trains them in float32
+    compute = 2 if autocast else weight
+    numbers = _Numbers(weight=compute if sharded_casts else weight, compute=compute)
     rows = training.rows // training.steps_per_generation // training.ranks
     length = prompt + training.max_completion_length
     tokens = rows * length
@@ -87,16 +92,15 @@ def training_memory(
     body = numbers.compute * (shape.parameters - (2 - shape.tied) * shape.embedding)
     copies = body if numbers.casts and not training.use_lora else 0
     if training.gradient_checkpointing:
-        saved = shape.layers * tokens * weight * shape.hidden
+        saved = shape.layers * tokens * numbers.weight * shape.hidden
         in_layer = layer + working + copies // shape.layers
     else:
         saved = shape.layers * layer + (body if numbers.casts else 0)
         in_layer, copies = working, 0
     scored = rows * (training.max_completion_length if on_gpu else length - 1)
-    ends = 3 * weight * tokens * shape.hidden  # into the last norm, and out of it
+    ends = 3 * numbers.weight * tokens * shape.hidden  # into the last norm, and out of it
     logits, into_weights = _head(training, shape, numbers, scored, on_gpu)
 
-    parts = training.ranks if training.sharding == FULL else 1
     buckets = size * trained if training.ranks > 1 and parts == 1 else 0  # of DDP, which adds up
     gradients = size * trained // parts
     accumulates = training.accumulation_steps > 1
@@ -109,7 +113,7 @@ def training_memory(
     most = max(at_head, at_layer, at_end)
     in_head = logits + into_weights if most == at_head else 0
     if parts > 1:
-        weights = _dealt_out(weights, training, shape, weight) + size * _layer(shape)
+        weights = _dealt_out(weights, training, shape, compute) + compute * _layer(shape)
     return TrainingMemory(
         weights=weights,
         gradients=gradients + buckets,

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -70,7 +71,7 @@ def measure(
     if stepper._trainer.ref_model is not None:
         kept += stepper._trainer.ref_model.parameters()
     kept += [value for state in optimizer.state.values() for value in state.values()]
-    static = sum(tensor.nbytes for tensor in kept)
+    static = sum(local(tensor).nbytes for tensor in kept)
     batch = _batch(config, 1, prompt, completion)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         stepper.train_step(batch, seed=1)
@@ -83,6 +84,11 @@ def measure(
         now += change
         most = max(most, now)
     return config, Measured(static=static, peak=static + most)
+
+
+def local(tensor):
+    """What this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _batch(config, step, prompt, completion):

@@ -49,7 +49,7 @@ def loading_once() -> Iterator[None]:
     def from_pretrained(kind: type[PreTrainedModel], *args: Any, **options: Any) -> Any:
         return load(original.__func__, kind, *args, **options)
 
-    PreTrainedModel.from_pretrained = classmethod(from_pretrained)  # type: ignore[assignment]
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)
     try:
         yield
     finally:

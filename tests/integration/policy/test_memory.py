@@ -12,6 +12,7 @@ from mortal_steps.config.training import LoraConfig
 from mortal_steps.models.shape import read_shape
 from tests.support.made_up_gpus import SHAPES
 from tests.support.measured_memory import build, measure
+from tests.support.policy.ranks import measured_on_ranks
 
 PROMPT, COMPLETION = 32, 96
 MOST_OFF = 0.15
@@ -79,6 +80,27 @@ def test_a_train_step_takes_the_memory_that_was_estimated(
         on_gpu=False,
     )
     assert expected.weights + expected.optimizer == pytest.approx(measured.static, rel=0.01)
+    assert expected.total == pytest.approx(measured.peak, rel=MOST_OFF)
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [("qwen2", {"autocast": True, **FOUR}), ("llama", {"autocast": True, "beta": 0.1})],
+)
+def test_one_of_two_ranks_takes_the_memory_that_was_estimated(models, tmp_path, model, options):
+    batch = {"batch_size": 4, "num_generations": 4}
+    sizes = {"prompt": PROMPT, "completion": COMPLETION}
+    config, measured = measured_on_ranks(
+        models[model], tmp_path / "ranks", **sizes, **batch, **options
+    )
+    expected = training_memory(
+        config.model,
+        config.training,
+        read_shape(models[model] / "config.json"),
+        prompt=PROMPT,
+        autocast=True,
+        on_gpu=False,
+    )
     assert expected.total == pytest.approx(measured.peak, rel=MOST_OFF)
 
 

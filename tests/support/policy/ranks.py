@@ -9,13 +9,15 @@ import pickle
 import socket
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
+from trl.trainer import utils
 
 from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
 from mortal_steps.policy.ranks import world
 from mortal_steps.policy.ranks.loading import loading_once
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
+from tests.support.measured_memory import measure
 from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Outcome, Recorder, run_stock
@@ -36,12 +38,36 @@ def stock_on_ranks(config, model_path, folder, num_steps):
         PROCESSES.Process(target=_stock, args=(number, *arguments), daemon=True)
         for number in range(count)
     ]
+    _finish(ranks)
+    return pickle.loads((folder / "outcome").read_bytes())
+
+
+def _finish(ranks):
     for each in ranks:
         each.start()
     for each in ranks:
         each.join(PATIENCE_S)
         assert each.exitcode == 0
-    return pickle.loads((folder / "outcome").read_bytes())
+
+
+def measured_on_ranks(model_path, folder, **options):
+    """Return the configuration, and the memory of rank 0, of a model dealt out to two ranks."""
+    folder.mkdir(parents=True)
+    ranks = [
+        PROCESSES.Process(target=_measured, args=(number, model_path, folder, options), daemon=True)
+        for number in range(2)
+    ]
+    _finish(ranks)
+    return pickle.loads((folder / "measured").read_bytes())
+
+
+def _measured(number, model_path, folder, options):
+    join(number, 2, folder / "meeting", 60, shards=True)
+    vocabulary = AutoConfig.from_pretrained(model_path).vocab_size
+    utils._CHUNKED_LOGPROB_CHUNK_SIZE = vocabulary
+    measured = measure(model_path, folder / str(number), ranks=2, sharding="full", **options)
+    if number == 0:
+        (folder / "measured").write_bytes(pickle.dumps(measured))
 
 
 def _stock(number, count, config, model_path, folder, num_steps):

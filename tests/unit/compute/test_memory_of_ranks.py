@@ -30,4 +30,4 @@ def test_a_model_dealt_out_to_eight_fits_where_it_does_not_fit_alone():
 def test_a_reference_model_is_gathered_whole():
     without = memory(gradient_accumulation_steps=32, ranks=8, sharding="full")
     beside = memory(gradient_accumulation_steps=32, ranks=8, sharding="full", beta=0.1)
-    assert beside.weights - without.weights > 3 * SEVEN_BILLION.parameters
+    assert beside.weights - without.weights > 2 * SEVEN_BILLION.parameters
