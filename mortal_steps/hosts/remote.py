@@ -9,7 +9,6 @@ import json
 import pickle
 import socket
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -40,9 +39,6 @@ from mortal_steps.hosts.relay import (
     Begin,
 )
 from mortal_steps.system.frames import HEADER
-
-RENEWED_S = 20 * 3600.0
-"""Age of a link at which the next `start` makes another one: machines are lent for a day."""
 
 
 class Link(Protocol):
@@ -81,8 +77,6 @@ class RemoteHost:
 
     def start(self) -> None:
         """See `HostProcess.start`."""
-        if self._relayed is not None and time.monotonic() - self._relayed.made > RENEWED_S:
-            self.close()
         self._connected().call(HOST, None, None, 0.0, {})
 
     def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any:
@@ -158,7 +152,6 @@ class _Relayed:
     """What one relay does, until it is lost. For several threads."""
 
     def __init__(self, connect: Connect, archived: bytes, begin: Begin) -> None:
-        self.made = time.monotonic()
         self.ended: str | None = None
         """How it ended."""
         self._numbers = itertools.count(1)
