@@ -145,6 +145,8 @@ class SandboxLink:
     async def _end(self) -> None:
         for each in self._work:
             each.cancel()
+        if self._work:
+            await asyncio.wait(self._work, timeout=CLOSE_S)
         if self._sandbox is not None:
             with contextlib.suppress(modal.exception.Error, OSError, TimeoutError):  # by its clock
                 await asyncio.wait_for(self._sandbox.terminate.aio(), CLOSE_S)

@@ -13,6 +13,7 @@ from tests.support.modal.project import MORTAL, ON_MODAL, assert_same, at
 from tests.support.paths import ROOT
 
 AWAY = (*ON_MODAL, "compute.modal.environment.packages=['openai']", "environment.retries=4")
+SHORTER = ("model.warm_start.steps=200", "evaluation.on_start=false", "evaluation.eval_steps=50")
 KILLS = 3
 KINDS = {
     "safe.py": 'factory = "examples/agent/slow.py:Safe"',
@@ -23,7 +24,7 @@ ASKED = "the clerk is asked"
 
 
 def train(plane, folder, run_id, *overrides):
-    options = [part for each in (*SETTINGS, *overrides) for part in ("--set", each)]
+    options = [part for each in (*SETTINGS, *SHORTER, *overrides) for part in ("--set", each)]
     plane.run(*MORTAL, "train", "agent.toml", "--run-id", run_id, *options, **at(folder))
     if "compute.backend=modal" in overrides:
         plane.run(*MORTAL, "fetch", run_id, "--all", **at(folder))
@@ -44,7 +45,7 @@ def folder(request, tmp_path):
 def asked():
     import time
     print("{ASKED}", flush=True)
-    time.sleep(0.5)
+    time.sleep(0.2)
 """
     )
     config = (ROOT / "deployments" / "configs" / "agent.toml").read_text()
