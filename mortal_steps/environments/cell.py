@@ -77,6 +77,13 @@ class Cell:
         """What each episode's environment was at after its last calls, if it can say so."""
         self._is_stopped = False
 
+    def announce(self, asked: Mapping[int, Sequence[ToolCall] | None]) -> None:
+        """Tell what `ask` is given next, in this order: a process far away begins it at once."""
+        if self._saves or (self._process is None and self._done):  # there is more to be done
+            return
+        alive = {e: calls for e, calls in asked.items() if e not in self._failed}
+        self._running().announce({e: calls or self._starts[e] for e, calls in alive.items()})
+
     def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
         request, attempts = _Request(episode=episode, calls=calls), Counter[int | None]()
         while episode not in self._failed:

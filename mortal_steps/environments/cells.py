@@ -174,6 +174,7 @@ class Cells:
 
         def ask_cell(cell: Cell, episodes: Sequence[EpisodeKey]) -> None:
             try:
+                cell.announce({episode[1]: asked[episode] for episode in episodes})
                 for episode in episodes:
                     done.put((episode, cell.ask(episode[1], asked[episode])))
             except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits

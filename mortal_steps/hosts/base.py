@@ -12,6 +12,7 @@ import itertools
 import os
 import socket
 import time
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, Literal, Protocol
 
 from mortal_steps.errors import WorkerLostError
@@ -103,10 +104,18 @@ class Host(abc.ABC):
         return HostLostError(why, how, stack)
 
 
+Announced = tuple[str, float, Mapping[str, Any]]
+"""Method, seconds that it may take, and arguments of a call."""
+
+
 class Fork(Protocol):
     """A copy of a host, in a process of its own; see `Host`."""
 
     def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any: ...
+
+    def announce(self, calls: Sequence[Announced]) -> None:
+        """Say which calls come next, in this order: what is far away begins them at once."""
+        ...
 
     def spoilt(self, what: str) -> HostLostError: ...
 

@@ -10,7 +10,8 @@ import pickle
 import socket
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +23,7 @@ from mortal_steps.hosts.answers import (
     decode_answer,
     received_error,
 )
-from mortal_steps.hosts.base import HostLostError
+from mortal_steps.hosts.base import Announced, HostLostError
 from mortal_steps.hosts.connections import Connections
 from mortal_steps.hosts.relay import (
     ANSWER,
@@ -57,6 +58,10 @@ Connect = Callable[[Callable[[bytes], None], Callable[[str], None]], Link]
 """Makes a link, given what takes its output, and what is told how it ended."""
 
 
+_Begun = tuple[int, Future[tuple[bytes, bytes]]]
+"""Number of a request, and the kind and content of its answer."""
+
+
 class RemoteHost:
     """Calls methods of a handler on another machine, to which `connect` makes a link at the first
     need and again after it was lost; `files` are the user's, by their path from the working folder.
@@ -77,12 +82,13 @@ class RemoteHost:
 
     def start(self) -> None:
         """See `HostProcess.start`."""
-        self._connected().call(HOST, None, None, 0.0, {})
+        relayed = self._connected()
+        relayed.result(relayed.begin(HOST, None, 0.0, {}), None)
 
     def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any:
         """See `HostProcess.call`."""
         relayed = self._relayed or self._connected()
-        return relayed.call(HOST, method, returns, timeout_s, payload)
+        return relayed.result(relayed.begin(HOST, method, timeout_s, payload), returns)
 
     def fork(self) -> RemoteFork:
         """See `HostProcess.fork`."""
@@ -115,19 +121,29 @@ class RemoteFork:
     def __init__(self, relayed: _Relayed, number: int) -> None:
         self._relayed, self._number = relayed, number
         self._is_ended = False
+        self._announced: deque[tuple[Announced, _Begun]] = deque()
         try:
-            relayed.call(number, None, None, 0.0, {})
+            relayed.result(relayed.begin(number, None, 0.0, {}), None)
         except BaseException:
             self.kill()
             raise
 
     def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any:
         """See `Host.call`."""
+        asked = method, timeout_s, payload
+        if not self._announced:
+            self.announce([asked])
+        announced, begun = self._announced.popleft()
+        assert asked == announced, f"{asked} is asked for, and {announced} was announced"
         try:
-            return self._relayed.call(self._number, method, returns, timeout_s, payload)
+            return self._relayed.result(begun, returns)
         except HostLostError:
             self.kill()
             raise
+
+    def announce(self, calls: Sequence[Announced]) -> None:
+        """See `Fork.announce`."""
+        self._announced += [(each, self._relayed.begin(self._number, *each)) for each in calls]
 
     def spoilt(self, what: str) -> HostLostError:
         """See `Host.spoilt`."""
@@ -165,23 +181,25 @@ class _Relayed:
     def order(self, method: str, *given: object) -> None:
         self._link.send(pickle.dumps((method, *given)))
 
-    def call(
-        self,
-        process: int,
-        method: str | None,
-        returns: Any,
-        timeout_s: float,
-        payload: Mapping[str, Any],
-    ) -> Any:
+    def begin(
+        self, process: int, method: str | None, timeout_s: float, payload: Mapping[str, Any]
+    ) -> _Begun:
+        """Have it called."""
         number, told = next(self._numbers), Future[tuple[bytes, bytes]]()
         with self._ending:
             if self.ended is not None:
-                raise HostLostError("ended", self.ended)
-            self._pending[number] = told
+                told.set_exception(HostLostError("ended", self.ended))
+            else:
+                self._pending[number] = told
         asked = Ask(
             number=number, process=process, method=method, payload=payload, timeout_s=timeout_s
         )
         self.order("ask", asked)
+        return number, told
+
+    def result(self, begun: _Begun, returns: Any) -> Any:
+        """Return what comes of it, as `Host.call` does."""
+        number, told = begun
         kind, content = told.result()
         if kind == LOST:
             raise HostLostError(*json.loads(content))
