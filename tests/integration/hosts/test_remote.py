@@ -150,6 +150,21 @@ def test_forks_work_at_the_same_time_and_a_killed_one_ends_in_the_middle(host):
     assert time.monotonic() - began < 10
 
 
+def test_what_is_announced_goes_on_there_while_nobody_asks_for_it(host):
+    fork = host.fork()
+    text = {"text": "a"}
+    fork.announce([("count", PATIENCE_S, text), ("end", PATIENCE_S, {"code": 3})])
+    fork.announce([("count", PATIENCE_S, text)])
+    pid = ask(host, "pid")
+    time.sleep(1)
+    assert count(fork, "a") == {"a": 1}
+    with pytest.raises(HostLostError, match="exit code 3"):
+        ask(fork, "end", code=3)
+    with pytest.raises(HostLostError, match="ended"):
+        count(fork, "a")
+    assert is_alive(pid)
+
+
 def test_a_machine_that_is_lost_is_replaced_and_all_its_forks_are_lost(host, links):
     fork, other = host.fork(), host.fork()
     pids = [ask(each, "pid") for each in (host, fork, other)]
