@@ -98,7 +98,7 @@ class Relay:
         self._heard = time.monotonic()
         if begin.server:
             server = Child(begin.server)  # in the folder that the machine begins in
-            threading.Thread(target=_end_with, args=(server,), daemon=True).start()
+            threading.Thread(target=_end_with, args=(server, begin.server[0]), daemon=True).start()
         os.chdir(os.path.join(folder, PROJECT))
         self._host = HostProcess(
             begin.handler,
@@ -202,8 +202,8 @@ def _lost(order: Ask, lost: HostLostError) -> tuple[bytes, int, bytes]:
     return LOST, order.number, json.dumps([lost.why, lost.how, lost.stack]).encode()
 
 
-def _end_with(server: Child) -> None:
-    logger.error("%s ended: exit code %d", server.args, server.wait())
+def _end_with(server: Child, name: str) -> None:
+    logger.error("the server %s ended: exit code %d", name, server.wait())
     os._exit(1)
 
 

@@ -151,6 +151,9 @@ def use_run(run: JudgedRun) -> None:
 
 
 def current_run() -> JudgedRun:
+    """Return what judges are made for; raise `ConfigError` where there are none."""
+    if _run.refusal is not None:
+        raise ConfigError(_run.refusal)
     return _run
 
 
@@ -159,8 +162,6 @@ def shared_ledger() -> Ledger:
     before there is a run directory and must not begin one."""
     global _ledger
     with _making:
-        if _run.refusal is not None:
-            raise ConfigError(_run.refusal)
         if _ledger is None:
             run_dir = None if _run.run_dir is None else Path(_run.run_dir)
             begun = run_dir is not None and (run_dir / IDENTITY_FILE).exists()

@@ -32,7 +32,7 @@ def where(name: str) -> str:
     \"\"\"
     return os.environ.get(name, "nowhere")
 """
-JUDGE = "judge = LLMJudgeEnvironment('gpt-4o-mini', api_key='k')\n"
+JUDGE = "judge = LLMJudgeEnvironment('gpt-4o-mini')\n"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_server_of_openenv_runs_beside_its_episodes_and_is_lost_and_replaced_w
     plane, project
 ):
     source = Path(openenv_server.__file__).read_text()
-    server = ["python3", "-c", source, str(PORT), "8"]
+    server = ["python3", "-c", source, str(PORT), "8", "0"]
     environment = OpenEnvEnvironment(
         url=f"http://127.0.0.1:{PORT}", action="message", observation="text", timeout_s=20.0
     )
@@ -95,7 +95,8 @@ def test_an_image_whose_server_ends_is_refused_with_its_last_words(project):
         )
 
 
-def test_a_judge_is_refused_in_tools_there(project):
+def test_a_judge_is_refused_in_tools_there(project, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
     (project / "tools.py").write_text(TOOLS + JUDGE)
     environment = EnvironmentConfig(tools=("tools.py:where",))
     assert describe_once(environment).environments[""].tools
