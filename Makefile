@@ -5,6 +5,7 @@ VENV := .venv
 VLLM_VENV := .venv-vllm
 ATROPOS_VENV := .venv-atropos
 ENVIRONMENTS_VENV := .venv-environments
+RAY_VENV := .venv-ray
 VERIFIERS := .venv-verifiers
 BIN := $(VENV)/bin
 RESOLVE = $(BIN)/uv pip compile --quiet --no-config --output-file /dev/null --python-platform x86_64-manylinux_
@@ -14,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env chaos chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env ray-env chaos chaos-ray chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -90,6 +91,9 @@ chaos-episodes: venv  ## The same with models that call tools: 200 kills inside 
 
 chaos-modal: venv  ## The same on a local control plane of Modal: containers, flow and line
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_chaos
+
+chaos-ray: venv ray-env  ## The same on a Ray cluster of three nodes here: workers, nodes, head, bridges, flow
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ray_chaos $(if $(FAULTS),--faults $(FAULTS))
 
 modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its own and in one of a node?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_vllm
@@ -210,6 +214,16 @@ $(ATROPOS_VENV)/.installed: requirements/atropos.txt
 	$(ATROPOS_VENV)/bin/pip install --quiet --requirement requirements/atropos.txt
 	touch $@
 
+ray-env: $(RAY_VENV)/.installed  ## Ray beside the packages of .venv, for the tests of a cluster
+
+# Workers on its nodes need what .venv has, too: its packages are seen from here.
+$(RAY_VENV)/.installed: requirements/ray.txt $(VENV)/.installed
+	$(PYTHON) -m venv $(RAY_VENV)
+	$(RAY_VENV)/bin/pip install --quiet --requirement $<
+	$(RAY_VENV)/bin/python -c 'import pathlib, sys, sysconfig; here = sysconfig.get_path("purelib"); pathlib.Path(here, "mortal.pth").write_text(f"import site; site.addsitedir({sys.argv[1]!r})\n")' \
+		$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	touch $@
+
 environments-env: $(ENVIRONMENTS_VENV)/.installed  ## The environment of environments by others: tests with them, and their benchmark
 
 $(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
@@ -218,4 +232,4 @@ $(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
 	touch $@
 
 clean:  ## Remove the environments and caches; runs stay
-	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) $(RAY_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -74,7 +74,7 @@ def flow_run_name() -> str:
 async def grpo_train(
     config_file: str | None = None,
     overrides: list[str] | None = None,
-    backend: Literal["local", "modal"] | None = None,
+    backend: Literal["local", "modal", "ray"] | None = None,
     skip_after_min: float | None = None,
     config: RunConfig | None = None,
 ) -> State[Any]:
@@ -94,7 +94,7 @@ async def grpo_train(
             path starts in the project's folder.
         overrides: Settings to change in `config_file` or `config`, each as `section.key=value`,
             such as `training.max_steps=20`. All others stay.
-        backend: Where the workers run, whatever the configuration says: `local` or `modal`.
+        backend: Where the workers run, whatever the configuration says: `local`, `modal` or `ray`.
         skip_after_min: Skip a scheduled run that would begin more than so many minutes late,
             because the machine was busy or off. None: it begins however late it is.
         config: The whole configuration, with which the deployment was made. To train something
@@ -107,7 +107,7 @@ async def grpo_train(
     chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend)
     context = FlowRunContext.get()
     if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
-        if chosen.compute.backend == "local":
+        if chosen.compute.backend != "modal":
             check_begun_here(Path(chosen.runs_dir), str(chosen.run_id), context.flow_run)
         elsewhere = await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
         if elsewhere is not None:

@@ -75,8 +75,8 @@ class Saves:
         """Return whether a checkpoint can be written beside a train step that follows. On Modal it
         cannot: no file of the Volume may be open between two calls."""
         config, last = self._session.run.config, self._run.info.num_steps
-        local = config.compute.backend == "local"
-        return local and config.checkpoints.background and done < last
+        on_modal = config.compute.backend == "modal"
+        return not on_modal and config.checkpoints.background and done < last
 
     async def _is_begun(self, done: int, say: Callable[[str], None]) -> bool:
         try:

@@ -126,7 +126,7 @@ PANELS: Mapping[str, tuple[Flag, ...]] = {
     ),
     "Where it runs": (
         Flag("backend", str, "compute.backend",
-             "local: processes on this machine; modal: containers on Modal."),
+             "local: this machine; modal: containers on Modal; ray: a Ray cluster."),
         Flag("actor_gpu", str, "compute.modal.actor",
              "GPU on Modal that trains.", value="GPU", single_node_key="compute.modal.gpu"),
         Flag("rollout_gpu", str, "compute.modal.rollout",

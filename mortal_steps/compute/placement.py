@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mortal_steps.compute.cluster.gpus import gpus_on_a_node
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
 from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
@@ -59,6 +60,8 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
     `ConfigError` for GPUs that are not there or would be paid for and do nothing."""
     if config.compute.backend == "modal":
         return _place_on_modal(config, samples)
+    if config.compute.backend == "ray":
+        return _place_on_ray(config, samples)
     placed = placed_config(config)
     workers = placed.num_rollout_workers if samples else 0
     (trainers,) = _used_by(placed.compute.local, "actor", 1, config.training.ranks)
@@ -74,7 +77,7 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
 def placed_config(config: RunConfig) -> RunConfig:
     """Return the configuration of a run on this machine, with the devices of the actor and of the
     rollout workers, and with the number of these, as this machine has GPUs."""
-    if config.compute.backend == "modal":
+    if config.compute.is_away:
         return config
     local = config.compute.local
     of_actor, of_engines = gpus_of_role(local, "actor"), gpus_of_role(local, "rollout")
@@ -185,6 +188,7 @@ def check_devices(config: RunConfig, *, samples: bool = True) -> None:
     if config.compute.backend == "modal":
         config.compute.check_mode()
         find_placement(config, samples=samples)
+    if config.compute.is_away:
         return  # where `devices` are of no account
     local = config.compute.local
     ranks = config.training.ranks
@@ -270,6 +274,15 @@ def _place_on_modal(config: RunConfig, samples: bool) -> Placement:
     workers = range(config.num_rollout_workers)
     engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
     return Placement(trainers=trainers, engines=engines)
+
+
+def _place_on_ray(config: RunConfig, samples: bool) -> Placement:
+    ray, size = config.compute.ray, gpus_per_engine(config.rollout)
+    workers = range(config.num_rollout_workers if samples else 0)
+    return Placement(
+        trainers=gpus_on_a_node(ray.actor, config.training.ranks, "actor"),
+        engines=tuple(gpus_on_a_node(ray.rollout, size, f"rollout-{n}") for n in workers),
+    )
 
 
 def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") -> None:

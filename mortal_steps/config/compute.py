@@ -161,16 +161,50 @@ class ModalConfig(Section):
         return self
 
 
+class RayConfig(Section):
+    """`[compute.ray]`: the actor and the rollout workers on the nodes of a Ray cluster. The run
+    directory, the working directory, local models and interpreters have the same paths on each."""
+
+    address: str = "auto"
+    """`host:port` of the cluster's head. `auto`: the cluster that `ray start` has joined this
+    machine to, or that RAY_ADDRESS names. This machine must be a node of it."""
+    actor: str | None = None
+    """Kind of GPU that trains, by Ray's name for it: `H100`; `ray status -v` lists them as
+    `accelerator_type:H100`. The actor takes `training.ranks` of them on one node. Default: it
+    trains on a CPU."""
+    rollout: str | None = None
+    """Kind of GPU that samples; each rollout worker takes as many as its engine computes on.
+    Default: they sample on CPUs."""
+    python: LocalPath | None = None
+    """Path of an interpreter on this machine that has Ray. Default: the one that runs the flow."""
+    wait_s: float = Field(600.0, gt=0)
+    """Seconds to wait for the cluster's head, or for a node with free resources, before the run
+    stops."""
+    call_timeout_s: float = Field(7200.0, gt=0)
+    """Longest time that one worker call may take, in seconds; then its worker is replaced."""
+
+
 class ComputeConfig(Section):
     """`[compute]`: where workers run."""
 
-    backend: Annotated[Literal["local", "modal"], NO_NUMBERS] = "local"
-    """Where workers run: as processes on this machine, or in containers on Modal."""
+    backend: Annotated[Literal["local", "modal", "ray"], NO_NUMBERS] = "local"
+    """Where workers run: as processes on this machine, in containers on Modal, or on the nodes of
+    a Ray cluster."""
     mode: Annotated[Literal["distributed", "single_node"], NO_NUMBERS] = "distributed"
     """`distributed`: the actor and the rollout workers run separately. `single_node`: the actor and
     one rollout worker take turns on one machine."""
     local: LocalConfig = LocalConfig()
     modal: Annotated[ModalConfig, NO_NUMBERS] = ModalConfig()
+    ray: Annotated[RayConfig, NO_NUMBERS] = RayConfig()
+
+    @model_validator(mode="after")
+    def _nodes_of_ray_have_a_worker_each(self) -> Self:
+        if self.backend == "ray" and self.mode == "single_node":
+            raise ValueError(
+                "compute.mode = 'single_node' has actor and rollout worker take turns on one GPU, "
+                "and compute.backend = 'ray' gives each GPUs of its own; leave it out"
+            )
+        return self
 
     def check_mode(self) -> None:
         """Raise `ConfigError` for a GPU on Modal that is named for the other mode: whoever names
@@ -187,6 +221,11 @@ class ComputeConfig(Section):
                     f"compute.modal.{option} does nothing where compute.mode is {self.mode!r}; "
                     f"set {own}"
                 )
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the actor and the rollout workers are on other machines."""
+        return self.backend != "local"
 
     @property
     def scores_in_a_container(self) -> bool:

@@ -174,20 +174,20 @@ def check_one_machine(rollout: RolloutConfig, backend: str) -> None:
         others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
         shared[f"rollout.weight_sync = {DIRECT!r}"] = f"use one of {others}"
     for asked, remedy in shared.items():
-        if backend == "modal":
+        if backend != "local":
             raise ValueError(
-                f"{asked} is for workers on one machine, and compute.backend = 'modal' runs the "
-                f"workers in containers; {remedy}"
+                f"{asked} is for workers on one machine, and compute.backend = {backend!r} runs "
+                f"them on others; {remedy}"
             )
         if not rollout.has_samplers:
             raise ValueError(
                 f"{asked} is for rollouts that the run's own workers sample, and rollout.source is "
                 f"{rollout.source!r}; {remedy}"
             )
-    if rollout.ports and backend == "modal":
+    if rollout.ports and backend != "local":
         raise ValueError(
             f"rollout.source_options.port = {rollout.ports[0]} is a port of this machine, and with "
-            "compute.backend = 'modal' the rollout workers are elsewhere; leave it out"
+            f"compute.backend = {backend!r} the rollout workers are elsewhere; leave it out"
         )
     if rollout.sleep_while_training and rollout.ports:
         raise ValueError(

@@ -196,6 +196,12 @@ def check_interpreters(
     """Raise `ConfigError` unless interpreters exist, and the rollout workers' has its engine."""
     if compute.backend == "modal":
         return  # where images hold them
+    ray = compute.ray.python or sys.executable
+    if compute.backend == "ray" and (shutil.which(ray) is None or lacks(ray, "ray")):
+        raise ConfigError(
+            f"compute.backend = 'ray', but {ray} has no Ray; install it (pip install "
+            "'mortal-rl[ray]'), or set compute.ray.python to an interpreter that has it"
+        )
     for role in sorted(roles):
         check_interpreter(compute, role)
     name, kind = rollout.engine or ALWAYS_THERE, rollout.engine_kind

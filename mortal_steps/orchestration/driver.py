@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from mortal_steps.compute.cluster.compute import ray_pools
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.pool import Compute
@@ -108,13 +109,13 @@ async def _workers(
         num_steps=run.info.num_steps,
         rounding=run.info.rounding,
     )
-    on_modal = run.config.compute.backend == "modal"
+    backend = run.config.compute.backend
     found = find_placement(
         run.config, samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
     )
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
-    if not on_modal:
+    if backend != "modal":
         _log_ignored(run)
         _log_changed_versions(run)
     where: dict[str, Any] = {
@@ -122,16 +123,22 @@ async def _workers(
         "log_dir": run.store.path("logs").absolute(),
         "inherited": lease.filenos(),
     }
-    rewards = LocalCompute({"reward": specs["reward"]}, **where) if on_modal else None
-    here = rewards or local(specs, **where)
+    away = run.config.compute.is_away
+    here = LocalCompute({"reward": specs["reward"]}, **where) if away else local(specs, **where)
     try:
-        if rewards is not None:
+        if backend == "modal":
             # Imported where used: a local run needs no client of Modal's.
             from mortal_steps.compute.modal.compute import modal_compute
 
-            async with modal_compute(run, rewards, on_stop) as compute:
+            async with modal_compute(run, here, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
+        elif backend == "ray":
+            on_cluster = Compute(ray_pools(run, specs, lease))
+            try:
+                yield Compute({**here.pools, **on_cluster.pools})
+            finally:
+                await on_cluster.close()
         else:
             yield here
     finally:

@@ -84,7 +84,7 @@ class Forecast:
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
         placed = placed_config(self.config)
-        if self.config.compute.backend == "modal" and not self.placement.shares:
+        if self.config.compute.is_away and not self.placement.shares:
             return placed  # each on a machine of its own
         local, workers = placed.compute.local, placed.num_rollout_workers
         return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
@@ -93,7 +93,7 @@ class Forecast:
         """Return the GPUs that the run uses; empty if the model's sizes are not known."""
         if self.shape is None:
             return []
-        return [self._card(gpu, self.shape) for gpu in self.placement.gpus]
+        return [self._card(gpu, self.shape) for gpu in self.placement.gpus if gpu.memory]
 
     def _card(self, gpu: Gpu, shape: ModelShape) -> Card:
         config, trainers = self.config, self.placement.trainers

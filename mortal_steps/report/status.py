@@ -13,6 +13,7 @@ from mortal_steps.report.units import duration
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import Run
+from mortal_steps.runs.waits import waits
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class RunStatus:
     """Why it ended early."""
     waiting: Sequence[str] = ()
     """What its shards wait for, such as `generate 12/0: round 3, 2 of 64 episodes in tool search
-    for 41 s`; known on the machine of its workers."""
+    for 41 s`, known on the machine of its workers; and what its workers do before they start."""
 
 
 def status_of(run: Run, volume: str | None = None) -> RunStatus:
@@ -85,8 +86,8 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
 
 
 def _waiting(run: Run) -> list[str]:
-    """Return what the shards wait for that are made now, a line each."""
-    done, lines = run.manifest.step, []
+    """Return what workers that start and shards that are made now wait for, a line each."""
+    done, lines = run.manifest.step, waits(run.store)
     begun = itertools.takewhile(
         lambda step: run.store.path(f"steps/{step:06d}").exists(), itertools.count(done)
     )

@@ -8,6 +8,8 @@ from tests.support.policy.ranks_checks import (
     ACCUMULATED,
     KILL,
     LORA,
+    PUBLISHING,
+    SAVING,
     SHARDED,
     STOP,
     check_all_end_with,
@@ -53,6 +55,15 @@ def struck(request, model_path, tmp_path_factory):  # noqa: F811
 def test_all_end_with_one_and_begin_anew(struck, model_path, tmp_path, victim, sign):  # noqa: F811
     config, expected = struck
     check_all_end_with(victim, sign, config, model_path, tmp_path, expected)
+
+
+@pytest.mark.parametrize("when", [PUBLISHING, SAVING])
+@pytest.mark.parametrize("victim", ["follower", "leader"])
+def test_killed_while_ranks_write_together_they_write_again(model_path, tmp_path, victim, when):  # noqa: F811
+    config = make_config(rank_timeout_s=6, **SHARDED)
+    expected = undisturbed_digests(config, model_path, tmp_path / "whole")
+    struck = tmp_path / "struck"
+    check_all_end_with(victim, KILL, config, model_path, struck, expected, when)
 
 
 def test_what_fails_on_one_rank_alone_is_told_and_all_are_begun_anew(model_path, tmp_path):  # noqa: F811

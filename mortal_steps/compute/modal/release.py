@@ -3,13 +3,12 @@ the run is on. Imports no Modal."""
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 import mortal_steps
+from mortal_steps.system.sources import sources_sha256
 
 VOLUME_VARIABLE = "MORTAL_VOLUME"
 """Of the environment: the Volume that holds the runs."""
@@ -48,15 +47,10 @@ class Deployed:
 
 
 def this_release() -> Release:
-    folder = Path(mortal_steps.__file__).parent
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*.py")}
-    digest = hashlib.sha256()
-    for name in sorted(files):
-        digest.update(name.encode() + b"\0" + files[name].read_bytes() + b"\0")
     major, minor, _ = platform.python_version_tuple()
     return Release(
         mortal=mortal_steps.__version__,
-        sources=digest.hexdigest(),
+        sources=sources_sha256(),
         modal=version("modal"),
         python=f"{major}.{minor}",
     )

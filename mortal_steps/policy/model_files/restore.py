@@ -19,14 +19,15 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from mortal_steps.errors import CheckpointMismatchError
-from mortal_steps.policy.ranks.whole import is_dealt_out, local_of, put
+from mortal_steps.policy.model_files.writing import adapter_state
+from mortal_steps.policy.ranks.parts import is_dealt_out, local_of, put
 from mortal_steps.policy.ranks.world import rank
 
 
 def load_model(model: PreTrainedModel, folder: Path, name: str = "model") -> None:
     """Load the weights of this `name` in `folder` under the modules' own names. Raises
     `CheckpointMismatchError` unless every tensor has its own."""
-    own, found = type(model).state_dict(model), set[str]()  # each rank's part
+    own, found = model.state_dict(), set[str]()
     for file in sorted(folder.glob(f"{name}*.safetensors")):
         tensors = load_file(file)
         unknown = sorted(tensors.keys() - own.keys())
@@ -56,13 +57,13 @@ def load_adapter(model: PeftModel, folder: Path) -> None:
     """Give the adapter the tensors in `folder`, in the types that it has. Raises
     `CheckpointMismatchError` unless it then is the one in `folder`."""
     saved = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
-    own, adapter = type(model).state_dict(model), f".{model.active_adapter}"
+    own, adapter = model.state_dict(), f".{model.active_adapter}"
     if is_dealt_out(own):
         names = {name.replace(adapter, "", 1): name for name in own if ".lora_" in name}
         put({names[name]: tensor for name, tensor in saved.items()}, own)
     else:
         set_peft_model_state_dict(model, saved.copy())
-    restored = get_peft_model_state_dict(model)
+    restored = get_peft_model_state_dict(model, state_dict=adapter_state(model))
     if rank():
         return  # rank 0 has it whole
     other = [

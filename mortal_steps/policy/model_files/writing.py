@@ -25,6 +25,9 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.model_files.merging import merged_state_dict
+from mortal_steps.policy.model_files.rows import cast_form, write_rows
+from mortal_steps.policy.ranks.parts import gathered, is_dealt_out
+from mortal_steps.policy.ranks.world import rank
 
 MODEL_CARD = "README.md"
 ADAPTER_CARD = """\
@@ -60,22 +63,38 @@ def save_adapter(
 ) -> None:
     """Write the adapter alone, cast to `dtype`, as engines load it beside its base: the tensors of
     `save_trained`, a configuration that is the same everywhere."""
+    tensors = adapter_tensors(model)
+    if rank():
+        return
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.copy(model.peft_config[model.active_adapter])
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
-    _write_file(folder / SAFETENSORS_WEIGHTS_NAME, adapter_tensors(model), dtype)
+    _write_file(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
 
 
 def adapter_tensors(model: PeftModel) -> dict[str, torch.Tensor]:
-    """Return the tensors that `save_adapter` writes: the live ones, before they are cast."""
-    name = model.active_adapter
+    """Return the tensors that `save_adapter` writes: the live ones, before they are cast. If they
+    are dealt out, all ranks take part, and rank 0 gets them whole."""
     # Base embeddings are never among what is trained; peft would look for theirs on the hub.
     found: dict[str, torch.Tensor] = get_peft_model_state_dict(
-        model, adapter_name=name, save_embedding_layers=False
+        model,
+        state_dict=adapter_state(model),
+        adapter_name=model.active_adapter,
+        save_embedding_layers=False,
     )
     return found
+
+
+def adapter_state(model: PeftModel) -> dict[str, torch.Tensor]:
+    """Return the model's state; of one that is dealt out to ranks, what is trained of it, whole on
+    rank 0."""
+    state: dict[str, torch.Tensor] = model.state_dict()
+    if not is_dealt_out(state):
+        return state
+    base = {name for name, each in model.named_parameters() if not each.requires_grad}
+    return gathered({name: tensor for name, tensor in state.items() if name not in base})
 
 
 def save_trained(
@@ -86,7 +105,10 @@ def save_trained(
     if not isinstance(model, PeftModel):
         save_model(model, folder)
         return
-    model.save_pretrained(folder)
+    state = adapter_state(model)
+    if rank():
+        return
+    model.save_pretrained(folder, state_dict=state)
     _settle_adapter_config(folder / CONFIG_NAME, base)
     revision = f"base_model_revision: {base.revision}\n" if base.revision else ""
     card = ADAPTER_CARD.format(base=base.name, revision=revision, method=method)
@@ -100,15 +122,31 @@ def published_tensors(
     the names that transformers publishes such models under. With `own_names`, by those of its
     modules: some of the others differ in shape, too.
 
-    They are the live ones where nothing is added or converted.
+    They are the live ones where nothing is added or converted. Where that is due in a model that is
+    dealt out to ranks, all take part, and rank 0 gets them whole, the others none.
     """
     base = _base_of(model)
     adapted = isinstance(model, PeftModel)
     tensors = merged_state_dict(model) if adapted else model.state_dict()
     for name in base._keys_to_ignore_on_save or ():
         tensors.pop(name, None)
+    if is_dealt_out(tensors):
+        return _published_parts(base, tensors, own_names)
     tensors = remove_tied_weights_from_state_dict(tensors, base)
     return tensors if own_names else dict(revert_weight_conversion(base, tensors))
+
+
+def _published_parts(
+    base: PreTrainedModel, tensors: Mapping[str, torch.Tensor], own_names: bool
+) -> dict[str, torch.Tensor]:
+    forms = {name: cast_form(tensor) for name, tensor in tensors.items()}
+    forms = remove_tied_weights_from_state_dict(forms, base)
+    published = forms if own_names else dict(revert_weight_conversion(base, dict(forms)))
+    own = {id(form): name for name, form in forms.items()}
+    if all(id(form) in own for form in published.values()):
+        return {name: tensors[own[id(form)]] for name, form in published.items()}
+    whole = gathered({name: tensors[name] for name in forms})
+    return {} if rank() else dict(revert_weight_conversion(base, whole))
 
 
 def write_tensors(
@@ -119,16 +157,16 @@ def write_tensors(
     dtype: torch.dtype | None = None,
 ) -> None:
     """Write the tensors of a model, split into files of this `name` as transformers does. With
-    `dtype` they are cast."""
+    `dtype` they are cast. Of tensors that are dealt out to ranks, each writes its part."""
     split = split_torch_state_dict_into_shards(
-        dict(tensors), filename_pattern=name + "{suffix}.safetensors", max_shard_size=LARGEST_FILE
+        {name: cast_form(tensor) for name, tensor in tensors.items()},
+        filename_pattern=name + "{suffix}.safetensors",
+        max_shard_size=LARGEST_FILE,
     )
     for file, names in split.filename_to_tensors.items():
         _write_file(folder / file, {name: tensors[name] for name in names}, dtype)
-    if split.is_sharded:
-        size = sum(
-            cast(each.new_empty(0), dtype).itemsize * each.numel() for each in tensors.values()
-        )
+    if split.is_sharded and rank() == 0:
+        size = sum(cast_form(each, dtype).nbytes for each in tensors.values())
         metadata = {**split.metadata, "total_size": size}
         index = {"metadata": metadata, "weight_map": split.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
@@ -143,6 +181,9 @@ def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 def _write_file(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> None:
     """Write a safetensors file with the permissions of any new file; the library's own are for its
     owner alone. Tensors are cast and leave the GPU one after the other."""
+    if is_dealt_out(tensors):
+        write_rows(path, tensors, dtype)
+        return
     path.touch()
     mode = path.stat().st_mode
     on_cpu = {name: cast(each, dtype).cpu().contiguous() for name, each in tensors.items()}
@@ -154,6 +195,8 @@ def save_settings(
     model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
 ) -> None:
     """Write what `save_model` writes besides tensors: configurations, and custom code."""
+    if rank():
+        return
     base = _base_of(model)
     quantizer = getattr(base, "hf_quantizer", None)
     base.hf_quantizer = None  # it would write its own tensors

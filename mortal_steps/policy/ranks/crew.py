@@ -18,7 +18,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
-from mortal_steps.policy.ranks.follower import ANSWERED, GATHER, MAKE
+from mortal_steps.policy.ranks.follower import ANSWERED, MAKE
 from mortal_steps.policy.ranks.world import START_S, connections, join
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
@@ -27,7 +27,15 @@ logger = logging.getLogger(__name__)
 
 TOGETHER = ("begin", "train_step", *ANSWERED)
 """Methods of a stepper in which all ranks take part."""
-COMPUTING = ("score", "warnings")
+SHARED = (
+    "score",
+    "warnings",
+    "export_weights",
+    "published_digests",
+    "save_state",
+    "digests",
+    "save_final",
+)
 """Those in which they do besides where each has a part of the model."""
 PATIENCE_S = 60.0
 """How long ranks may be apart, in seconds, where one of them has failed."""
@@ -43,7 +51,7 @@ class Crew:
         self._answers: list[queue.Queue[Answer]] = []
         self._timeout_s = timeout_s
         self._shards = sharding == FULL
-        self._are_together, self._is_broken, self._method = False, False, ""
+        self._is_broken, self._method = False, ""
         self._number = 0
         for number in range(1, num_ranks):
             self._start(number, num_ranks, rendezvous, timeout_s, sharding)
@@ -54,15 +62,7 @@ class Crew:
         `Algorithm.stepper`."""
         make = functools.partial(algorithm_of(config).stepper, config, **options)
         made = self.together(MAKE, {"config": config, "options": options}, make)
-        if not self._shards:
-            return cast(Stepper, Led(self, made, TOGETHER))
-        made.trainer.gather = self._gather_part
-        return cast(Stepper, Led(self, made, (*TOGETHER, *COMPUTING)))
-
-    def _gather_part(self, part: str, own: Callable[[], Any]) -> Any:
-        """Have all ranks take part in reading a part of the state; in what they do together, they
-        read it, too."""
-        return own() if self._are_together else self.together(GATHER, {"part": part}, own)
+        return cast(Stepper, Led(self, made, TOGETHER + SHARED * self._shards))
 
     def together(self, method: str, payload: Mapping[str, Any], own: Callable[[], Any]) -> Any:
         """Have the others take part in what this process computes by `own`; return its value.
@@ -76,14 +76,12 @@ class Crew:
         order = Request(number=self._number, method=method, payload=payload)
         for connection in self._connections:
             send_frame(connection, order)
-        self._are_together, self._method = True, method
+        self._method = method
         try:
             value = own()
         except Exception as error:
             self._settle(method, error)
             raise
-        finally:
-            self._are_together = False
         limit_s = START_S if method == MAKE else max(PATIENCE_S, self._timeout_s)
         for number, answer in enumerate(self._gather(method, limit_s), 1):
             if answer.error is not None:

@@ -24,8 +24,6 @@ from mortal_steps.system.frames import Answer, Request, receive_frame, send_fram
 logger = logging.getLogger("mortal_steps.policy.ranks.follower")  # not __main__, which this is
 MAKE = "make"
 """The order to make a stepper, from its configuration and `Algorithm.stepper`'s arguments."""
-GATHER = "gather"
-"""The order to take part in reading a part of the trainer's state (`whole.PARTS`)."""
 ANSWERED = ("weights_digest",)
 """Methods whose values rank 0 compares with its own, where each rank has all weights."""
 
@@ -42,9 +40,6 @@ class Follower:
         try:
             if order.method == MAKE:
                 self._make(**order.payload)
-                return Answer(number=order.number)
-            if order.method == GATHER:
-                getattr(self._stepper.trainer, order.payload["part"]).state_dict()
                 return Answer(number=order.number)
             method = getattr(self._stepper, order.method)
             value = method(*order.payload["args"], **order.payload["kwargs"])

@@ -22,13 +22,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 
 Sums = tuple[int, int]
+AddUp = Callable[[Iterable[torch.Tensor]], list[Sums]]
 WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 MODULUS = 1 << 64
 NUM_KEYS = 1 << 16
@@ -42,16 +43,27 @@ ROWS, COLUMNS = (1, 2), (3, 4)
 _own = threading.local()
 
 
-def tensor_digests(tensors: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
-    """`<dtype>:<hex>` of each tensor by its name, one after the other; none is kept."""
-    forms, found = {}, []
-    for name, tensor in tensors:
-        forms[name] = tensor.dtype, tuple(tensor.shape)
-        found.append(sums_of(tensor))
+def tensor_digests(
+    tensors: Iterable[tuple[str, torch.Tensor]], add_up: AddUp | None = None
+) -> dict[str, str]:
+    """`<dtype>:<hex>` of each tensor by its name, one after the other; none is kept. `add_up`
+    returns the sums of each of them."""
+    forms = {}
+
+    def noted() -> Iterator[torch.Tensor]:
+        for name, tensor in tensors:
+            forms[name] = tensor.dtype, tuple(tensor.shape)
+            yield tensor
+
+    found = (add_up or sums_of_all)(noted())
     return {
         name: digest_of(*form, sums)
-        for (name, form), sums in zip(forms.items(), read_sums(found), strict=True)
+        for (name, form), sums in zip(forms.items(), found, strict=True)
     }
+
+
+def sums_of_all(tensors: Iterable[torch.Tensor]) -> list[Sums]:
+    return read_sums([sums_of(tensor) for tensor in tensors])
 
 
 def digest_of(dtype: torch.dtype, shape: tuple[int, ...], sums: Sums) -> str:

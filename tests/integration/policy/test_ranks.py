@@ -2,9 +2,12 @@
 
 import signal
 
+import torch
+
 from mortal_steps.config.model import NewModelConfig
 from mortal_steps.policy.starting_model.new_model import build_model
-from tests.support.policy.ranks import load_on_ranks
+from tests.support.policy.parity import differ
+from tests.support.policy.ranks import load_on_ranks, write_on_ranks
 from tests.support.policy.ranks_checks import (
     ACCUMULATED,
     LORA,
@@ -26,6 +29,17 @@ def test_ranks_that_load_a_model_have_it_in_memory_once(tmp_path):
     first, second = load_on_ranks(str(tmp_path))
     assert second[1:] == first[1:]
     assert second[0] < 2 * shape.num_parameters / 4
+
+
+def test_what_ranks_write_together_has_the_bytes_of_one(tmp_path):
+    write_on_ranks(tmp_path)
+    for one in (each for each in tmp_path.rglob("one/*") if each.is_file()):
+        many = one.parent.parent / "many" / one.name
+        if one.suffix == ".pt":
+            differs = differ(torch.load(one)["state"][0], torch.load(many)["state"][0])
+            assert not differs
+        else:
+            assert many.read_bytes() == one.read_bytes()
 
 
 def test_a_model_dealt_out_has_the_bits_of_stock_trl_and_survives_the_loss_of_a_rank(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.chaos.schedule import GAME, STARTING, Shot
+from tests.support.chaos.schedule import GAME, ON_A_CLUSTER, STARTING, WORKERS, Shot
 from tests.support.chaos.worker_logs import Event, Picture
 
 BOUNDARY_S = 0.02
@@ -27,6 +27,7 @@ OWNERS = {
     "environments": "rollout-0",
     "cell": "rollout-0",
     GAME: "rollout-0",
+    **{f"{what} of {worker}": worker for what in ON_A_CLUSTER for worker in WORKERS},
 }
 """The worker whose log tells what a process below it does, or a server that it asks."""
 
@@ -73,6 +74,7 @@ def place(picture: Picture, victim: str, shot: Shot, at: float) -> tuple[str, bo
 
 def shows_work(event: Event, victim: str) -> bool:
     """Whether the event is the end of a stage that only the victim's role can have done."""
-    if victim in ROLE_STAGES:
-        return event.name in ROLE_STAGES[victim]
+    worker = OWNERS[victim] if " of " in victim else victim
+    if worker in ROLE_STAGES:
+        return event.name in ROLE_STAGES[worker]
     return event.name != "start_workers"

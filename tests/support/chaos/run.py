@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tests.support.chaos.aim import is_awaited, place, shows_work, usual_name
 from tests.support.chaos.game_server import GameServer
@@ -30,6 +31,19 @@ STUCK_AFTER_S = 150.0
 MAX_STARTS_UNSHOT = 5
 """Starts in a row that end by themselves before the run counts as broken."""
 UNKNOWN_STAGE_S = 0.05
+
+
+class Killable(Protocol):
+    """A victim that no process of the flow's is, and that comes back by itself."""
+
+    @property
+    def away(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def come_back(self) -> None: ...
+
+    def wait(self) -> None: ...
 
 
 class ChaosError(Exception):
@@ -79,11 +93,12 @@ class ChaosRun:
         usual: Mapping[str, float],
         volleys: deque[Volley],
         say: Callable[[str], None],
+        others: Mapping[str, Killable],
     ) -> None:
         self._folder = folder
         self._settings = settings
         self._server = server
-        self._servers: Mapping[str, KillableServer | GameServer] = {"server": server, GAME: game}
+        self._servers: Mapping[str, Killable] = {"server": server, GAME: game, **others}
         self._usual = usual
         self._say = say
         self._volleys = volleys

@@ -24,6 +24,10 @@ VICTIMS = (*WORKERS, "host", "flow", "server")
 GAME = "game"
 """The server of environments, where there is one."""
 
+KILLED, STOPPED = ("process", "node process", "bridge", "machine"), ("bridge", "machine", "raylet")
+ON_A_CLUSTER = (*KILLED, *(f"stopped {what}" for what in STOPPED))
+"""What can be killed, or stopped for a while, of a worker on a Ray cluster."""
+
 STAGES = ("generate", "reward", "train_step", "sync_weights", "evaluate", "checkpoint")
 """Those that come again and again."""
 STARTING = "starting"

@@ -15,7 +15,7 @@ from tests.support.chaos.agents import write_agents
 from tests.support.chaos.comparison import Digests, Work, digests, work_of
 from tests.support.chaos.game_server import GameServer
 from tests.support.chaos.project import AGENTS, SERVED, VARIANTS, write_project
-from tests.support.chaos.run import ChaosError, ChaosRun, RunOutcome
+from tests.support.chaos.run import ChaosError, ChaosRun, Killable, RunOutcome
 from tests.support.chaos.schedule import Volley
 from tests.support.chaos.server import KillableServer
 from tests.support.chaos.worker_logs import durations, read_events
@@ -44,13 +44,18 @@ class Variant:
         server: KillableServer,
         steps: int,
         say: Callable[[str], None],
+        *,
+        settings: Sequence[str] = (),
+        others: Mapping[str, Killable] | None = None,
     ) -> None:
+        """`settings` are those of the runs under fire alone, `others` what else can be killed."""
         self.name = name
         self.folder = folder / name
         self.settings = (*{**VARIANTS, **AGENTS}[name], f"training.max_steps={steps}")
         self._server = server
         self._steps = steps
         self._say = say
+        self._fired_at, self._others = settings, others or {}
         self._usual: Mapping[str, float] = {}
         self.folder.mkdir()
         self._game = GameServer(self.folder)
@@ -100,12 +105,13 @@ class Variant:
         return ChaosRun(
             folder=self.folder,
             run_id=run_id,
-            settings=self.settings,
+            settings=(*self.settings, *(self._fired_at if volleys else ())),
             server=self._server,
             game=self._game,
             usual=self._usual,
             volleys=volleys,
             say=self._say,
+            others=self._others,
         ).run()
 
     def _judged(self, outcome: RunOutcome) -> Judged:

@@ -6,15 +6,22 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import re
 import socket
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import load_file
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3Config, Qwen3MoeConfig
 from trl.trainer import utils
 
 from mortal_steps.policy.algorithms.stepping import stepper  # noqa: F401 - so that forks have it
+from mortal_steps.policy.algorithms.stepping.digests import weights_digest
+from mortal_steps.policy.model_files.rows import save_pickle
+from mortal_steps.policy.model_files.writing import published_tensors, save_model
 from mortal_steps.policy.ranks import world
 from mortal_steps.policy.ranks.loading import loading_once
+from mortal_steps.policy.ranks.parts import sums_of_parts
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from tests.support.measured_memory import measure
@@ -100,14 +107,14 @@ def _mortal(config, model_path, folder, num_steps, first):
     run = make_run(folder / "run", config, model_path, num_steps=num_steps)
     actor, recorder = run.actor(), Recorder()
     actor.prepare(step=first)
-    trainer, shards = actor._states.state.stepper.trainer, config.training.sharding == "full"
+    ranks, shards = actor._states.state.stepper, config.training.sharding == "full"
     if not shards:
-        trainer.add_callback(recorder)
+        ranks.trainer.add_callback(recorder)
     results = []
     for step in range(first, num_steps):
         results += run.train(actor, [step])
         if shards:
-            recorder.weights.append(whole(trainer.model))
+            recorder.weights.append(whole(ranks, folder / f"whole-{step}"))
         if (step + 1) % 2 == 0:
             actor.checkpoint(step=step + 1, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
@@ -144,6 +151,52 @@ def _own_bytes():
     return 1024 * int(status.partition("RssAnon:")[2].split()[0])
 
 
+SHAPE = {
+    "vocab_size": 50,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+}
+SHAPES = {
+    "tied": Qwen3Config(**SHAPE, tie_word_embeddings=True),
+    "experts": Qwen3MoeConfig(**SHAPE, num_experts=4, moe_intermediate_size=32),
+}
+
+
+def write_on_ranks(folder, count=3):
+    """Write models and a state to `<shape>/one`, and dealt out to ranks to `<shape>/many`. Their
+    digests are compared there."""
+    arguments = [(number, count, folder) for number in range(count)]
+    ranks = [PROCESSES.Process(target=_write, args=each, daemon=True) for each in arguments]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join(PATIENCE_S)
+        assert each.exitcode == 0
+
+
+def _write(number, count, folder):
+    join(number, count, folder / "meeting", 60)
+    for kind, shape in SHAPES.items():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(shape, dtype=torch.float32)
+        found = [_written(model, folder / kind / "one")] if number == 0 else []
+        fully_shard(model)
+        found.append(_written(model, folder / kind / "many"))
+        assert found[0] == found[-1] or number
+
+
+def _written(model, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(model, folder, torch.bfloat16)
+    save_pickle(folder / "state.pt", {"state": [dict(model.state_dict()), 3]})
+    published = published_tensors(model)
+    return weights_digest(model), tensor_digests(published.items(), sums_of_parts)
+
+
 def failing_mortal(config, model_path, folder):
     """Return what an actor answers whose first rank alone has no memory left, and how its process
     ends at the next call."""
@@ -171,10 +224,12 @@ def _failing(config, model_path, folder):
     os._exit(WENT_ON)
 
 
-def whole(model):
-    """The trained weights of a model that is dealt out."""
-    trained = {name for name, each in model.named_parameters() if each.requires_grad}
-    return {name: each.clone() for name, each in model.state_dict().items() if name in trained}
+def whole(ranks, folder):
+    """The trained weights of a model that is dealt out, as it publishes them."""
+    folder.mkdir()
+    ranks.export_weights(folder)
+    (file,) = folder.glob("*.safetensors")
+    return {re.sub("(lora_[AB])", r"\1.default", name): x for name, x in load_file(file).items()}
 
 
 def followers_of(leader):

@@ -5,7 +5,10 @@ import signal
 import time
 
 import torch
+from safetensors.torch import load_file, save
 
+from mortal_steps.rollout.weight_sync.canary import published_in
+from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store.files import digest_file
 from tests.support.policy.parity import differ
 from tests.support.policy.ranks import (
@@ -32,12 +35,29 @@ def check_parity_on_ranks(model_path, folder, num_steps=2, **training):
     updates = config.training.optimizer_steps_per_batch
     assert len(theirs.weights) == num_steps * updates
     assert differ(theirs.weights[0], theirs.weights[-1]), "nothing was trained"
-    if config.training.sharding == "full":  # ours are looked at after each step
+    if config.training.sharding == "full":
+        check_files_are_those_of_one_rank(folder / "mortal" / "run")
+        # Ours are looked at after each step.
         theirs.weights = theirs.weights[updates - 1 :: updates]
     for one, other in zip(theirs.weights, ours.weights, strict=True):
         assert one.keys() == other.keys()
         assert [name for name in one if not torch.equal(one[name], other[name])] == []
     assert ours.metrics == theirs.metrics
+
+
+def check_files_are_those_of_one_rank(run):
+    """Each model file has the bytes that the library writes of the same tensors, and the probe of
+    each version the digests of its tensors."""
+    files = [*run.glob("weights/*/*.safetensors"), *run.glob("checkpoints/*/*.safetensors")]
+    assert len(files) > 2
+    for file in files:
+        tensors = load_file(file)
+        assert save(tensors, metadata={"format": "pt"}) == file.read_bytes()
+        if file.parent.parent.name == "weights":
+            assert published_in(file.parent).digests == tensor_digests(tensors.items())
+    for file in run.glob("checkpoints/*/optimizer.pt"):
+        state = torch.load(file, weights_only=True)["state"]
+        assert state and all(each["exp_avg_sq"].all() for each in state.values())
 
 
 def undisturbed_digests(config, model_path, folder):
@@ -46,12 +66,17 @@ def undisturbed_digests(config, model_path, folder):
     return _digests(folder)
 
 
-def check_all_end_with(victim, sign, config, model_path, folder, expected):
-    """Strike a rank; the next actor comes to the same bits."""
+AFTER_STEP = "steps/000002/result.json"
+PUBLISHING = "weights/.v3.*.partial/model.safetensors"
+SAVING = "checkpoints/.step-4.*.partial/*"
+
+
+def check_all_end_with(victim, sign, config, model_path, folder, expected, when=AFTER_STEP):
+    """Strike a rank once there is such a file; the next actor comes to the same bits."""
     actor = begin_mortal(config, model_path, folder, NUM_STEPS)
-    while not (folder / "run" / "steps" / "000002" / "result.json").exists():
+    while not any((folder / "run").glob(when)):
         assert actor.exitcode is None
-        time.sleep(0.005)
+        time.sleep(0.0005)
     (follower,) = followers_of(actor.pid)
     os.kill(follower if victim == "follower" else actor.pid, sign)
     actor.join(60)

@@ -85,6 +85,7 @@ def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_sa
 NO_NUMBERS = (
     *("run_id", "runs_dir", "checkpoints.", "retention.", "logging.", "alerts."),
     *("compute.backend", "compute.mode", "compute.modal.", "compute.local.reward."),
+    "compute.ray.",
     *("rewards.dry_run", "rewards.num_reward_workers", "rewards.timeout_s", "rewards.retries"),
     *("rewards.on_error", "rewards.credentials", "rewards.sandbox.", "rewards.accept_changed"),
     *("rollout.num_rollout_workers", "rollout.weight_sync", "rollout.canary_tolerance"),

@@ -17,7 +17,8 @@ import torch
 from peft import PeftModel
 from torch import nn
 
-from mortal_steps.rollout.weight_sync.tensor_digests import digest_of, read_sums, sums_of
+from mortal_steps.policy.ranks.parts import sums_of_parts
+from mortal_steps.rollout.weight_sync.tensor_digests import digest_of
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -39,8 +40,7 @@ def digest(content: Any) -> str:
     texts: list[str] = []
     tensors: list[torch.Tensor] = []
     _describe(content, texts, tensors)
-    sums = read_sums([sums_of(tensor) for tensor in tensors])
-    forms = zip(tensors, sums, strict=True)
+    forms = zip(tensors, sums_of_parts(tensors), strict=True)
     digests = [digest_of(tensor.dtype, tuple(tensor.shape), each) for tensor, each in forms]
     return hashlib.blake2b(";".join([*texts, *digests]).encode(), digest_size=16).hexdigest()
 

@@ -26,13 +26,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
-from mortal_steps.policy.ranks.whole import (
-    Gather,
-    by_itself,
-    deal_out,
-    parts_of,
-    show_whole,
-)
+from mortal_steps.policy.ranks.parts import deal_out, parts_of
 from mortal_steps.policy.ranks.world import own_rows
 from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
 
@@ -49,8 +43,6 @@ class Stepped(Trainer):
     """The run's algorithm with its settings."""
     recorded: dict[str, list[Any]]
     """Columns of the rollouts being trained on (`columns`)."""
-    gather: Gather = staticmethod(by_itself)
-    """Where the state is dealt out to ranks: has them take part in reading it."""
     renewed_at: int | None = None
     """Optimizer updates behind a checkpoint that another configuration wrote."""
 
@@ -121,13 +113,7 @@ class Stepped(Trainer):
             self._tr_loss, norm, model, None, 0, None, 0.0, learning_rate=learning_rate
         )
 
-    def show_whole(self) -> None:
-        """Have what reads the trainer's state find it whole."""
-        if self.is_fsdp_enabled:
-            show_whole(self, self.gather)
-
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        self.show_whole()
         if isinstance(self.model, PeftModel):
             load_adapter(self.model, Path(resume_from_checkpoint))
         else:
@@ -147,6 +133,7 @@ class Stepped(Trainer):
             super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             restore_types(self.optimizer, Path(checkpoint) / OPTIMIZER_NAME)
+        if self.is_fsdp_enabled:
             deal_out(self.optimizer)
         if self.renewed_at is None:
             return

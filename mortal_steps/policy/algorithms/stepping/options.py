@@ -51,13 +51,13 @@ def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
     May run on a machine without the actor's GPU and packages: what only there could be refused
     passes here. Raises what `check_model_options` raises.
     """
-    away = config.compute.backend == "modal"
+    away = config.compute.is_away
     elsewhere = away and not torch.cuda.is_available()
     built = build_options(
         config, algorithm, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere
     )
     lora_config(config.training)
-    if away and config.model.quantization:
+    if config.compute.backend == "modal" and config.model.quantization:
         raise ConfigError(
             "model.quantization: the image of containers on Modal has no bitsandbytes; train on a "
             "machine of your own (compute.backend = 'local'), or leave it out"

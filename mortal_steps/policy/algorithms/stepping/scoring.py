@@ -16,7 +16,7 @@ from torch import nn
 from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.models.model_class import check_known
 from mortal_steps.policy.model_files.merging import is_quantized
-from mortal_steps.policy.ranks.whole import is_dealt_out
+from mortal_steps.policy.ranks.parts import is_dealt_out
 
 
 def logprobs_of(

@@ -15,7 +15,7 @@ Private names used here: transformers `Trainer._save_scaler`; TRL `_name`, what 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.model_files.restore import load_model
+from mortal_steps.policy.model_files.rows import mapped, save_pickle, tensors_in
 from mortal_steps.policy.model_files.writing import (
     published_tensors,
     save_settings,
     save_trained,
     write_tensors,
 )
+from mortal_steps.policy.ranks.world import rank
 from mortal_steps.store.folders import files_below
 from mortal_steps.system.resources import available_bytes
 
@@ -57,15 +59,16 @@ class TrainerState:
     """Of a copy; the digests of live tensors are `state_digests`."""
 
     def save_state(self, folder: Path) -> None:
-        """Write it as `restore_reference` and transformers read it."""
-        for name, content in self.small_files.items():
+        """Write it as `restore_reference` and transformers read it; of what is dealt out to ranks,
+        each writes its part."""
+        for name, content in self.small_files.items() if rank() == 0 else ():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
         if self.model:
             write_tensors(folder, self.model)
         if self.reference:
             write_tensors(folder, self.reference, REFERENCE)
-        torch.save(self.optimizer, folder / OPTIMIZER_NAME)
+        save_pickle(folder / OPTIMIZER_NAME, self.optimizer)
 
     def digests(self) -> dict[str, str]:
         return {"optimizer": digests.digest(self.optimizer["state"]), **self.small_digests}
@@ -75,7 +78,7 @@ def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerSta
     """Take the trainer's state. With `copy`, its tensors are nobody else's."""
     tensors = _tensors_of(trainer)
     if copy:
-        tensors = _copy(tensors)
+        tensors = mapped(lambda tensor: tensor.detach().to("cpu", copy=True), tensors)
     return TrainerState(
         small_files=_small_files(trainer, base),
         small_digests=_small_digests(trainer) if copy else {},
@@ -90,7 +93,7 @@ def state_digests(trainer: Stepped) -> dict[str, str]:
 
 def why_no_copy(trainer: Stepped) -> str | None:
     """Return why no copy of the state can be made; None where one can."""
-    size = sum(tensor.nbytes for tensor in _tensors_in(_tensors_of(trainer)))
+    size = sum(tensor.nbytes for tensor in tensors_in(_tensors_of(trainer)))
     free = available_bytes()
     if free is None or free >= ROOM * size:
         return None
@@ -142,22 +145,3 @@ def _small_digests(trainer: Stepped) -> dict[str, str]:
     if trainer.args.sync_ref_model:
         parts["reference"] = digests.weights_digest(trainer.ref_model)
     return parts
-
-
-def _copy(content: Any) -> Any:
-    """Return the same with a copy of each tensor in the CPU's memory."""
-    if isinstance(content, torch.Tensor):
-        return content.detach().to("cpu", copy=True)
-    if isinstance(content, Mapping):
-        return {key: _copy(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return type(content)(_copy(value) for value in content)
-    return content
-
-
-def _tensors_in(content: Any) -> Iterator[torch.Tensor]:
-    if isinstance(content, torch.Tensor):
-        yield content
-    elif isinstance(content, Mapping | list | tuple):
-        for value in content.values() if isinstance(content, Mapping) else content:
-            yield from _tensors_in(value)

@@ -55,7 +55,7 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
-from mortal_steps.policy.ranks.whole import local_of
+from mortal_steps.policy.ranks.parts import local_of, sums_of_parts
 from mortal_steps.policy.ranks.world import rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -141,7 +141,6 @@ class TrlStepper(Stepper):
             self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except SetUpDone:
             self._observer.setting_up = False
-        self._trainer.show_whole()
         accumulation = self._config.training.accumulation_steps
         self._trainer.current_gradient_accumulation_steps = accumulation
         if resume_from:
@@ -226,12 +225,15 @@ class TrlStepper(Stepper):
         model, dtype = self._trainer.model, self._published_in
         whole = not self._config.training.publishes_adapter
         tensors = published_tensors(model) if whole else adapter_tensors(model)
-        return tensor_digests((name, cast(tensor, dtype)) for name, tensor in tensors.items())
+        return tensor_digests(
+            ((name, cast(tensor, dtype)) for name, tensor in tensors.items()), sums_of_parts
+        )
 
     def save_final(self, folder: Path) -> None:
         base = named_base(self._config.model, self._model_path)  # where it is now: others load it
         save_trained(self._trainer.model, folder, base, method=self._trainer._name)
-        save_tokenizer(self.tokenizer, folder)
+        if rank() == 0:
+            save_tokenizer(self.tokenizer, folder)
 
     def save_merged(self, folder: Path) -> None:
         save_model(self._trainer.model, folder)

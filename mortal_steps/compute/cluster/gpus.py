@@ -1,0 +1,21 @@
+"""What is known of a GPU by the name that Ray gives its kind."""
+
+from __future__ import annotations
+
+from mortal_steps.compute.devices import Gpu
+from mortal_steps.config.gpus import ALIASES, GIB, MEMORY
+
+WITHOUT_BFLOAT16 = ("T4", "V100", "P100", "P4", "K80")
+
+
+def gpus_on_a_node(kind: str | None, count: int, worker: str) -> tuple[Gpu, ...]:
+    """Return the GPUs of a worker, none for a `kind` of None. Their memory is 0 if the kind is not
+    known."""
+    if kind is None:
+        return ()
+    memory = round(GIB * MEMORY.get(ALIASES.get(kind, kind), 0.0))
+    has = kind not in WITHOUT_BFLOAT16
+    return tuple(
+        Gpu(name=kind, memory=memory, bfloat16=has, uuid=f"{worker}-{index}")
+        for index in range(count)
+    )

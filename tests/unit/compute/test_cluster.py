@@ -1,0 +1,112 @@
+"""Workers on a Ray cluster: what of a configuration is refused, and what is known beforehand."""
+
+import re
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.cluster.node import Node, Orders, this_mortal
+from mortal_steps.compute.placement import find_placement
+from mortal_steps.config.loader import parse_config
+from mortal_steps.errors import ConfigError, LeaseLostError
+from mortal_steps.orchestration.checks import check_interpreters
+from mortal_steps.runs.waits import LEFT_AFTER_S, note_wait, waits
+from mortal_steps.store import RunStore
+
+RAY = {"compute": {"backend": "ray"}}
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """Of the first start of an actor, whose number is there."""
+    (tmp_path / "cluster/actor-0").mkdir(parents=True)
+    (tmp_path / "cluster/actor-0/1").write_text("nonce")
+    return Orders(
+        worker="actor-0",
+        number=1,
+        nonce="nonce",
+        mortal=this_mortal(),
+        run_dir=tmp_path,
+        working_dir=tmp_path,
+        spec=WorkerSpec(factory="nowhere:Nobody", kwargs={}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"compute": {"backend": "ray", "mode": "single_node"}}, "gives each GPUs of its own"),
+        ({**RAY, "rollout": {"weight_sync": "direct"}}, "'ray' runs them on others"),
+        ({**RAY, "rollout": {"sleep_while_training": True}}, "'ray' runs them on others"),
+        ({"compute": {"ray": {"addres": "auto"}}}, "did you mean compute.ray.address"),
+        ({"compute": {"ray": {"wait_s": 0}}}, "wait_s"),
+    ],
+)
+def test_what_workers_on_other_machines_cannot_have_is_refused_by_name(values, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_config(values)
+
+
+def test_an_interpreter_without_ray_is_named():
+    config = parse_config({"compute": {"backend": "ray", "ray": {"python": "/nowhere/python"}}})
+    with pytest.raises(ConfigError, match=r"/nowhere/python has no Ray; install it .*mortal-rl"):
+        check_interpreters(config.compute, config.rollout, ["actor"])
+
+
+def test_an_actor_takes_a_gpu_for_each_rank_and_an_engine_those_that_it_computes_on():
+    values = {
+        "training": {"ranks": 4},
+        "rollout": {"num_rollout_workers": 2, "engine_options": {"tensor_parallel_size": 2}},
+        "compute": {"backend": "ray", "ray": {"actor": "H100", "rollout": "T4"}},
+    }
+    placement = find_placement(parse_config(values))
+    assert [gpu.name for gpu in placement.trainers] == ["H100"] * 4
+    assert [len(gpus) for gpus in placement.engines] == [2, 2]
+    assert not placement.shares
+    assert all(gpu.bfloat16 and gpu.memory > 70 * 2**30 for gpu in placement.trainers)
+    assert not any(gpu.bfloat16 for gpus in placement.engines for gpu in gpus)
+
+
+def test_workers_without_a_kind_of_gpu_compute_on_cpus():
+    assert find_placement(parse_config(RAY)).gpus == ()
+
+
+def test_what_a_worker_waits_for_is_told_while_it_does(tmp_path, monkeypatch):
+    store = RunStore(tmp_path)
+    note_wait(store, "actor-0", None)
+    note_wait(store, "rollout-0", "no node has a free H100")
+    assert waits(store) == ["rollout-0: no node has a free H100"]
+    late = time.time() + LEFT_AFTER_S + 1
+    monkeypatch.setattr(time, "time", lambda: late)
+    assert waits(store) == []
+    note_wait(store, "rollout-0", None)
+    assert not list(tmp_path.glob("cluster/*/*"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"mortal": "0.0.1 (abc)"}, "the flow's machine 0.0.1 (abc): install the same"),
+        ({"nonce": "other"}, "runs_dir must lie on a file system that all nodes share"),
+        ({"working_dir": Path("/nowhere")}, "no folder /nowhere, in which the run began"),
+    ],
+)
+def test_a_node_with_other_code_or_other_files_is_named(changed, problem, orders):
+    assert orders.problem_here() is None
+    assert problem in replace(orders, **changed).problem_here()
+
+
+async def test_a_node_that_was_given_up_begins_no_call(orders):
+    (orders.run_dir / "cluster/actor-0/2").write_text("of the next start")
+    answer = await Node(orders).call("train_step", {}, "train_step/3/0")
+    assert isinstance(answer.error, LeaseLostError)
+
+
+def test_the_flow_itself_imports_no_ray():
+    import mortal_steps.compute.cluster.compute  # noqa: F401
+
+    assert "ray" not in sys.modules
