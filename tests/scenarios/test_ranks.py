@@ -1,9 +1,11 @@
 """Training on several ranks: more kinds of it, and ranks that are killed or stopped."""
 
+import json
+
 import pytest
 
 from tests.support.policy.fixtures import model_path, one_thread  # noqa: F401
-from tests.support.policy.ranks import failing_mortal
+from tests.support.policy.ranks import failing_mortal, mortal_on_ranks, restored_on_ranks
 from tests.support.policy.ranks_checks import (
     ACCUMULATED,
     KILL,
@@ -55,6 +57,17 @@ def struck(request, model_path, tmp_path_factory):  # noqa: F811
 def test_all_end_with_one_and_begin_anew(struck, model_path, tmp_path, victim, sign):  # noqa: F811
     config, expected = struck
     check_all_end_with(victim, sign, config, model_path, tmp_path, expected)
+
+
+@pytest.mark.parametrize(("saved_on", "restored_on"), [(1, 2), (2, 1), (2, 4)])
+def test_what_some_ranks_save_others_restore(model_path, tmp_path, saved_on, restored_on):  # noqa: F811
+    settings = {**ACCUMULATED, **MOVING, "sharding": "full"}
+    config = make_config(**settings, ranks=saved_on)
+    mortal_on_ranks(config, model_path, tmp_path / "saved", 2)
+    checkpoint = tmp_path / "saved" / "run" / "checkpoints" / "step-2"
+    config = make_config(**settings, ranks=restored_on)
+    restored = restored_on_ranks(config, model_path, tmp_path / "restored", checkpoint)
+    assert restored == json.loads((checkpoint / "state.json").read_text())["digests"]
 
 
 @pytest.mark.parametrize("when", [PUBLISHING, SAVING])

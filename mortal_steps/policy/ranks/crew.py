@@ -18,6 +18,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
+from mortal_steps.policy.algorithms.base import Snapshot
 from mortal_steps.policy.ranks.follower import ANSWERED, MAKE
 from mortal_steps.policy.ranks.world import START_S, connections, join
 from mortal_steps.system.child import Child
@@ -25,6 +26,7 @@ from mortal_steps.system.frames import Answer, Request, receive_frame, send_fram
 
 logger = logging.getLogger(__name__)
 
+FOLLOWER = "mortal_steps.policy.ranks.follower"
 TOGETHER = ("begin", "train_step", *ANSWERED)
 """Methods of a stepper in which all ranks take part."""
 SHARED = (
@@ -35,6 +37,7 @@ SHARED = (
     "save_state",
     "digests",
     "save_final",
+    "snapshot",
 )
 """Those in which they do besides where each has a part of the model."""
 PATIENCE_S = 60.0
@@ -48,6 +51,7 @@ class Crew:
         """Start them, and return once all ranks have joined."""
         rendezvous = Path(tempfile.mkdtemp(prefix="mortal-ranks-"), "meeting")
         self._connections = connections
+        self._beside: list[socket.socket] = []
         self._answers: list[queue.Queue[Answer]] = []
         self._timeout_s = timeout_s
         self._shards = sharding == FULL
@@ -62,7 +66,9 @@ class Crew:
         `Algorithm.stepper`."""
         make = functools.partial(algorithm_of(config).stepper, config, **options)
         made = self.together(MAKE, {"config": config, "options": options}, make)
-        return cast(Stepper, Led(self, made, TOGETHER + SHARED * self._shards))
+        if not self._shards:
+            return cast(Stepper, Led(self, made, TOGETHER))
+        return cast(Stepper, LedParts(self, made, TOGETHER + SHARED))
 
     def together(self, method: str, payload: Mapping[str, Any], own: Callable[[], Any]) -> Any:
         """Have the others take part in what this process computes by `own`; return its value.
@@ -93,6 +99,19 @@ class Crew:
                 )
         return value
 
+    def save_beside(self, folder: Path, own: Callable[[], None]) -> None:
+        """Have the others write their snapshots to `folder` while this thread does so by `own`, and
+        others take part in something else. Raises what a rank raises."""
+        for connection in self._beside:
+            send_frame(connection, folder)
+        try:
+            own()
+        finally:
+            answers: list[Answer] = [receive_frame(connection) for connection in self._beside]
+        for answer in answers:
+            if answer.error is not None:
+                raise answer.error
+
     def _settle(self, method: str, error: Exception) -> None:
         """After an error of this rank: see whether the others can go on, and else answer with the
         error before all end. What the loss of another rank brings about is no error of this one."""
@@ -120,14 +139,15 @@ class Crew:
         self, number: int, count: int, rendezvous: Path, timeout_s: float, sharding: str
     ) -> None:
         ours, theirs = socket.socketpair()
-        module = "mortal_steps.policy.ranks.follower"
-        arguments = [theirs.fileno(), number, count, rendezvous, timeout_s, sharding]
-        with theirs:
+        beside, their_beside = socket.socketpair()
+        descriptors = [theirs.fileno(), their_beside.fileno()]
+        arguments = [*descriptors, number, count, rendezvous, timeout_s, sharding]
+        with theirs, their_beside:
             child = Child(
-                [sys.executable, "-P", "-m", module, *map(str, arguments)],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", FOLLOWER, *map(str, arguments)], pass_fds=descriptors
             )
         self._connections.append(ours)
+        self._beside.append(beside)
         self._answers.append(queue.Queue())
         watch = threading.Thread(
             target=self._listen, args=(number, child), name=f"rank {number}", daemon=True
@@ -169,6 +189,26 @@ class Led:
     def _together(self, name: str, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         payload = {"args": args, "kwargs": kwargs}
         return self._crew.together(name, payload, functools.partial(own, *args, **kwargs))
+
+
+class LedParts(Led):
+    """One that is dealt out to the ranks."""
+
+    def snapshot(self) -> Snapshot:
+        return _Parts(self._crew, self._together("snapshot", self._stepper.snapshot))
+
+
+class _Parts:
+    """Snapshots of all ranks, of which this is rank 0's."""
+
+    def __init__(self, crew: Crew, own: Snapshot) -> None:
+        self._crew, self._own = crew, own
+
+    def save_state(self, folder: Path) -> None:
+        self._crew.save_beside(folder, functools.partial(self._own.save_state, folder))
+
+    def digests(self) -> dict[str, str]:
+        return self._own.digests()
 
 
 def _is_of_others(error: Exception) -> bool:

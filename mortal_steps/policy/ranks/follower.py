@@ -1,6 +1,6 @@
 """A rank other than 0: takes part in what rank 0 orders, until that is gone.
 
-python -m mortal_steps.policy.ranks.follower DESCRIPTOR RANK RANKS RENDEZVOUS TIMEOUT_S SHARDING
+python -m mortal_steps.policy.ranks.follower ORDERS BESIDE RANK RANKS MEETING TIMEOUT_S SHARDING
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mortal_steps.policy.gpu import empty_cache, gives_back
 from mortal_steps.policy.ranks.world import connections, join, rank
 from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
+from mortal_steps.system.threads import yield_to_others
 
 logger = logging.getLogger("mortal_steps.policy.ranks.follower")  # not __main__, which this is
 MAKE = "make"
@@ -34,6 +36,7 @@ class Follower:
     def __init__(self) -> None:
         self._stepper: Any = None
         self._gives_back = False
+        self._snapshot: Any = None
 
     def take_part(self, order: Request) -> Answer:
         """Do what is ordered."""
@@ -43,6 +46,8 @@ class Follower:
                 return Answer(number=order.number)
             method = getattr(self._stepper, order.method)
             value = method(*order.payload["args"], **order.payload["kwargs"])
+            if order.method == "snapshot":
+                self._snapshot = value
             if order.method == "begin" or self._gives_back:
                 empty_cache()  # an engine may be on this rank's GPU
         except Exception as error:
@@ -52,6 +57,23 @@ class Follower:
             return Answer(number=order.number, error=as_mortal_error(error))
         return Answer(number=order.number, value=value if order.method in ANSWERED else None)
 
+    def save_beside(self, connection: socket.socket) -> None:
+        """Write snapshots to where rank 0 says, until that is gone."""
+        yield_to_others()
+        while True:
+            try:
+                folder = receive_frame(connection)
+            except EOFError:
+                return
+            answer = Answer(number=0)
+            try:
+                self._snapshot.save_state(folder)
+            except Exception as error:
+                logger.exception("rank %d: a snapshot is not saved", rank())
+                answer = Answer(number=0, error=as_mortal_error(error))
+            self._snapshot = None
+            send_frame(connection, answer)
+
     def _make(self, config: Any, options: Any) -> None:
         self._stepper = None
         gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
@@ -60,7 +82,13 @@ class Follower:
 
 
 def main(
-    descriptor: str, number: str, count: str, rendezvous: str, timeout_s: str, sharding: str
+    descriptor: str,
+    beside: str,
+    number: str,
+    count: str,
+    rendezvous: str,
+    timeout_s: str,
+    sharding: str,
 ) -> None:
     """Take part until rank 0 closes the connection."""
     logging.basicConfig(
@@ -73,6 +101,8 @@ def main(
         connections.append(connection)
         join(int(number), int(count), Path(rendezvous), float(timeout_s), shards=shards)
         follower = Follower()
+        saving = socket.socket(fileno=int(beside))
+        threading.Thread(target=follower.save_beside, args=(saving,), daemon=True).start()
         while True:
             try:
                 order = receive_frame(connection)

@@ -2,6 +2,7 @@
 others itself. Each in processes of their own: torch's world is one a process."""
 
 import contextlib
+import json
 import multiprocessing
 import os
 import pathlib
@@ -94,6 +95,22 @@ def mortal_on_ranks(config, model_path, folder, num_steps):
     return pickle.loads((folder / "outcome").read_bytes())
 
 
+def restored_on_ranks(config, model_path, folder, checkpoint):
+    """Return the digests of a checkpoint's state as the configuration's ranks restore it."""
+    process = PROCESSES.Process(target=_restored, args=(config, model_path, folder, checkpoint))
+    process.start()
+    process.join(PATIENCE_S)
+    assert process.exitcode == 0
+    return json.loads((folder / "digests").read_text())
+
+
+def _restored(config, model_path, folder, checkpoint):
+    actor = make_run(folder / "run", config, model_path, num_steps=2).actor()
+    ranks = actor._make_stepper(False)
+    ranks.begin(checkpoint)
+    (folder / "digests").write_text(json.dumps(ranks.digests()))
+
+
 def begin_mortal(config, model_path, folder, num_steps, first=0):
     """Begin an actor that trains from step `first` on, and saves the state after every second."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,13 +127,18 @@ def _mortal(config, model_path, folder, num_steps, first):
     ranks, shards = actor._states.state.stepper, config.training.sharding == "full"
     if not shards:
         ranks.trainer.add_callback(recorder)
-    results = []
+    results, begun = [], 0
     for step in range(first, num_steps):
         results += run.train(actor, [step])
+        if begun:
+            actor.checkpoint(step=begun, best_score=None)
+            begun = 0
         if shards:
             recorder.weights.append(whole(ranks, folder / f"whole-{step}"))
         if (step + 1) % 2 == 0:
-            actor.checkpoint(step=step + 1, best_score=None)
+            begun = step + 1
+            assert actor.begin_checkpoint(step=begun) is None
+    actor.checkpoint(step=num_steps, best_score=None)
     outcome = Outcome(weights=recorder.weights, metrics=[each.metrics for each in results])
     (folder / "outcome").write_bytes(pickle.dumps(outcome))
 

@@ -35,7 +35,8 @@ from mortal_steps.policy.model_files.writing import (
     save_trained,
     write_tensors,
 )
-from mortal_steps.policy.ranks.world import rank
+from mortal_steps.policy.ranks.parts import local_of
+from mortal_steps.policy.ranks.world import num_ranks, rank
 from mortal_steps.store.folders import files_below
 from mortal_steps.system.resources import available_bytes
 
@@ -55,8 +56,9 @@ class TrainerState:
     reference: Mapping[str, torch.Tensor]
     """Of the reference model, where it moves."""
     optimizer: Mapping[str, Any]
-    small_digests: Mapping[str, str]
-    """Of a copy; the digests of live tensors are `state_digests`."""
+    known_digests: Mapping[str, str]
+    """Of a copy; the digests of live tensors are `state_digests`. That of the optimizer's tensors,
+    which are the most, is among them where ranks have to add it up."""
 
     def save_state(self, folder: Path) -> None:
         """Write it as `restore_reference` and transformers read it; of what is dealt out to ranks,
@@ -71,17 +73,20 @@ class TrainerState:
         save_pickle(folder / OPTIMIZER_NAME, self.optimizer)
 
     def digests(self) -> dict[str, str]:
-        return {"optimizer": digests.digest(self.optimizer["state"]), **self.small_digests}
+        if "optimizer" in self.known_digests:
+            return dict(self.known_digests)
+        return {"optimizer": digests.digest(self.optimizer["state"]), **self.known_digests}
 
 
 def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerState:
     """Take the trainer's state. With `copy`, its tensors are nobody else's."""
-    tensors = _tensors_of(trainer)
+    tensors, known = _tensors_of(trainer), dict[str, str]()
     if copy:
+        known = (state_digests if trainer.is_fsdp_enabled else _small_digests)(trainer)
         tensors = mapped(lambda tensor: tensor.detach().to("cpu", copy=True), tensors)
     return TrainerState(
         small_files=_small_files(trainer, base),
-        small_digests=_small_digests(trainer) if copy else {},
+        known_digests=known,
         **tensors,
     )
 
@@ -93,7 +98,8 @@ def state_digests(trainer: Stepped) -> dict[str, str]:
 
 def why_no_copy(trainer: Stepped) -> str | None:
     """Return why no copy of the state can be made; None where one can."""
-    size = sum(tensor.nbytes for tensor in tensors_in(_tensors_of(trainer)))
+    copies = num_ranks() if trainer.is_fsdp_enabled else 1
+    size = copies * sum(local_of(each).nbytes for each in tensors_in(_tensors_of(trainer)))
     free = available_bytes()
     if free is None or free >= ROOM * size:
         return None

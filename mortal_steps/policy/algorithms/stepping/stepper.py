@@ -202,8 +202,6 @@ class TrlStepper(Stepper):
         for name in ("save_state", "digests"):
             if name in vars(self) or getattr(kind, name) is not getattr(TrlStepper, name):
                 return f"{kind.__name__} has a `{name}` of its own"
-        if self._trainer.is_fsdp_enabled:
-            return "the state is dealt out to several ranks"
         return state.why_no_copy(self._trainer)
 
     def snapshot(self) -> TrainerState:
