@@ -103,6 +103,7 @@ class ModalConfig(Section):
     files below the folder in which the run begins, and the folders of reward models.
     `rewards.dry_run` calls rewards on the local machine, except for reward models on a GPU."""
     environment: ModalEnvironmentConfig | None = None
+    """Sandboxes for environments. Default: they run in the rollout workers' containers."""
     reward_gpu: str | None = None
     """GPU of the container for rewards, for reward models with `device = "cuda"`. Default: none."""
     reward_memory_mb: int = Field(1024, ge=128)

@@ -8,12 +8,17 @@ import modal
 import pytest
 
 from mortal_steps.runs.run import find_run
-from tests.scenarios.modal.test_agents import SETTINGS
 from tests.support.modal.project import MORTAL, ON_MODAL, assert_same, at
 from tests.support.paths import ROOT
 
 AWAY = (*ON_MODAL, "compute.modal.environment.packages=['openai']", "environment.retries=4")
-SHORTER = ("model.warm_start.steps=200", "evaluation.on_start=false", "evaluation.eval_steps=50")
+SETTINGS = (
+    *("training.max_steps=3", "model.warm_start.steps=200"),
+    *("evaluation.on_start=false", "evaluation.eval_steps=50"),
+    *("training.gradient_accumulation_steps=1", "rollout.weight_sync=volume"),
+    *("rollout.dtype=float32", "rollout.num_rollout_workers=1", "rollout.num_shards=1"),
+    "compute.local.actor.threads=1",
+)
 KILLS = 3
 KINDS = {
     "safe.py": 'factory = "examples/agent/slow.py:Safe"',
@@ -24,7 +29,7 @@ ASKED = "the clerk is asked"
 
 
 def train(plane, folder, run_id, *overrides):
-    options = [part for each in (*SETTINGS, *SHORTER, *overrides) for part in ("--set", each)]
+    options = [part for each in (*SETTINGS, *overrides) for part in ("--set", each)]
     plane.run(*MORTAL, "train", "agent.toml", "--run-id", run_id, *options, **at(folder))
     if "compute.backend=modal" in overrides:
         plane.run(*MORTAL, "fetch", run_id, "--all", **at(folder))
