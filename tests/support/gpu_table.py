@@ -29,6 +29,14 @@ def engine(**options):
     return tuple(f"rollout.engine_options.{name} = {value}" for name, value in options.items())
 
 
+RAY = ("compute.backend = 'ray'", "compute.ray.actor = 'H100'", "compute.ray.rollout = 'H100'")
+
+
+def cluster(workers, **options):
+    """Two machines with 8 GPUs each: one trains, the other samples."""
+    return (*RAY, *ranks(8), f"rollout.num_rollout_workers = {workers}", *engine(**options))
+
+
 FITS = [
     ("0.5B", 1, ()),
     ("0.5B", 2, ()),
@@ -42,9 +50,11 @@ FITS = [
     ("7B", 1, (*ADAPTER, *engine(gpu_memory_utilization=0.5))),
     ("7B", 2, (*ranks(2), *engine(tensor_parallel_size=2), *SLEEPS)),
     ("7B", 8, ranks(4)),
+    ("7B", 16, cluster(8)),
     ("14B", 1, (*ADAPTER, *engine(gpu_memory_utilization=0.5, max_num_seqs=48), *SLEEPS)),
     ("14B", 2, (*ADAPTER, *engine(max_num_seqs=192))),
     ("14B", 8, (*ranks(4), *engine(tensor_parallel_size=2))),
+    ("14B", 16, cluster(4, tensor_parallel_size=2)),
     (
         "32B",
         2,
@@ -60,7 +70,16 @@ FITS = [
             *SLEEPS,
         ),
     ),
+    (
+        "32B",
+        16,
+        (
+            *cluster(2, tensor_parallel_size=4),
+            "training.gradient_accumulation_steps = 32",
+        ),
+    ),
     ("72B", 8, (*ADAPTER, *ranks(4), *engine(tensor_parallel_size=4))),
+    ("72B", 16, (*ADAPTER, *cluster(2, tensor_parallel_size=4))),
 ]
 """Sizes of Qwen2.5, numbers of GPUs, and settings with which a dry run warns of nothing."""
 
@@ -85,7 +104,8 @@ def _row(monkeypatch, size, count, settings):
     found = forecast(resolve_defaults(RunConfig.model_validate(values)), PROMPT)
     assert not [line for line in lines_of(found) if line.startswith("warning")]
     fullest = max(card.most for card in found.cards() if card.training) / GIB
-    shown = "<br>".join(f"`{each.partition('.')[2]}`".replace("'", '"') for each in settings)
+    shown = "<br>".join(f"`{each.partition('.')[2]}`" for each in settings if each not in RAY)
+    shown = shown.replace("'", '"')
     return (
         f"| {size} | {count} | {shown or 'the defaults'} | {fullest:.0f} "
         f"| {_training(found):.0f} | {_sampling(found):.0f} |"

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 BRIDGE = "mortal_steps.compute.cluster.bridge:Bridge"
 LOOK_EVERY_S = 1.0
+ANSWERS_WITHIN_S = 120.0
+"""Seconds that a bridge may take to start and to look for a node once. Ray tries for 20 s to reach
+a head that is gone."""
 CLOSE_GRACE_S = 6.0
 """Seconds that a bridge may take to have its worker ended; whatever it leaves, Ray ends."""
 
@@ -101,15 +104,22 @@ class RayContainer(LocalContainer):
     async def _place(self) -> str | None:
         """Return None if the worker has a node, otherwise what it waits for."""
         try:
-            if self.process is None:
-                self._lease.check()
-                self._spec = replace(self._spec, kwargs={"orders": self._order(), **self._takes})
-                await super()._start()
-            number = next(self._numbers)
-            request = Request(number=number, method="place", payload={})
-            waits: str | None = await self._ask(number, request)
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                return await self._ask_for_node()
         except WorkerLostError as lost:  # Ray's core ends the bridge where it loses the head
             return str(lost)
+        except TimeoutError:
+            await super().close(grace_s=0.0)
+            return f"its bridge has not answered for {ANSWERS_WITHIN_S:g} s; another one is started"
+
+    async def _ask_for_node(self) -> str | None:
+        if self.process is None:
+            self._lease.check()
+            self._spec = replace(self._spec, kwargs={"orders": self._order(), **self._takes})
+            await super()._start()
+        number = next(self._numbers)
+        request = Request(number=number, method="place", payload={})
+        waits: str | None = await self._ask(number, request)
         return waits
 
     def _order(self) -> Orders:

@@ -29,6 +29,7 @@ SOONER = {
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
+    "RAY_memory_monitor_refresh_ms": "0",  # others may fill this machine
 }
 """Ray's own patience is a minute for a node that does not answer, and for a head that is gone."""
 
