@@ -46,7 +46,7 @@ def main() -> int:
         trials = []
         for trial in _attempts(cases, args.keep or Path(name), args.jobs):
             trials.append(trial)
-            console.print(_line(trial))
+            console.print(_line(trial), markup=False)
     dialogues = []
     for number in range(0 if args.only or args.algorithm != "grpo" else args.tools):
         dialogues.append(compare(f"tools-{number}", draw_with_tools(args.seed, number)))

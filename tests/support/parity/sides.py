@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from mortal_steps.policy.algorithms.stepping import stepper as stepping
 from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproducible_kernels
 from mortal_steps.policy.checks import check_ranks
 from mortal_steps.policy.on_disk import checkpoints, weights
-from mortal_steps.policy.ranks.whole import by_itself, show_whole
 from mortal_steps.policy.ranks.world import join
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
@@ -127,7 +125,6 @@ class _Digests(Recorder):
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if self._every and state.global_step % self._every == 0:
-            show_whole(types.SimpleNamespace(model=model), by_itself)
             digest = digests.weights_digest(model)
             if self._writes:
                 _tell(self._folder, state.global_step, digest)
