@@ -27,10 +27,10 @@ def train(plane, folder, run_id, *overrides):
 def test_an_agent_that_is_trained_on_modal_has_the_bits_of_one_that_is_trained_here(
     plane, tmp_path
 ):
-    train(plane, tmp_path, "here")
-    train(plane, tmp_path, "away", *ON_MODAL)
-    plane.run(*MORTAL, "fetch", "away", "--all", **at(tmp_path))
-    away, here = (find_run(tmp_path / "runs", run_id) for run_id in ("away", "here"))
+    train(plane, tmp_path, "agents-here")
+    train(plane, tmp_path, "agents-away", *ON_MODAL)
+    plane.run(*MORTAL, "fetch", "agents-away", "--all", **at(tmp_path))
+    away, here = (find_run(tmp_path / "runs", run_id) for run_id in ("agents-away", "agents-here"))
     assert_same(away, here)
     assert any(row["episodes/turns"] > 1 for row in away.metrics())
     assert all(row["reward_std"] for row in away.metrics()), "nothing was learned from"

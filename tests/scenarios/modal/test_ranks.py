@@ -21,9 +21,9 @@ def train(plane, folder, run_id, *overrides):
 
 
 def test_ranks_in_a_container_have_the_bits_of_those_here(plane, tmp_path):
-    train(plane, tmp_path, "here")
-    train(plane, tmp_path, "away", *ON_MODAL, *TWO_GPUS)
-    plane.run(*MORTAL, "fetch", "away", "--all", **at(tmp_path))
-    away, here = (find_run(tmp_path / "runs", run_id) for run_id in ("away", "here"))
+    train(plane, tmp_path, "ranks-here")
+    train(plane, tmp_path, "ranks-away", *ON_MODAL, *TWO_GPUS)
+    plane.run(*MORTAL, "fetch", "ranks-away", "--all", **at(tmp_path))
+    away, here = (find_run(tmp_path / "runs", run_id) for run_id in ("ranks-away", "ranks-here"))
     assert_same(away, here)
     assert all(row["grad_norm"] for row in away.metrics()), "nothing was learned from"

@@ -32,6 +32,10 @@ class Trial:
     num_kills: int = 0
 
 
+BEGUN_ANEW = b"all ranks are begun anew"
+"""What a rank says when it ends with another."""
+
+
 class Failed(Exception):
     """A process ended otherwise than it should."""
 
@@ -84,6 +88,8 @@ def _run(
     """Run a side in a process of its own, beside those of its `others`; whether it was killed, or
     ended with a rank that was."""
     process = processes.Process(target=side, args=arguments)
+    log = arguments[1] / "log"
+    before = log.stat().st_size if log.exists() else 0
     for number in others:
         processes.Process(target=side, args=(*arguments, number), daemon=True).start()
     process.start()
@@ -93,10 +99,10 @@ def _run(
         process.join()
         raise Failed(f"{side.__name__} took longer than {LIMIT_S} s")
     was_killed = process.exitcode == -signal.SIGKILL or (
-        process.exitcode == 1 and "all ranks are begun anew" in _last_line(arguments[1] / "log")
+        process.exitcode == 1 and BEGUN_ANEW in log.read_bytes()[before:]
     )
     if process.exitcode and not was_killed:
-        raise Failed(f"{side.__name__}: {_last_line(arguments[1] / 'log')}")
+        raise Failed(f"{side.__name__}: {_last_line(log)}")
     return was_killed
 
 
