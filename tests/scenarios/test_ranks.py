@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.support.parity.cases import draw_on_ranks
+from tests.support.parity.trial import attempt, context
 from tests.support.policy.fixtures import model_path, one_thread  # noqa: F401
 from tests.support.policy.ranks import failing_mortal, mortal_on_ranks, restored_on_ranks
 from tests.support.policy.ranks_checks import (
@@ -85,3 +87,9 @@ def test_what_fails_on_one_rank_alone_is_told_and_all_are_begun_anew(model_path,
         "CUDA out of memory, as a test has it",
         1,
     )
+
+
+def test_four_ranks_add_gradients_up_in_the_same_order_after_a_kill(tmp_path):
+    case = draw_on_ranks(seed=5, number=4, ranks=4, algorithm="grpo")
+    assert case.training["gradient_checkpointing"] and case.kills
+    assert attempt(case, tmp_path / "case", context()).outcome == "equal"

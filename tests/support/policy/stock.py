@@ -84,7 +84,7 @@ def options_of(config, output_dir, num_steps):
         "report_to": "none",
         "disable_tqdm": True,
         "logging_steps": training.optimizer_steps_per_batch,
-        **(fsdp2() if training.sharding == "full" else {}),
+        **(fsdp2() if training.sharding == "full" else {"ddp_find_unused_parameters": True}),
         **training.trl,
     }
 

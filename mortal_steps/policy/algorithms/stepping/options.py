@@ -150,15 +150,23 @@ def our_options(
         "report_to": "none",
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
-        **(_sharded() if training.sharding == FULL and num_ranks() > 1 else {}),
+        **_of_ranks(training.sharding),
     }
     known = options_of(kind.__name__)
     return {option: value for option, value in decided.items() if option in known}
 
 
-def _sharded() -> dict[str, Any]:
-    """Options of FSDP2. Gradients are dealt out after each micro-batch, or a rank would hold all of
-    them. transformers writes into these dictionaries."""
+def _of_ranks(sharding: str) -> dict[str, Any]:
+    """Options of DDP, or of FSDP2.
+
+    With DDP's other setting, torch arranges gradients anew after the first update of a process, so
+    three ranks or more would add them up in another order after a restart. With FSDP2, gradients are
+    dealt out after each micro-batch, or a rank would hold all of them. transformers writes into
+    these dictionaries."""
+    if num_ranks() == 1:
+        return {}
+    if sharding != FULL:
+        return {"ddp_find_unused_parameters": True}
     at_once = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
     fsdp = {"version": 2, "reshard_after_forward": True}
     return {"fsdp": True, "fsdp_config": fsdp, "accelerator_config": at_once}
