@@ -235,8 +235,9 @@ def _ending_if_one_is_lost() -> Iterator[None]:
     """End if, in the block, which does nothing but talk with other ranks, one is lost or hangs."""
     try:
         yield
-    except (EOFError, OSError) as error:
-        _end(f"a rank was lost, or hangs ({error!r})")
+    except (EOFError, OSError):
+        logger.exception("a rank does not answer")  # and what this one had raised before
+        _end("a rank was lost, or hangs")
 
 
 def _is_of_others(error: Exception) -> bool:
