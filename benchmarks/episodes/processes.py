@@ -23,7 +23,7 @@ from mortal_steps.environments.messages import (
     ToolAnswer,
     ToolCall,
 )
-from mortal_steps.hosts.process import HostProcess
+from mortal_steps.hosts.base import ForkingHost
 
 CONFIG = EnvironmentConfig(factory=f"{shop.__file__}:Shop")
 START = EpisodeStart(environment="", prompt=[], row={"target": 4}, reset_seed=1, seed=1)
@@ -44,7 +44,7 @@ def measure(folder: Path) -> dict[str, float]:
 
 
 @contextmanager
-def _host() -> Iterator[HostProcess]:
+def _host() -> Iterator[ForkingHost]:
     host = environment_host(CONFIG, {})
     try:
         described(host)
@@ -54,7 +54,7 @@ def _host() -> Iterator[HostProcess]:
         host.close()
 
 
-def _starts(host: HostProcess) -> dict[str, float]:
+def _starts(host: ForkingHost) -> dict[str, float]:
     """Start cells one after the other, until their `reset` is done."""
     times = []
     for _ in range(50):
@@ -66,7 +66,7 @@ def _starts(host: HostProcess) -> dict[str, float]:
     return {"cell start, ms": 1e3 * statistics.median(times)}
 
 
-def _calls(host: HostProcess) -> dict[str, float]:
+def _calls(host: ForkingHost) -> dict[str, float]:
     """Call two cells beside each other, each of them call after call."""
     forks, times = [host.fork(), host.fork()], []
     for fork in forks:
@@ -94,7 +94,7 @@ def _calls(host: HostProcess) -> dict[str, float]:
     }
 
 
-def _rounds(host: HostProcess) -> dict[str, float]:
+def _rounds(host: ForkingHost) -> dict[str, float]:
     """Call many cells at once, eight calls a turn."""
     cells = Cells(host, CONFIG)
     try:
@@ -110,7 +110,7 @@ def _rounds(host: HostProcess) -> dict[str, float]:
     return {"calls in rounds of 64 x 8, a second": EPISODES * 8 / statistics.median(times)}
 
 
-def _memory(host: HostProcess) -> dict[str, float]:
+def _memory(host: ForkingHost) -> dict[str, float]:
     """Sum up what is private to the host and its cells, each of which has answered a call."""
     cells, before = Cells(host, CONFIG), psutil.Process().children(recursive=True)
     try:

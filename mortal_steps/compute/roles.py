@@ -105,6 +105,7 @@ def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) 
         "tools": ToolSettings(
             passed_on=config.seen_by_environments,
             app=config.compute.modal.app,
+            modal=config.compute.away_from_rollouts,
             updates_per_step=updates,
             num_updates=num_steps * updates,
         ),

@@ -55,6 +55,26 @@ class LocalConfig(Section):
     reward: Annotated[RoleConfig, NO_NUMBERS] = RoleConfig()
 
 
+class ModalEnvironmentConfig(Section):
+    """`[compute.modal.environment]`: environments in Modal Sandboxes, one for each rollout worker.
+
+    Without this table, they run in the rollout workers' containers."""
+
+    image: str | None = None
+    """Image from a registry, with Python 3.11 or newer as `python3`, and pip. Default: a plain
+    Debian with the Python version of the rollout workers."""
+    packages: tuple[str, ...] = ()
+    """What pip installs in it, such as `verifiers==0.4.0`, beside what MORTAL and the `type` of the
+    environment need."""
+    server: tuple[str, ...] = ()
+    """Program with arguments that runs in each Sandbox beside the environments, such as the server
+    of OpenEnv that the image is made for."""
+    cpu: float = Field(2.0, ge=0.125)
+    """Physical cores that each Sandbox reserves."""
+    memory_mb: int = Field(2048, ge=128)
+    """Memory that each Sandbox reserves, in MiB."""
+
+
 class ModalConfig(Section):
     """`[compute.modal]`: GPUs per role (`A100-80GB`, or `A100-80GB:2` for two), what else their
     containers have, and what is deployed."""
@@ -82,6 +102,8 @@ class ModalConfig(Section):
     """Where rewards run: beside the flow, or in a container. That container receives the Python
     files below the folder in which the run begins, and the folders of reward models.
     `rewards.dry_run` calls rewards on the local machine, except for reward models on a GPU."""
+    environment: ModalEnvironmentConfig | None = None
+    """Sandboxes for environments. Default: they run in the rollout workers' containers."""
     reward_gpu: str | None = None
     """GPU of the container for rewards, for reward models with `device = "cuda"`. Default: none."""
     reward_memory_mb: int = Field(1024, ge=128)
@@ -162,6 +184,17 @@ class RayConfig(Section):
     call_timeout_s: float = Field(7200.0, gt=0)
     """Longest time that one worker call may take, in seconds; then its worker is replaced."""
 
+    @field_validator("address")
+    @classmethod
+    def _ray_can_join_it(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if address != "auto" and ("/" in host or not (host and port.isdecimal())):
+            raise ValueError(
+                f"{address!r} is not the address of a cluster's head; write it as host:port, such "
+                "as '10.0.0.1:6379', or 'auto' for the cluster that this machine has joined"
+            )
+        return address
+
 
 class ComputeConfig(Section):
     """`[compute]`: where workers run."""
@@ -216,6 +249,12 @@ class ComputeConfig(Section):
         """Whether rollout workers load a version with the first shard that they are to sample with
         it. A call of its own, beforehand, costs workers on another machine more than it gains."""
         return self.backend == "modal"
+
+    @property
+    def away_from_rollouts(self) -> ModalConfig | None:
+        """What says where environments run that are in Modal Sandboxes."""
+        is_away = self.backend == "modal" and self.modal.environment is not None
+        return self.modal if is_away else None
 
     def gpu_of(self, role: str) -> str | None:
         """GPU of the container on Modal that a role's worker is in, if it has one."""

@@ -123,7 +123,8 @@ class EnvironmentConfig(Section):
     python: Annotated[LocalPath | None, NO_NUMBERS] = None
     """Interpreter of the environments' process, such as `.venv-envs/bin/python`: Python 3.11 or
     newer, with pydantic, numpy, cloudpickle, blake3 and what the environments need. MORTAL need not
-    be installed in it. Default: that of the rollout workers."""
+    be installed in it. Default: that of the rollout workers. On Modal,
+    `compute.modal.environment` takes its place."""
     cell: Literal["problem", "episode"] = "problem"
     """What has a process of its own: a problem, whose generations take turns in it and of which
     reward functions see the `environments`; or each episode, so that slow tools of one do not keep
@@ -227,14 +228,15 @@ def check_beside_environment(
     episodes: str,
     source: str,
     python: str | None,
-    backend: str,
+    in_containers: bool,
 ) -> None:
     """Raise `ValueError` for what a run with tools or environments cannot have, each by its key."""
-    if python is not None and backend == "modal":
+    if python is not None and in_containers:
         raise ValueError(
             f"environment.python = {python!r} is an interpreter of this machine, and "
-            "compute.backend = 'modal' runs environments in containers; leave it out, and have the "
-            "images hold what the environments need, or set compute.backend = 'local'"
+            "compute.backend = 'modal' runs environments in the rollout workers' containers; add "
+            "the table [compute.modal.environment], which gives them containers of their own, or "
+            "set compute.backend = 'local'"
         )
     if algorithm == "rloo":
         raise ValueError(

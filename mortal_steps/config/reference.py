@@ -21,7 +21,7 @@ from mortal_steps.extensions import nearest
 
 WIDTH = 100
 
-OPTIONAL_TABLES = ("model.new", "model.warm_start")
+OPTIONAL_TABLES = ("compute.modal.environment", "model.new", "model.warm_start")
 """Tables that switch something on by being present."""
 
 

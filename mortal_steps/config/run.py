@@ -88,7 +88,8 @@ class RunConfig(Section):
                 episodes=self.rollout.episodes,
                 source=self.rollout.source,
                 python=self.environment.python,
-                backend=self.compute.backend,
+                in_containers=self.compute.backend == "modal"
+                and self.compute.away_from_rollouts is None,
             )
         return self
 

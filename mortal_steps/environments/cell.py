@@ -23,7 +23,7 @@ from mortal_steps.environments.faults import (
 from mortal_steps.environments.messages import EpisodeStart, Scores, ToolCall
 from mortal_steps.environments.process import EpisodesProcess, rows_of
 from mortal_steps.errors import EnvironmentFailedError
-from mortal_steps.hosts.process import HostProcess
+from mortal_steps.hosts.base import ForkingHost
 from mortal_steps.rewards.calling.calls import CallArguments
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Cell:
 
     def __init__(
         self,
-        host: HostProcess,
+        host: ForkingHost,
         config: EnvironmentConfig,
         key: str,
         starts: Mapping[int, EpisodeStart],
@@ -76,6 +76,13 @@ class Cell:
         self._states: dict[int, Any] = {}
         """What each episode's environment was at after its last calls, if it can say so."""
         self._is_stopped = False
+
+    def announce(self, asked: Mapping[int, Sequence[ToolCall] | None]) -> None:
+        """Tell what `ask` is given next, in this order: a process far away begins it at once."""
+        if self._saves or (self._process is None and self._done):  # there is more to be done
+            return
+        alive = {e: calls for e, calls in asked.items() if e not in self._failed}
+        self._running().announce({e: calls or self._starts[e] for e, calls in alive.items()})
 
     def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
         request, attempts = _Request(episode=episode, calls=calls), Counter[int | None]()

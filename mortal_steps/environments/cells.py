@@ -24,7 +24,7 @@ from mortal_steps.environments.messages import (
 )
 from mortal_steps.environments.process import rows_of
 from mortal_steps.environments.waiting import Watch
-from mortal_steps.hosts.process import HostProcess
+from mortal_steps.hosts.base import ForkingHost
 from mortal_steps.rewards.calling.calls import CallArguments
 
 MOST_AT_ONCE = 256
@@ -44,7 +44,7 @@ class Cells:
 
     def __init__(
         self,
-        host: HostProcess,
+        host: ForkingHost,
         config: EnvironmentConfig,
         *,
         saving: Collection[str] = (),
@@ -174,6 +174,7 @@ class Cells:
 
         def ask_cell(cell: Cell, episodes: Sequence[EpisodeKey]) -> None:
             try:
+                cell.announce({episode[1]: asked[episode] for episode in episodes})
                 for episode in episodes:
                     done.put((episode, cell.ask(episode[1], asked[episode])))
             except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits

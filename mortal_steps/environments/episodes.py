@@ -78,6 +78,7 @@ class ToolEpisodes(RecordedEpisodes):
             judge=JudgedRun(run_dir=str(run_dir.absolute()), call_timeout_s=environment.timeout_s),
             passed_on=settings.passed_on,
             before_start=before_start,
+            modal=settings.modal,
         )
         self._known: Description | None = None
         self._took: Mapping[str, float] = {}

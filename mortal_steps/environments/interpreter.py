@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.config.environment import TRL
@@ -34,7 +35,8 @@ print(json.dumps([list(sys.version_info[:2]), missing]))
 def check_interpreter(environment: EnvironmentConfig) -> None:
     """Raise `ConfigError` unless the interpreter of the environments' process can be executed, and
     has what MORTAL and the kind of environment need there."""
-    python, needed = environment.python, _needed(environment)
+    python = environment.python
+    needed = packages_for(environment) if python is not None else environment.needs
     if not needed:
         return
     if python is not None and shutil.which(python) is None:
@@ -58,18 +60,17 @@ def check_interpreter(environment: EnvironmentConfig) -> None:
         )
 
 
-def _needed(environment: EnvironmentConfig) -> dict[str, str]:
-    """Return the modules that are needed, by their names, with what pip installs them by."""
+def packages_for(environment: EnvironmentConfig) -> dict[str, str]:
+    """Return the modules that an interpreter without MORTAL needs, by their names, with what pip
+    installs them by."""
     needed = dict(environment.needs)
-    if environment.python is None:
-        return needed
     if environment.type == TRL:  # tools are described to the model by it
         here = importlib.metadata.version("transformers")
         needed = {"transformers": f"transformers=={here}", **needed}
     return {**{name: name for name in MORTALS}, **needed}
 
 
-def _ask(python: str, modules: dict[str, str]) -> tuple[tuple[int, ...], list[str]]:
+def _ask(python: str, modules: Iterable[str]) -> tuple[tuple[int, ...], list[str]]:
     """Return an interpreter's version, and which of the modules it would not find."""
     command = [python, "-P", "-c", f"MORTALS = {MORTALS}\n{ASK}", *modules]
     try:

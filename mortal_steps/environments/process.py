@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,7 @@ from typing import Any
 from mortal_steps.environments.faults import REMEDIES, Fault, fault_of, named
 from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.errors import JudgeError, MortalError, SandboxError, WorkerError
-from mortal_steps.hosts.base import HostLostError
-from mortal_steps.hosts.forked import ForkedHost
+from mortal_steps.hosts.base import Announced, Fork, HostLostError
 from mortal_steps.rewards.calling.calls import CallArguments
 
 RELEASE_S = 10.0
@@ -21,24 +21,25 @@ RELEASE_S = 10.0
 class EpisodesProcess:
     """Holds the fork in which episodes live. Every method raises a `Fault`."""
 
-    def __init__(self, fork: ForkedHost, limit_s: float) -> None:
+    def __init__(self, fork: Fork, limit_s: float) -> None:
         """Let each `reset` and each call take `limit_s`."""
         self.fork, self._limit_s = fork, limit_s
         self._places: dict[int, int] = {}
         """Where in the process each episode is."""
 
+    def announce(self, asked: Mapping[int, EpisodeStart | Sequence[ToolCall]]) -> None:
+        """Tell which episodes are opened, or called, next."""
+        self.fork.announce(list(itertools.starmap(self._request, asked.items())))
+
     def open(self, episode: int, start: EpisodeStart) -> Opened:
-        found: list[Opened] = self._ask(episode, None, "open", list[Opened], {"starts": [start]})
+        found: list[Opened] = self._ask(episode, None, start, list[Opened])
         self._places[episode] = len(self._places)
         if found[0].failure is not None:
             raise Fault(episode, named(None), found[0].failure, REMEDIES["raised"])
         return found[0]
 
     def call(self, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
-        place = self._places[episode]
-        answers: list[ToolAnswer] = self._ask(
-            episode, calls, "call", list[ToolAnswer], {"episode": place, "calls": calls}
-        )
+        answers: list[ToolAnswer] = self._ask(episode, calls, calls, list[ToolAnswer])
         for answer in answers:
             if answer.outage is not None:
                 name = named(calls) if calls[0].is_reply else f"tool {answer.name}"
@@ -107,12 +108,11 @@ class EpisodesProcess:
         self,
         episode: int,
         calls: Sequence[ToolCall] | None,
-        method: str,
+        asked: EpisodeStart | Sequence[ToolCall],
         returns: Any,
-        payload: Mapping[str, Any],
     ) -> Any:
         wanted = 1 if calls is None else len(calls)
-        limit_s = self._limit_s * wanted
+        method, limit_s, payload = self._request(episode, asked)
         try:
             answers = self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
             if len(answers) != wanted:
@@ -122,6 +122,12 @@ class EpisodesProcess:
         except (WorkerError, JudgeError, SandboxError) as error:
             raise _raised(episode, named(calls), error) from None
         return answers
+
+    def _request(self, episode: int, asked: EpisodeStart | Sequence[ToolCall]) -> Announced:
+        if isinstance(asked, EpisodeStart):
+            return "open", self._limit_s, {"starts": [asked]}
+        payload = {"episode": self._places[episode], "calls": asked}
+        return "call", self._limit_s * len(asked), payload
 
 
 def rows_of(arguments: CallArguments, rows: Sequence[int]) -> CallArguments:

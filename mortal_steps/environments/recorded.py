@@ -35,6 +35,9 @@ class RecordedEpisodes(Episodes):
             self._ledger.drop_rounds()
         self._close_ledger()
 
+    def leave_progress(self) -> None:
+        self._close_ledger()
+
     def close(self) -> None:
         self._close_ledger()
 

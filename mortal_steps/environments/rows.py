@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardTerm
 from mortal_steps.data.values import as_json
 from mortal_steps.environments.host import START_S, environment_host
 from mortal_steps.environments.streams import RandomStream
@@ -39,13 +39,20 @@ class RowsHandler:
 class RowReader:
     """A worker that reads the rows, before there is a run."""
 
-    def __init__(self, *, environment: EnvironmentConfig, passed_on: Collection[str]) -> None:
-        self._environment, self._passed_on = environment, passed_on
+    def __init__(
+        self,
+        *,
+        environment: EnvironmentConfig,
+        passed_on: Collection[str],
+        modal: ModalConfig | None = None,
+    ) -> None:
+        self._environment = environment
+        self._where: dict[str, Any] = {"passed_on": passed_on, "modal": modal}
 
     def read(self, *, held_out: bool, limit: int | None) -> list[Row]:
         """Return the first `limit` rows, or those to hold out. Raises `ConfigError` for an
         environment that cannot be loaded, `DataError` without such rows, `WorkerLostError`."""
-        host = environment_host(self._environment, {}, passed_on=self._passed_on, handler=HANDLER)
+        host = environment_host(self._environment, {}, handler=HANDLER, **self._where)
         try:
             host.call("begin", returns=None, timeout_s=START_S, held_out=held_out, limit=limit)
             rows: list[Row] = []

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mortal_steps.config import EnvironmentConfig, RewardsConfig
+from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig
 from mortal_steps.environments.arguments import made_up_arguments
 from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells
@@ -33,7 +33,7 @@ from mortal_steps.environments.tried import (
     TriedEpisode,
     TriedRow,
 )
-from mortal_steps.hosts.process import HostProcess
+from mortal_steps.hosts.base import ForkingHost
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.rewards.judge.ledger import JudgedRun
@@ -58,6 +58,7 @@ class EnvironmentTrial:
         seed: int,
         passed_on: Sequence[str],
         app: str,
+        modal: ModalConfig | None = None,
     ) -> None:
         """`seed` is the run's: the streams are those of its first step. `app` is its name on
         Modal."""
@@ -68,7 +69,8 @@ class EnvironmentTrial:
         self._seed = seed
         named = zip(reward_names(rewards), rewards.all_terms, strict=True)
         self._terms = dict(named) if rewards.are_named else {}
-        self._passed_on, self._app = passed_on, app
+        self._app = app
+        self._where: dict[str, Any] = {"passed_on": passed_on, "modal": modal}
 
     def reset(self, *, problems: Sequence[Problem]) -> tuple[Description, list[Opened]]:
         """Begin an episode of each problem; return what is offered, too. Raises `ConfigError`, and
@@ -102,11 +104,11 @@ class EnvironmentTrial:
             second.close()
         return TriedEnvironments(environments=offered.environments, rows=rows)
 
-    def _host(self) -> HostProcess:
+    def _host(self) -> ForkingHost:
         sandbox = sandbox_of(self._config, self._rewards, self._app)
         judge = JudgedRun(call_timeout_s=self._config.timeout_s)
         return environment_host(
-            self._config, self._terms, sandbox=sandbox, judge=judge, passed_on=self._passed_on
+            self._config, self._terms, sandbox=sandbox, judge=judge, **self._where
         )
 
     def _start(self, problem: Problem) -> EpisodeStart:
@@ -129,8 +131,8 @@ class EnvironmentTrial:
 
     def _tried(
         self,
-        first: HostProcess,
-        second: HostProcess,
+        first: ForkingHost,
+        second: ForkingHost,
         offered: Description,
         problem: Problem,
         calls: Sequence[GivenCall],
@@ -150,7 +152,7 @@ class EnvironmentTrial:
 
     def _played(
         self,
-        host: HostProcess,
+        host: ForkingHost,
         offered: Description,
         problem: Problem,
         calls: Sequence[GivenCall],

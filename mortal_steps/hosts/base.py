@@ -12,7 +12,8 @@ import itertools
 import os
 import socket
 import time
-from typing import IO, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, Literal, Protocol
 
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.hosts.answers import (
@@ -101,6 +102,44 @@ class Host(abc.ABC):
         stack = os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace")
         self.close()
         return HostLostError(why, how, stack)
+
+
+Announced = tuple[str, float, Mapping[str, Any]]
+"""Method, seconds that it may take, and arguments of a call."""
+
+
+class Fork(Protocol):
+    """A copy of a host, in a process of its own; see `Host`."""
+
+    def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any: ...
+
+    def announce(self, calls: Sequence[Announced]) -> None:
+        """Say which calls come next, in this order: what is far away begins them at once."""
+        ...
+
+    def spoilt(self, what: str) -> HostLostError: ...
+
+    def reach(self, port: int) -> int:
+        """Return where its code finds what listens on this port of 127.0.0.1 here."""
+        ...
+
+    def kill(self) -> None:
+        """Have it ended, whatever it is at, without waiting for that."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ForkingHost(Protocol):
+    """A host that can be forked, on this machine (`HostProcess`) or on another (`RemoteHost`)."""
+
+    def start(self) -> None: ...
+
+    def call(self, method: str, *, returns: Any, timeout_s: float, **payload: Any) -> Any: ...
+
+    def fork(self) -> Fork: ...
+
+    def close(self) -> None: ...
 
 
 def stack_of(dump: str, caller: str) -> str:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.hosts.base import EXIT_S, Host, HostLostError
+from mortal_steps.hosts.base import EXIT_S, Announced, Host, HostLostError
 from mortal_steps.system.forks import CANNOT_FORK, STATUS
 from mortal_steps.system.processes import ending
 
@@ -46,6 +46,13 @@ class ForkedHost(Host):
         if self._is_closed:
             raise HostLostError("ended", "it had ended before the call")
         return super().call(method, returns=returns, timeout_s=timeout_s, **payload)
+
+    def announce(self, calls: Sequence[Announced]) -> None:
+        """See `Fork.announce`: it is near."""
+
+    def reach(self, port: int) -> int:
+        """See `Fork.reach`: it is on this machine."""
+        return port
 
     def kill(self) -> None:
         with contextlib.suppress(OSError):  # it has ended

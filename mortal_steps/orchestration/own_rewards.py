@@ -80,10 +80,10 @@ def environment_worker(config: RunConfig, factory: str, **settings: Any) -> Work
     local, python = config.compute.local.rollout, None
     if config.compute.backend != "modal" and local.python and shutil.which(local.python):
         python = local.python
-    passed_on = config.seen_by_environments
+    where = {"passed_on": config.seen_by_environments, "modal": config.compute.away_from_rollouts}
     return WorkerSpec(
         factory=factory,
-        kwargs={"environment": config.environment, "passed_on": passed_on, **settings},
+        kwargs={"environment": config.environment, **where, **settings},
         python=python,
         env=local.env,
     )

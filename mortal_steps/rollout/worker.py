@@ -137,9 +137,13 @@ class RolloutWorker:
         logger.info("sampling %s with v%d", request.output, request.weights.version)
         engine = self._engine_with(request.weights)
         episodes = self._started_episodes(request.stage)
-        with self._endpoint.paused() if self._endpoint else contextlib.nullcontext():
-            shard = self._sample_shard(engine, episodes, request)
-        file = self._store.write_record(request.output, shard, GeneratedShard)
+        try:
+            with self._endpoint.paused() if self._endpoint else contextlib.nullcontext():
+                shard = self._sample_shard(engine, episodes, request)
+            file = self._store.write_record(request.output, shard, GeneratedShard)
+        except BaseException:
+            episodes.leave_progress()
+            raise
         episodes.forget_progress()
         took, busy_s = episodes.took(), time.perf_counter() - began
         return _reference(request, file, shard, busy_s=busy_s, synced=synced, took=took)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from mortal_steps.errors import NoIsolationError
+from mortal_steps.errors import ConfigError, NoIsolationError
 from mortal_steps.extensions import Registry, simple
 from mortal_steps.sandbox.box import Way
 from mortal_steps.sandbox.lane import Lane
@@ -34,6 +34,8 @@ EXECUTORS = Registry(
     ),
 )
 """`rewards.sandbox.place` -> its class, which is constructed with `ExecutorSettings`."""
+NOWHERE = "mortal_steps.sandbox.executors:NoExecutor"
+"""Kind of the executor of environments that are in a Modal Sandbox themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +112,20 @@ class LocalExecutor(Executor):
             if needs.image is not None:
                 self._warn_of_image(needs.who)
             return self._pool_of(way)
+
+
+class NoExecutor(Executor):
+    """Refuses all programs."""
+
+    def __init__(self, settings: ExecutorSettings) -> None:
+        pass
+
+    def pool(self, needs: Needs) -> Pool[Any]:
+        raise ConfigError(
+            f"{needs.who}: an environment in a Modal Sandbox ([compute.modal.environment]) cannot "
+            "run programs in sandboxes of their own; score them in [rewards], or leave the table "
+            "out, which has environments in the rollout workers' containers"
+        )
 
 
 def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:

@@ -16,6 +16,7 @@ import asyncio
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from typing import Any, Protocol
 import mortal_steps
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local_container import LocalContainer
+from mortal_steps.compute.modal import CLIENT_PATH
 from mortal_steps.compute.modal.compiled import Compiled, compiled_for
 from mortal_steps.compute.modal.messages import (
     CallRequest,
@@ -129,6 +131,7 @@ class WorkerHost:
         os.chdir(tempfile.mkdtemp())  # a Volume in use as a working directory cannot be reloaded
         # For the processes that a worker starts: the entrypoint finds this code in its own way.
         os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])
+        os.environ[CLIENT_PATH] = os.pathsep.join(sys.path)
         self._runs_dir = runs_dir
         self._run_id = run_id
         self._volume = volume
@@ -225,8 +228,10 @@ class WorkerHost:
             try:
                 self._volume.reload()
                 return
-            except RuntimeError as error:
-                if FILES_OPEN not in str(error) or time.monotonic() > until:
+            except (RuntimeError, ProcessLookupError) as error:
+                # Modal's client looks for who has it open, and may come across who has ended.
+                is_open = isinstance(error, ProcessLookupError) or FILES_OPEN in str(error)
+                if not is_open or time.monotonic() > until:
                     raise
             time.sleep(LOOK_EVERY_S)
 

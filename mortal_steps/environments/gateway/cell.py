@@ -11,8 +11,7 @@ from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import AGENT, Session
 from mortal_steps.environments.messages import AgentResult
 from mortal_steps.errors import WorkerError
-from mortal_steps.hosts.base import HostLostError
-from mortal_steps.hosts.forked import ForkedHost
+from mortal_steps.hosts.base import Fork, HostLostError
 
 FOR_GOOD = (REMEDIES["differs"], REMEDIES["in_turn"], REMEDIES["unusable"])
 """Of faults that another attempt would have, too."""
@@ -43,13 +42,11 @@ class AgentCell(Cell):
         finally:
             self.close()
 
-    def _played(
-        self, fork: ForkedHost, episode: int, session: Session, server: Server
-    ) -> AgentResult:
+    def _played(self, fork: Fork, episode: int, session: Session, server: Server) -> AgentResult:
         session.stop_playing = fork.kill
         session.begin()
-        with server.address_of(session) as base_url:
-            try:
+        try:
+            with server.address_of(session, fork.reach) as base_url:
                 result: AgentResult = fork.call(
                     "run",
                     returns=AgentResult,
@@ -57,10 +54,10 @@ class AgentCell(Cell):
                     start=self._starts[episode],
                     base_url=base_url,
                 )
-            except HostLostError as lost:
-                raise session.fault or self._fault_of(episode, session, lost) from None
-            except WorkerError as error:
-                raise Fault(episode, AGENT, str(error), REMEDIES["raised"]) from None
+        except HostLostError as lost:
+            raise session.fault or self._fault_of(episode, session, lost) from None
+        except WorkerError as error:
+            raise Fault(episode, AGENT, str(error), REMEDIES["raised"]) from None
         if session.fault is not None:
             raise session.fault
         if result.outage is not None:

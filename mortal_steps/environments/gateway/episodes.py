@@ -74,7 +74,11 @@ class GatewayEpisodes(RecordedEpisodes):
         terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
         self._own_rewards = [name for name, term in terms.items() if term.type == GET_REWARD]
         self._host = environment_host(
-            environment, terms, passed_on=settings.passed_on, before_start=before_start
+            environment,
+            terms,
+            passed_on=settings.passed_on,
+            before_start=before_start,
+            modal=settings.modal,
         )
         self._server: Server | None = None
         self._took: Mapping[str, float] = {}

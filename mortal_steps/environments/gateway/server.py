@@ -10,7 +10,7 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import uvicorn
@@ -43,6 +43,7 @@ class Server:
         self._sessions: dict[str, tuple[Session, int]] = {}
         self._told: set[str] = set()
         self._socket = socket.create_server((HOST, 0), backlog=BACKLOG)
+        self._port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             Starlette(routes=[Route(f"{EPISODE}/v1/models", self._models), *self._ways()]),
             log_config=None,
@@ -56,12 +57,13 @@ class Server:
         self._thread.start()
 
     @contextlib.contextmanager
-    def address_of(self, session: Session) -> Iterator[str]:
-        """Yield an address at which this attempt of the session asks, until the block ends."""
+    def address_of(self, session: Session, reach: Callable[[int], int]) -> Iterator[str]:
+        """Yield an address at which this attempt of the session asks, until the block ends; see
+        `Fork.reach`."""
         episode = secrets.token_hex(16)
         self._sessions[episode] = session, session.attempt
         try:
-            yield f"http://{HOST}:{self._socket.getsockname()[1]}/e/{episode}/v1"
+            yield f"http://{HOST}:{reach(self._port)}/e/{episode}/v1"
         finally:
             del self._sessions[episode]
 

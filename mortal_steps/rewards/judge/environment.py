@@ -48,13 +48,13 @@ class LLMJudgeEnvironment(RewardEnvironment):
     def __init__(
         self, model: str, score_range: tuple[float, float] = (0.0, 10.0), **settings: Any
     ) -> None:
+        run = current_run()
         from mortal_steps.rewards.judge.endpoint import Endpoint  # whose client takes a second
 
         settings = {name: value for name, value in settings.items() if value is not None}
         self.term = JudgeTerm(
             model=model, score_range=tuple(score_range), **{**_address(settings), **settings}
         )
-        run = current_run()
         self._endpoint = Endpoint(self.term.base_url, self.term.key_variable)
         self._ledger = shared_ledger()
         self._call_s = SHARE * run.call_timeout_s

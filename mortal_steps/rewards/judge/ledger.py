@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.judge.question import Grade
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import IDENTITY_FILE
@@ -134,6 +135,8 @@ class JudgedRun:
     """Run directory, which keeps answers and costs once the run exists."""
     call_timeout_s: float = 60.0
     """Time limit of one call of a reward function."""
+    refusal: str | None = None
+    """Why no judge can be asked in this process, if none can."""
 
 
 _run = JudgedRun()
@@ -148,6 +151,9 @@ def use_run(run: JudgedRun) -> None:
 
 
 def current_run() -> JudgedRun:
+    """Return what judges are made for; raise `ConfigError` where there are none."""
+    if _run.refusal is not None:
+        raise ConfigError(_run.refusal)
     return _run
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import EnvironmentConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.rollout import EPISODES
 from mortal_steps.errors import ConfigError, EngineError, StoreError
 from mortal_steps.extensions import import_named
@@ -45,6 +45,8 @@ class ToolSettings:
     """Variables that users' code sees although they may hold credentials."""
     app: str = "mortal"
     """Name of the app on Modal, in whose sandboxes tools may run programs."""
+    modal: ModalConfig | None = None
+    """Says where environments run, if they are in Modal Sandboxes."""
     updates_per_step: int = 1
     """Optimizer updates of each step."""
     num_updates: int = 1
@@ -86,6 +88,11 @@ class Episodes(ABC):
 
     def forget_progress(self) -> None:
         """Drop what served to make the committed shard again. By default, nothing."""
+        return None
+
+    def leave_progress(self) -> None:
+        """After a shard that failed: keep that, and leave no file of it open, or a Modal Volume
+        cannot be reloaded for the next one. By default, nothing."""
         return None
 
     def took(self) -> Mapping[str, float]:

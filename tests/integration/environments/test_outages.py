@@ -2,7 +2,9 @@
 no episode is scored 0 for it, and the others have the same bits."""
 
 import math
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +92,23 @@ def test_an_outage_that_lasts_stops_the_run_by_default(take):
         take("always", retries=0)
     for part in ("problem train-", "generation ", "tool add", "away", "environment.outages"):
         assert part in str(raised.value)
+
+
+def test_a_shard_that_fails_leaves_no_file_of_the_run_open(run, tmp_path, monkeypatch):
+    (tmp_path / "asked").touch()
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.setenv("OUTAGE", "always")
+    table = EnvironmentConfig(factory=run.config.environment.factory, retries=0)
+    config = run.config.model_copy(update={"environment": table})
+    workers = Workers(replace(run, config=config), tmp_path / "run")
+    try:
+        with pytest.raises(EnvironmentFailedError):
+            workers.sample(0)
+        opened = [os.readlink(f"/proc/self/fd/{each.name}") for each in descriptors()]
+        assert not [path for path in opened if path.startswith(str(tmp_path / "run"))]
+    finally:
+        workers.close()
+
+
+def descriptors():
+    return [each for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]

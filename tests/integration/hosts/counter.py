@@ -6,6 +6,7 @@ import re
 import subprocess
 import threading
 import time
+import urllib.request
 from collections import Counter
 
 from mortal_steps.errors import DataError
@@ -51,6 +52,10 @@ class WordCounter:
 
     def sees(self, *, names):
         return [name for name in names if name in os.environ]
+
+    def posted(self, *, url, text):
+        with urllib.request.urlopen(url, text.encode(), timeout=30) as read:
+            return read.read().decode()
 
     def wait(self, *, seconds):
         time.sleep(seconds)

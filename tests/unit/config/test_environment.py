@@ -33,8 +33,24 @@ def test_a_run_directory_keeps_it(factory):
 def test_an_interpreter_of_this_machine_is_refused_on_modal():
     beside = {"environment": {**TOOLS, "python": "~/venv/bin/python"}}
     assert "~" not in str(parse_config(beside).environment.python)
-    with pytest.raises(ConfigError, match=r"environment\.python = .*compute\.backend = 'local'"):
+    with pytest.raises(
+        ConfigError, match=r"environment\.python = .*\[compute\.modal\.environment\]"
+    ):
         parse_config({**beside, "compute": {"backend": "modal"}})
+
+
+def test_on_modal_a_table_takes_the_place_of_the_interpreter():
+    table = {"modal": {"environment": {"packages": ["verifiers==0.4.0"]}}}
+    beside = {"environment": {**TOOLS, "python": "/venv/bin/python"}}
+    on_modal = parse_config({**beside, "compute": {"backend": "modal", **table}})
+    assert on_modal.compute.away_from_rollouts.environment.packages == ("verifiers==0.4.0",)
+    again = parse_config(tomllib.loads(dump_toml(on_modal)))
+    assert again.compute == on_modal.compute
+    here = parse_config({**beside, "compute": table})
+    assert here.compute.away_from_rollouts is None
+    assert here.fingerprint() == on_modal.fingerprint()
+    alone = {"backend": "modal", "modal": {"environment": {}}}
+    assert parse_config({"compute": alone}).compute.away_from_rollouts.environment.cpu == 2.0
 
 
 @pytest.mark.parametrize(

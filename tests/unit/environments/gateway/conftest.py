@@ -55,7 +55,7 @@ class Played:
         """Run its code, maybe again: at another address."""
         self._opened.close()
         self.session.begin()
-        self.base_url = self._opened.enter_context(self._server.address_of(self.session))
+        self.base_url = self._opened.enter_context(self._server.address_of(self.session, int))
         self.client = openai.OpenAI(base_url=self.base_url, api_key="-", max_retries=0)
         self._opened.callback(self.client.close)
 
