@@ -160,8 +160,8 @@ def _of_ranks(sharding: str) -> dict[str, Any]:
     """Options of DDP, or of FSDP2.
 
     With DDP's other setting, torch arranges gradients anew after the first update of a process, so
-    three ranks or more would add them up in another order after a restart. With FSDP2, gradients are
-    dealt out after each micro-batch, or a rank would hold all of them. transformers writes into
+    three ranks or more would add them up in another order after a restart. With FSDP2, gradients
+    are dealt out after each micro-batch, or a rank would hold all of them. transformers writes into
     these dictionaries."""
     if num_ranks() == 1:
         return {}
