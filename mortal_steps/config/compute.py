@@ -184,6 +184,17 @@ class RayConfig(Section):
     call_timeout_s: float = Field(7200.0, gt=0)
     """Longest time that one worker call may take, in seconds; then its worker is replaced."""
 
+    @field_validator("address")
+    @classmethod
+    def _ray_can_join_it(cls, address: str) -> str:
+        host, _, port = address.rpartition(":")
+        if address != "auto" and ("/" in host or not (host and port.isdecimal())):
+            raise ValueError(
+                f"{address!r} is not the address of a cluster's head; write it as host:port, such "
+                "as '10.0.0.1:6379', or 'auto' for the cluster that this machine has joined"
+            )
+        return address
+
 
 class ComputeConfig(Section):
     """`[compute]`: where workers run."""

@@ -200,7 +200,7 @@ def check_interpreters(
     if compute.backend == "ray" and (shutil.which(ray) is None or lacks(ray, "ray")):
         raise ConfigError(
             f"compute.backend = 'ray', but {ray} has no Ray; install it (pip install "
-            "'mortal-rl[ray]'), or set compute.ray.python to an interpreter that has it"
+            "'ray>=2.60,<3'), or set compute.ray.python to an interpreter that has it"
         )
     for role in sorted(roles):
         check_interpreter(compute, role)

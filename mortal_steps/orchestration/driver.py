@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from mortal_steps.compute.cluster.compute import ray_pools
+from mortal_steps.compute.cluster.node import give_up_nodes
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.pool import Compute
@@ -61,6 +62,7 @@ async def open_session(
     async with contextlib.AsyncExitStack() as stack:
         lease = run.acquire()
         stack.callback(run.release)
+        give_up_nodes(run.store)
         stack.enter_context(flow_log(run.store.path("logs")))
         await stack.enter_async_context(tracked(run, on_notice))
         try:

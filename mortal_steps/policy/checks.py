@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
@@ -25,8 +26,8 @@ DATED = (
     "another day has other prompts from there on, and ends with other bits; if the template has an "
     "option for the date, set it: training.trl.chat_template_kwargs = {date_string = '1 Jan 2026'}"
 )
-SHARDED_OPTIMIZERS = ("adamw_torch", "sgd", "adagrad", "rmsprop")
-"""Optimizers, by how their names begin, whose state can be dealt out as the weights are."""
+SHARDED_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
+"""Optimizers whose state can be dealt out as the weights are."""
 
 
 def check_options(
@@ -93,6 +94,11 @@ def check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
         )
     if training.sharding != FULL:
         return
+    if not hasattr(os, "memfd_create"):
+        raise ConfigError(
+            "training.sharding = 'full' needs Linux, where ranks share the memory that a model is "
+            "loaded into; leave training.sharding out"
+        )
     lora, optimizer = training.lora, str(training.trl.get("optim", "adamw_torch"))
     is_float32 = config.rollout.dtype == "float32" and training.trl.get("bf16") is not False
     unfit = {
@@ -102,7 +108,7 @@ def check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
         "an adapter of embeddings (training.lora.target_modules)": (
             training.use_lora and lora.adapted_embeddings()
         ),
-        f"training.trl.optim = {optimizer!r}": not optimizer.startswith(SHARDED_OPTIMIZERS),
+        f"training.trl.optim = {optimizer!r}": optimizer not in SHARDED_OPTIMIZERS,
         "training.trl.accelerator_config": "accelerator_config" in training.trl,
         "rollout.dtype = 'float32' beside training in bfloat16": is_float32 and has_bfloat16(),
     }

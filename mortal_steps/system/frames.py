@@ -64,9 +64,10 @@ def send_bytes(connection: socket.socket, content: bytes) -> None:
     connection.sendall(HEADER.pack(len(content)) + content)
 
 
-def receive_frame(connection: socket.socket) -> Any:
-    """Blocking receive of one frame; raises `EOFError` when the other end is gone."""
-    return pickle.loads(receive_bytes(connection))
+def receive_frame(connection: socket.socket, *, deadline: float | None = None) -> Any:
+    """Blocking receive of one frame. Raises `EOFError` when the other end is gone, `TimeoutError`
+    at `deadline` (monotonic)."""
+    return pickle.loads(receive_bytes(connection, deadline=deadline))
 
 
 def receive_bytes(

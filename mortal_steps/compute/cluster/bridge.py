@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +39,8 @@ class Bridge:
         problem: str | None = None if ray.is_initialized() else self._connect()
         if problem is not None:
             return problem
-        if self._is_first:
-            self._examine()
+        if self._is_first and (problem := self._examine()) is not None:
+            return problem
         if self._node is None:
             cpus, gpus = self._wanted["CPU"], self._wanted.get("GPU", 0)
             kind = {name: some for name, some in self._wanted.items() if ":" in name}
@@ -48,11 +49,15 @@ class Bridge:
             self._begun = self._node.begin.remote()
         if not ray.wait([self._begun], timeout=PLACED_WITHIN_S)[0]:
             return self._missing()
-        problem = _answer(self._begun, "the node that it was to be on")
+        problem, _ = _answer(self._begun, "the node that it was to be on")
         if problem is not None:
             ray.kill(self._node)
             self._node = None
         return problem
+
+    def kinds_of_gpu(self) -> list[str]:
+        """Return Ray's names of the GPUs that the cluster has."""
+        return sorted({kind for node in _nodes() for kind in _kinds(node["Resources"])})
 
     def call(self, method: str, payload: Mapping[str, Any], label: str) -> Answer:
         """Return what came of the call of the worker. This process ends if its node is lost."""
@@ -82,12 +87,13 @@ class Bridge:
                 f"{_first_line(error)}. Start it with `ray start --head`, and let this machine and "
                 "the others join it with `ray start --address=HOST:PORT`"
             )
-        except RuntimeError as error:  # another version of Python or Ray
+        except (RuntimeError, ValueError) as error:  # another version; RAY_ADDRESS is no address
             raise ComputeError(f"the Ray cluster cannot be used from here: {error}") from None
         return None
 
-    def _examine(self) -> None:
-        """Raise `ComputeError`, which names them, if nodes cannot be used."""
+    def _examine(self) -> str | None:
+        """Return which nodes were lost while they were asked, if any; next time, those that are
+        there are asked. Raises `ComputeError`, which names them, if nodes cannot be used."""
         look = ray.remote(num_cpus=0, max_retries=0)(Orders.problem_here)
         asked = {}
         for node in _nodes():
@@ -95,9 +101,11 @@ class Bridge:
             asked[look.options(scheduling_strategy=there).remote(self._orders)] = node
         ray.wait(list(asked), num_returns=len(asked), timeout=EXAMINED_WITHIN_S)
         found = [_answer(one, f"node {node['NodeName']}") for one, node in asked.items()]
-        if problems := list(filter(None, found)):
+        if problems := [problem for problem, is_lost in found if problem and not is_lost]:
             raise ComputeError("the Ray cluster cannot be used: " + "; ".join(problems))
-        self._is_first = False
+        lost = [problem for problem, _ in found if problem]
+        self._is_first = bool(lost)
+        return "; ".join(lost) or None
 
     def _missing(self) -> str:
         """Return which resources no node has, or has free."""
@@ -110,27 +118,40 @@ class Bridge:
             has = "; ".join(map(self._in_words, everyone))
             return f"no node has {wanted}; the cluster's nodes have {has}"
         free = self._in_words(ray.available_resources())
-        return f"no node has {wanted} free; {len(fitting)} have as many, free in all are {free}"
+        return (
+            f"no node has {wanted} free, or its process is still starting there; {len(fitting)} "
+            f"have as many, free in all are {free}"
+        )
 
     def _in_words(self, has: Mapping[str, float]) -> str:
         counted = [
             f"{has.get(kind, 0):g} {kind}s" for kind in ("CPU", "GPU") if kind in self._wanted
         ]
-        kinds = [name.partition(":")[2] for name in has if name.startswith("accelerator_type:")]
-        return " ".join([" and ".join(counted), *kinds])
+        return " ".join([" and ".join(counted), *_kinds(has)])
 
 
 def _nodes() -> list[Any]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
-def _answer(asked: Any, whom: str) -> str | None:
+def _kinds(resources: Mapping[str, float]) -> list[str]:
+    return [name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")]
+
+
+def _answer(asked: Any, whom: str) -> tuple[str | None, bool]:
+    """Return the problem that a node has, and whether it was lost before it told of one."""
     try:
-        problem: str | None = ray.get(asked, timeout=0)
+        return ray.get(asked, timeout=0), False
+    except ray.exceptions.RayTaskError as error:
+        return f"{whom} cannot begin: {_last_line(error)}", False
     except ray.exceptions.RayError as error:
-        return f"{whom} does not answer: {_first_line(error)}"
-    return problem
+        return f"{whom} does not answer: {_last_line(error)}", True
 
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
+
+
+def _last_line(error: Exception) -> str:
+    """Return the cause, without the traceback before it and the colours in it."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().rpartition("\n")[2]

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.cluster.node import Orders, this_mortal
+from mortal_steps.compute.cluster.node import Orders, give_number, this_mortal
 from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.compute.placement import gpus_per_engine
 from mortal_steps.compute.pool import Pool
@@ -19,7 +19,6 @@ from mortal_steps.errors import ComputeError, WorkerLostError
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.waits import note_wait
-from mortal_steps.store.files import writing
 from mortal_steps.system.frames import Answer, Request
 
 logger = logging.getLogger(__name__)
@@ -117,13 +116,26 @@ class RayContainer(LocalContainer):
             self._lease.check()
             self._spec = replace(self._spec, kwargs={"orders": self._order(), **self._takes})
             await super()._start()
-        number = next(self._numbers)
-        request = Request(number=number, method="place", payload={})
-        waits: str | None = await self._ask(number, request)
+        waits: str | None = await self._ask_bridge("place")
+        if waits is None and self._takes["first"]:
+            self._warn_of_idle(await self._ask_bridge("kinds_of_gpu"))
         return waits
 
+    async def _ask_bridge(self, method: str) -> Any:
+        number = next(self._numbers)
+        return await self._ask(number, Request(number=number, method=method, payload={}))
+
+    def _warn_of_idle(self, kinds: Sequence[str]) -> None:
+        for role in ("actor", "rollout"):
+            if kinds and getattr(self._ray, role) is None:
+                logger.warning(
+                    "%s computes on a CPU, and the cluster has GPUs (%s): compute.ray.%s names a "
+                    "kind for it",
+                    *(role, ", ".join(kinds), role),
+                )
+
     def _order(self) -> Orders:
-        """Give this start of the worker a number; nodes with earlier ones begin nothing more."""
+        """Return the orders for this start of the worker."""
         run = self._run
         orders = Orders(
             worker=self.name,
@@ -134,13 +146,7 @@ class RayContainer(LocalContainer):
             working_dir=run.working_dir(),
             spec=self._worker,
         )
-        number = max((n for n, _ in run.store.numbered(orders.numbers)), default=0) + 1
-        file = run.store.path(f"{orders.numbers}/{number}")
-        with writing(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("x") as started:  # no number is given to two
-                started.write(orders.nonce)
-        return replace(orders, number=number)
+        return replace(orders, number=give_number(run.store, orders.numbers, orders.nonce))
 
 
 def ray_pools(run: Run, specs: Mapping[Role, WorkerSpec], lease: Lease) -> dict[Role, Pool]:

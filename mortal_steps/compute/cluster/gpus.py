@@ -5,6 +5,13 @@ from __future__ import annotations
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.config.gpus import ALIASES, GIB, MEMORY
 
+KINDS = {
+    **MEMORY,
+    "A100": 0.0,  # Ray gives those of 80 GB the same name
+    "A100-40G": MEMORY["A100-40GB"],
+    "A100-80G": MEMORY["A100-80GB"],
+}
+"""Memory in GiB."""
 WITHOUT_BFLOAT16 = ("T4", "V100", "P100", "P4", "K80")
 
 
@@ -13,7 +20,7 @@ def gpus_on_a_node(kind: str | None, count: int, worker: str) -> tuple[Gpu, ...]
     known."""
     if kind is None:
         return ()
-    memory = round(GIB * MEMORY.get(ALIASES.get(kind, kind), 0.0))
+    memory = round(GIB * KINDS.get(ALIASES.get(kind, kind), 0.0))
     has = kind not in WITHOUT_BFLOAT16
     return tuple(
         Gpu(name=kind, memory=memory, bfloat16=has, uuid=f"{worker}-{index}")

@@ -12,6 +12,7 @@ a machine that did not answer for a while. It ends itself, so that one actor alo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -25,6 +26,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.errors import LeaseLostError
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing
 from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.system.frames import Answer
 from mortal_steps.system.sources import sources_sha256
@@ -82,6 +84,24 @@ def this_mortal() -> str:
     return f"{mortal_steps.__version__} ({sources_sha256()[:12]})"
 
 
+def give_number(store: RunStore, numbers: str, nonce: str) -> int:
+    """Give a start of a worker the next number; nodes with earlier ones begin nothing more."""
+    number = max((n for n, _ in store.numbered(numbers)), default=0) + 1
+    file = store.path(f"{numbers}/{number}")
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("x") as started:  # no number is given to two
+            started.write(nonce)
+    return number
+
+
+def give_up_nodes(store: RunStore) -> None:
+    """Let nodes that a run still has anywhere begin nothing more, wherever it goes on. Raises
+    `StoreError`."""
+    for folder in store.path("cluster").glob("*/"):
+        give_number(store, f"cluster/{folder.name}", nonce="")
+
+
 class Node:
     """Holds a worker in a process of its own."""
 
@@ -115,6 +135,8 @@ class Node:
         return any(number > self._orders.number for number, _ in started)
 
     async def _end_when_given_up(self) -> None:
-        while not self._is_given_up():
+        while True:
+            with contextlib.suppress(OSError):  # of the shared file system; it is asked again
+                if self._is_given_up():
+                    os._exit(1)
             await asyncio.sleep(LOOK_EVERY_S)
-        os._exit(1)

@@ -27,6 +27,7 @@ from safetensors.torch import save
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
 
+from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.ranks.parts import own_part
 from mortal_steps.policy.ranks.world import rank
 from mortal_steps.store.files import writing
@@ -45,11 +46,18 @@ def write_rows(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dty
 
 def save_pickle(path: Path, content: Any) -> None:
     """Call `torch.save` for nested mappings and sequences of tensors; of those that are dealt out,
-    write this rank's part. Raises `StoreError` then."""
-    if not any(isinstance(tensor, DTensor) for tensor in tensors_in(content)):
+    write this rank's part. Raises `StoreError` then, and `ActorStateError` if others than numbers
+    are not dealt out, which may differ from rank to rank."""
+    dealt_out = [isinstance(tensor, DTensor) for tensor in tensors_in(content) if tensor.dim()]
+    if not any(dealt_out):
         if rank() == 0:
             torch.save(content, path)
         return
+    if not all(dealt_out):
+        raise ActorStateError(
+            f"{path.name} has tensors that are not dealt out to the ranks, beside others that are; "
+            "choose another optimizer (training.trl.optim), or leave training.sharding out"
+        )
     with tempfile.TemporaryDirectory() as folder, FakeTensorMode():
         empty = Path(folder, path.name)
         with torch.serialization.skip_data(materialize_fake_tensors=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -197,6 +198,17 @@ def save_settings(
     """Write what `save_model` writes besides tensors: configurations, and custom code."""
     if rank():
         return
+    folder.mkdir(parents=True, exist_ok=True)
+    # transformers clears a folder of tensors' files, which other ranks may have begun to write.
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        _write_settings(model, Path(name), dtype)
+        for path in Path(name).iterdir():
+            path.replace(folder / path.name)
+
+
+def _write_settings(
+    model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None
+) -> None:
     base = _base_of(model)
     quantizer = getattr(base, "hf_quantizer", None)
     base.hf_quantizer = None  # it would write its own tensors

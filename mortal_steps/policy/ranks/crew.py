@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -10,7 +11,8 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -19,7 +21,7 @@ from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
 from mortal_steps.policy.algorithms.base import Snapshot
-from mortal_steps.policy.ranks.follower import ANSWERED, MAKE
+from mortal_steps.policy.ranks.follower import ANSWERED, FORGET, MAKE
 from mortal_steps.policy.ranks.world import START_S, connections, join
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
@@ -40,6 +42,8 @@ SHARED = (
     "snapshot",
 )
 """Those in which they do besides where each has a part of the model."""
+WRITING = ("save_state", "export_weights", "save_final")
+"""Those that may take a rank longer than the others, which do not wait for it meanwhile."""
 PATIENCE_S = 60.0
 """How long ranks may be apart, in seconds, where one of them has failed."""
 
@@ -53,7 +57,7 @@ class Crew:
         self._connections = connections
         self._beside: list[socket.socket] = []
         self._answers: list[queue.Queue[Answer]] = []
-        self._timeout_s = timeout_s
+        self._timeout_s, self._longest_s = timeout_s, max(PATIENCE_S, timeout_s)
         self._shards = sharding == FULL
         self._is_broken, self._method = False, ""
         self._number = 0
@@ -80,15 +84,16 @@ class Crew:
             _end("a rank had failed without the others")
         self._number += 1
         order = Request(number=self._number, method=method, payload=payload)
-        for connection in self._connections:
-            send_frame(connection, order)
+        with _ending_if_one_is_lost():
+            for connection in self._connections:
+                send_frame(connection, order)
         self._method = method
         try:
             value = own()
         except Exception as error:
             self._settle(method, error)
             raise
-        limit_s = START_S if method == MAKE else max(PATIENCE_S, self._timeout_s)
+        limit_s = START_S if method == MAKE else self._longest_s
         for number, answer in enumerate(self._gather(method, limit_s), 1):
             if answer.error is not None:
                 raise answer.error
@@ -102,12 +107,17 @@ class Crew:
     def save_beside(self, folder: Path, own: Callable[[], None]) -> None:
         """Have the others write their snapshots to `folder` while this thread does so by `own`, and
         others take part in something else. Raises what a rank raises."""
-        for connection in self._beside:
-            send_frame(connection, folder)
+        with _ending_if_one_is_lost():
+            for connection in self._beside:
+                send_frame(connection, folder)
         try:
             own()
         finally:
-            answers: list[Answer] = [receive_frame(connection) for connection in self._beside]
+            deadline = time.monotonic() + self._longest_s
+            with _ending_if_one_is_lost():
+                answers: list[Answer] = [
+                    receive_frame(connection, deadline=deadline) for connection in self._beside
+                ]
         for answer in answers:
             if answer.error is not None:
                 raise answer.error
@@ -118,7 +128,7 @@ class Crew:
         import torch  # whoever imports the actor may not need it yet
 
         logger.error("rank 0: %s failed", method, exc_info=error)
-        limit_s = START_S if method == MAKE else min(PATIENCE_S, self._timeout_s)
+        limit_s = self._patience_s(method, min(PATIENCE_S, self._timeout_s))
         try:
             for answers in self._answers:
                 answers.get(timeout=limit_s)
@@ -166,10 +176,15 @@ class Crew:
                 _end(f"rank {number}, which trains together with this process, has ended")
             answers.put(answer)
             if answer.error is not None:
-                patience_s = START_S if self._method == MAKE else PATIENCE_S
+                patience_s = self._patience_s(self._method, PATIENCE_S)
                 late = threading.Timer(patience_s, self._end_if_untaken, (number, answer))
                 late.daemon = True
                 late.start()
+
+    def _patience_s(self, method: str, usual_s: float) -> float:
+        if method == MAKE:
+            return START_S
+        return self._longest_s if method in WRITING else usual_s
 
     def _end_if_untaken(self, number: int, answer: Answer) -> None:
         if not self._is_broken and answer in self._answers[number - 1].queue:
@@ -197,6 +212,10 @@ class LedParts(Led):
     def snapshot(self) -> Snapshot:
         return _Parts(self._crew, self._together("snapshot", self._stepper.snapshot))
 
+    def why_no_snapshot(self) -> str | None:
+        self._together(FORGET, lambda: None)  # what the others drop is free again
+        return self._stepper.why_no_snapshot()
+
 
 class _Parts:
     """Snapshots of all ranks, of which this is rank 0's."""
@@ -209,6 +228,16 @@ class _Parts:
 
     def digests(self) -> dict[str, str]:
         return self._own.digests()
+
+
+@contextlib.contextmanager
+def _ending_if_one_is_lost() -> Iterator[None]:
+    """End if, in the block, which does nothing but talk with other ranks, one is lost or hangs."""
+    try:
+        yield
+    except (EOFError, OSError):
+        logger.exception("a rank does not answer")  # and what this one had raised before
+        _end("a rank was lost, or hangs")
 
 
 def _is_of_others(error: Exception) -> bool:

@@ -26,6 +26,8 @@ from mortal_steps.system.threads import yield_to_others
 logger = logging.getLogger("mortal_steps.policy.ranks.follower")  # not __main__, which this is
 MAKE = "make"
 """The order to make a stepper, from its configuration and `Algorithm.stepper`'s arguments."""
+FORGET = "why_no_snapshot"
+"""The order to drop a snapshot that nobody has asked for, before memory for the next is sought."""
 ANSWERED = ("weights_digest",)
 """Methods whose values rank 0 compares with its own, where each rank has all weights."""
 
@@ -44,6 +46,8 @@ class Follower:
             if order.method == MAKE:
                 self._make(**order.payload)
                 return Answer(number=order.number)
+            if order.method == FORGET:
+                self._snapshot = None
             method = getattr(self._stepper, order.method)
             value = method(*order.payload["args"], **order.payload["kwargs"])
             if order.method == "snapshot":
@@ -75,7 +79,7 @@ class Follower:
             send_frame(connection, answer)
 
     def _make(self, config: Any, options: Any) -> None:
-        self._stepper = None
+        self._stepper = self._snapshot = None
         gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
         self._gives_back = gives_back(config.rollout)
         self._stepper = algorithm_of(config).stepper(config, **options)

@@ -79,7 +79,7 @@ def _share(model: PreTrainedModel) -> tuple[dict[str, Place], int]:
     for name, tensor in tensors.items():
         if id(tensor) not in offsets:
             offsets[id(tensor)] = size
-            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+            size += max(-(-tensor.nbytes // ALIGNMENT), 1) * ALIGNMENT
         offset = offsets[id(tensor)]
         places[name] = Place(offset=offset, dtype=tensor.dtype, shape=tuple(tensor.shape))
     descriptor = os.memfd_create("model")
@@ -96,14 +96,10 @@ def _share(model: PreTrainedModel) -> tuple[dict[str, Place], int]:
 
 def _mapped(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
     """Build a model without weights, and give it those that rank 0 has loaded."""
-    model: PreTrainedModel = load(*args, **options | {"device_map": "meta"})
-    (connection,) = connections
-    places = receive_frame(connection)
-    if places is None:
-        raise ModelError("rank 0 has not loaded the model")
-    _, (descriptor, *_), _, _ = socket.recv_fds(connection, 1, 1)
-    memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
-    os.close(descriptor)
+    try:
+        model: PreTrainedModel = load(*args, **options | {"device_map": "meta"})
+    finally:  # after an error, too: rank 0 has sent them, and orders follow
+        places, memory = _received()
     shared: dict[int, nn.Parameter] = {}
     for name, tensor in _tensors_of(model).items():
         path, _, leaf = name.rpartition(".")
@@ -116,6 +112,17 @@ def _mapped(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
             shared[place.offset] = nn.Parameter(view, requires_grad=tensor.requires_grad)
         module._parameters[leaf] = shared[place.offset]
     return model
+
+
+def _received() -> tuple[dict[str, Place], mmap.mmap]:
+    (connection,) = connections
+    places = receive_frame(connection)
+    if places is None:
+        raise ModelError("rank 0 has not loaded the model")
+    _, (descriptor, *_), _, _ = socket.recv_fds(connection, 1, 1)
+    memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+    os.close(descriptor)
+    return places, memory
 
 
 def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:

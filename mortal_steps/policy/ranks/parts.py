@@ -46,7 +46,7 @@ def sums_of_parts(tensors: Iterable[torch.Tensor]) -> list[Sums]:
     for tensor in tensors:
         dealt_out.append(isinstance(tensor, DTensor))
         part, first = own_part(tensor) if dealt_out[-1] else (tensor, 0)
-        found.append(sums_of(part, first // tensor.shape[-1] if part.dim() > 1 else first))
+        found.append(sums_of(part, first // max(tensor.shape[-1], 1) if part.dim() > 1 else first))
     sums = read_sums(found)
     if not any(dealt_out):
         return sums

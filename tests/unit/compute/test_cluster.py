@@ -1,6 +1,10 @@
 """Workers on a Ray cluster: what of a configuration is refused, and what is known beforehand."""
 
+import asyncio
+import errno
+import os
 import re
+import shutil
 import sys
 import time
 from dataclasses import replace
@@ -13,10 +17,13 @@ from mortal_steps.compute.cluster import compute
 from mortal_steps.compute.cluster.node import Node, Orders, this_mortal
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config.loader import parse_config
-from mortal_steps.errors import ConfigError, LeaseLostError
+from mortal_steps.errors import ComputeError, ConfigError, LeaseLostError
 from mortal_steps.orchestration.checks import check_interpreters
+from mortal_steps.orchestration.driver import open_session
+from mortal_steps.runs.run import find_run
 from mortal_steps.runs.waits import LEFT_AFTER_S, note_wait, waits
 from mortal_steps.store import RunStore
+from tests.support.begun_runs import make_run
 
 RAY = {"compute": {"backend": "ray"}}
 SPEC = WorkerSpec(factory="nowhere:Nobody", kwargs={})
@@ -46,6 +53,8 @@ def orders(tmp_path):
         ({**RAY, "rollout": {"sleep_while_training": True}}, "'ray' runs them on others"),
         ({"compute": {"ray": {"addres": "auto"}}}, "did you mean compute.ray.address"),
         ({"compute": {"ray": {"wait_s": 0}}}, "wait_s"),
+        ({"compute": {"ray": {"address": "10.0.0.1"}}}, "'10.0.0.1' is not the address"),
+        ({"compute": {"ray": {"address": "ray://head:10001"}}}, "write it as host:port"),
     ],
 )
 def test_what_workers_on_other_machines_cannot_have_is_refused_by_name(values, message):
@@ -55,7 +64,7 @@ def test_what_workers_on_other_machines_cannot_have_is_refused_by_name(values, m
 
 def test_an_interpreter_without_ray_is_named():
     config = parse_config({"compute": {"backend": "ray", "ray": {"python": "/nowhere/python"}}})
-    with pytest.raises(ConfigError, match=r"/nowhere/python has no Ray; install it .*mortal-rl"):
+    with pytest.raises(ConfigError, match=r"/nowhere/python has no Ray; install it .*ray>=2"):
         check_interpreters(config.compute, config.rollout, ["actor"])
 
 
@@ -71,6 +80,15 @@ def test_an_actor_takes_a_gpu_for_each_rank_and_an_engine_those_that_it_computes
     assert not placement.shares
     assert all(gpu.bfloat16 and gpu.memory > 70 * 2**30 for gpu in placement.trainers)
     assert not any(gpu.bfloat16 for gpus in placement.engines for gpu in gpus)
+
+
+@pytest.mark.parametrize(("kind", "gib"), [("A100", 0), ("A100-40G", 39), ("A100-80G", 79)])
+def test_a_run_is_not_refused_for_the_memory_of_a_gpu_of_which_ray_does_not_name_the_size(
+    kind, gib
+):
+    values = {"compute": {"backend": "ray", "ray": {"actor": kind}}}
+    (gpu,) = find_placement(parse_config(values)).trainers
+    assert gpu.memory // 2**30 == gib
 
 
 def test_workers_without_a_kind_of_gpu_compute_on_cpus():
@@ -105,6 +123,38 @@ def test_a_node_with_other_code_or_other_files_is_named(changed, problem, orders
 async def test_a_node_that_was_given_up_begins_no_call(orders):
     (orders.run_dir / "cluster/actor-0/2").write_text("of the next start")
     answer = await Node(orders).call("train_step", {}, "train_step/3/0")
+    assert isinstance(answer.error, LeaseLostError)
+
+
+async def test_a_node_that_was_given_up_ends_though_its_file_system_had_failed(orders, monkeypatch):
+    looks = iter([OSError(errno.ESTALE, "Stale file handle"), [(2, orders.run_dir)]])
+
+    def numbered(*_):
+        look = next(looks)
+        if isinstance(look, OSError):
+            raise look
+        return look
+
+    ended = asyncio.Event()
+    node = Node(orders)
+    monkeypatch.setattr(RunStore, "numbered", numbered)
+    monkeypatch.setattr("mortal_steps.compute.cluster.node.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(os, "_exit", lambda _: ended.set() or asyncio.current_task().cancel())
+    assert await node.begin() is None
+    await asyncio.wait_for(ended.wait(), 10)
+
+
+async def test_a_node_is_given_up_when_the_run_goes_on_without_the_cluster(orders, tmp_path):
+    store = make_run(tmp_path / "runs", "begun")
+    shutil.copytree(orders.run_dir / "cluster", store.root / "cluster")
+
+    def local(*_, **__):
+        raise ComputeError("enough")
+
+    with pytest.raises(ComputeError, match="enough"):
+        async with open_session(find_run(tmp_path / "runs", "begun"), local=local):
+            pass
+    answer = await Node(replace(orders, run_dir=store.root)).call("train_step", {}, "train_step/3")
     assert isinstance(answer.error, LeaseLostError)
 
 

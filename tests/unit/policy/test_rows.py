@@ -1,9 +1,13 @@
 """Files that ranks write together, as one rank writes them."""
 
+import pytest
 import torch
 from safetensors.torch import save
+from torch.distributed.tensor import distribute_tensor, init_device_mesh
 
-from mortal_steps.policy.model_files.rows import write_rows
+from mortal_steps.errors import ActorStateError
+from mortal_steps.policy.model_files.rows import save_pickle, write_rows
+from mortal_steps.policy.ranks.parts import sums_of_parts
 
 TENSORS = {
     "b.weight": torch.arange(12, dtype=torch.float32).view(3, 4),
@@ -26,3 +30,25 @@ def test_floating_point_numbers_are_cast_as_they_are_written(tmp_path):
     cast = {n: x.to(torch.bfloat16) if x.is_floating_point() else x for n, x in TENSORS.items()}
     written = (tmp_path / "model.safetensors").read_bytes()
     assert written == save(cast, metadata={"format": "pt"})
+
+
+@pytest.fixture
+def mesh():
+    """One rank that tensors can be dealt out to."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+def test_a_state_of_which_a_tensor_is_not_dealt_out_is_refused(mesh, tmp_path):
+    state = {"step": torch.tensor(1.0), "exp_avg": distribute_tensor(torch.ones(2, 3), mesh)}
+    save_pickle(tmp_path / "optimizer.pt", state)
+    with pytest.raises(ActorStateError, match=r"optimizer\.pt has tensors that are not dealt out"):
+        save_pickle(tmp_path / "optimizer.pt", {**state, "absmax": torch.ones(3)})
+
+
+def test_tensors_without_elements_have_sums(mesh):
+    dealt_out = distribute_tensor(torch.empty(3, 0), mesh)
+    assert sums_of_parts([dealt_out]) == sums_of_parts([torch.empty(3, 0)])

@@ -46,6 +46,15 @@ def test_a_large_model_is_split_into_files_that_transformers_loads(tmp_path, mon
     assert all(tensor.equal(loaded[name]) for name, tensor in model.state_dict().items())
 
 
+def test_settings_are_written_beside_tensors_that_other_ranks_write(tmp_path, monkeypatch):
+    model = model_of("qwen3")
+    monkeypatch.setattr(writing, "LARGEST_FILE", "5KB")
+    writing.save_model(model, tmp_path)
+    written = files_of(tmp_path)
+    writing.save_settings(model, tmp_path)
+    assert files_of(tmp_path) == written
+
+
 def test_others_may_read_what_is_written_as_they_may_any_new_file(tmp_path):
     writing.save_model(model_of("qwen3"), tmp_path)
     (usual := tmp_path / "usual").touch()
