@@ -19,16 +19,20 @@ class Connections:
         self._send = send
         self._queues: dict[int, queue.SimpleQueue[bytes]] = {}
 
-    def add(self, number: int, connection: socket.socket) -> None:
+    def add(
+        self, number: int, connection: socket.socket, announce: Callable[[], object] = lambda: None
+    ) -> None:
+        """Take a connection; `announce` it once an answer can be taken, before anything is sent."""
         waiting = self._queues[number] = queue.SimpleQueue()
+        announce()
         for work in (self._read, self._write):
             given = (number, connection, waiting)
             threading.Thread(target=work, args=given, daemon=True, name="connection").start()
 
     def received(self, number: int, content: bytes) -> None:
         """Take what arrived there, or its end."""
-        if number in self._queues:
-            self._queues[number].put(content)
+        if (waiting := self._queues.get(number)) is not None:
+            waiting.put(content)
 
     def close(self) -> None:
         for waiting in list(self._queues.values()):

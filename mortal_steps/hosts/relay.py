@@ -29,7 +29,7 @@ from mortal_steps.hosts.answers import HostAnswer, encode_answer, sent_error
 from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.connections import Connections
 from mortal_steps.hosts.forked import ForkedHost
-from mortal_steps.hosts.process import PATH, HostProcess
+from mortal_steps.hosts.process import PATH, HostProcess, visible_environment
 from mortal_steps.system.child import Child
 from mortal_steps.system.resources import raise_file_limit
 
@@ -97,14 +97,16 @@ class Relay:
         self._output, self._telling = output, threading.Lock()
         self._heard = time.monotonic()
         if begin.server:
-            server = Child(begin.server)  # in the folder that the machine begins in
+            seen = visible_environment(os.environ, begin.passed_on)
+            server = Child(begin.server, env=seen)  # in the folder that the machine begins in
             threading.Thread(target=_end_with, args=(server, begin.server[0]), daemon=True).start()
         os.chdir(os.path.join(folder, PROJECT))
+        path = os.pathsep.join(filter(None, (os.path.join(folder, CODE), os.environ.get(PATH))))
         self._host = HostProcess(
             begin.handler,
             begin.options,
             passed_on=begin.passed_on,
-            variables={**begin.variables, PATH: os.path.join(folder, CODE)},
+            variables={**begin.variables, PATH: path},
             before_start=raise_file_limit,
             start_timeout_s=begin.start_timeout_s,
         )
@@ -113,7 +115,8 @@ class Relay:
         self._ports: dict[int, int] = {}
         self._numbers = itertools.count(1)
         self._connections = Connections(partial(self.tell, CONTENT))
-        threading.Thread(target=self._be_alive, daemon=True).start()
+        for work in (self._be_alive, self._end_unheard):
+            threading.Thread(target=work, daemon=True).start()
 
     def ask(self, order: Ask) -> None:
         orders = self._orders.get(order.process)
@@ -149,8 +152,12 @@ class Relay:
         self._host.close()
 
     def _be_alive(self) -> None:
-        while time.monotonic() - self._heard < GONE_S:
+        while True:
             self.tell(ALIVE, 0, b"")
+            time.sleep(ALIVE_EVERY_S)
+
+    def _end_unheard(self) -> None:
+        while time.monotonic() - self._heard < GONE_S:
             time.sleep(ALIVE_EVERY_S)
         os._exit(1)
 
@@ -194,8 +201,8 @@ class Relay:
         while True:
             connection, _ = taking.accept()
             number = next(self._numbers)
-            self.tell(OPENED, number, str(port).encode())
-            self._connections.add(number, connection)
+            announce = partial(self.tell, OPENED, number, str(port).encode())
+            self._connections.add(number, connection, announce)
 
 
 def _lost(order: Ask, lost: HostLostError) -> tuple[bytes, int, bytes]:
@@ -219,6 +226,7 @@ def main(folder: str) -> None:
     try:
         while True:
             method, *given = pickle.load(source)
+            relay.heard()
             getattr(relay, method)(*given)
     except EOFError:
         relay.close()

@@ -3,6 +3,7 @@ the relay there. Where the link breaks, the host is lost, with all its forks."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -55,8 +56,11 @@ class Link(Protocol):
 
 
 Connect = Callable[[Callable[[bytes], None], Callable[[str], None]], Link]
-"""Makes a link, given what takes its output, and what is told how it ended."""
+"""Makes a link, given what takes its output, and what is told how it ended. Whatever the first
+raises ends the link, too."""
 
+CONNECT_S = 5.0
+"""How long a connection to what listens here may take."""
 
 _Begun = tuple[int, Future[tuple[bytes, bytes]]]
 """Number of a request, and the kind and content of its answer."""
@@ -174,6 +178,7 @@ class _Relayed:
         self._pending: dict[int, Future[tuple[bytes, bytes]]] = {}
         self._ending = threading.Lock()
         self._arrived = bytearray()
+        self._reachable: set[int] = set()
         self._connections = Connections(lambda *given: self.order("received", *given))
         self._link = connect(self._receive, self._lose)
         self._link.send(HEADER.pack(len(archived)) + archived + pickle.dumps(begin))
@@ -191,6 +196,8 @@ class _Relayed:
                 told.set_exception(HostLostError("ended", self.ended))
             else:
                 self._pending[number] = told
+        if method == REACH:
+            self._reachable.add(payload["port"])
         asked = Ask(
             number=number, process=process, method=method, payload=payload, timeout_s=timeout_s
         )
@@ -202,7 +209,7 @@ class _Relayed:
         number, told = begun
         kind, content = told.result()
         if kind == LOST:
-            raise HostLostError(*json.loads(content))
+            raise _lost_there(content)
         try:
             answer = decode_answer(content, number, returns)
             error = received_error(answer.error) if answer.error is not None else None
@@ -217,11 +224,13 @@ class _Relayed:
         self._link.close()
 
     def _receive(self, content: bytes) -> None:
+        if self.ended is not None:
+            return
         self._arrived += content
         while len(self._arrived) >= TOLD.size and self.ended is None:
             kind, number, size = TOLD.unpack_from(self._arrived)
             if size > LARGEST_ANSWER:
-                self._lose(f"what it told is {size} bytes long")
+                raise _spoilt(f"what it told is {size} bytes long")
             if len(self._arrived) < TOLD.size + size:
                 return
             told = bytes(self._arrived[TOLD.size : TOLD.size + size])
@@ -235,9 +244,14 @@ class _Relayed:
 
     def _connect(self, number: int, port: int) -> None:
         try:
-            self._connections.add(number, socket.create_connection((LOOPBACK, port)))
-        except OSError:  # nobody listens any more
+            if port not in self._reachable:
+                raise ConnectionRefusedError(port)
+            connection = socket.create_connection((LOOPBACK, port), timeout=CONNECT_S)
+        except OSError:  # or nobody listens any more
             self.order("received", number, b"")
+            return
+        connection.settimeout(None)
+        self._connections.add(number, connection)
 
     def _lose(self, how: str) -> None:
         with self._ending:
@@ -251,13 +265,21 @@ class _Relayed:
 def archive(files: Mapping[str, Path]) -> bytes:
     """Return this package and the user's files, as `relay.BOOT` unpacks them."""
     package, content = Path(mortal_steps.__file__).parent, io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
         for path in sorted(package.rglob("*.py")):
             packed.write(path, f"{CODE}/{package.name}/{path.relative_to(package)}")
         packed.writestr(f"{PROJECT}/", "")
         for name, path in sorted(files.items()):
             packed.write(path, f"{PROJECT}/{name}")
     return content.getvalue()
+
+
+def _lost_there(content: bytes) -> HostLostError:
+    with contextlib.suppress(ValueError):
+        match json.loads(content):
+            case ["timeout" | "ended" | "spoilt" as why, str(how), str(stack)]:
+                return HostLostError(why, how, stack)
+    return _spoilt("it does not say how a process was lost")
 
 
 def _spoilt(what: str) -> HostLostError:

@@ -146,6 +146,14 @@ def find_context(model: ModelConfig) -> int | None:
 
 
 def _warn(config: RunConfig, resolved_config: RunConfig) -> None:
+    if config.compute.away_from_rollouts is not None:
+        if not config.environment.is_used:
+            logger.warning(
+                "[compute.modal.environment] has no effect: [environment] names neither tools nor "
+                "an environment"
+            )
+        elif config.environment.python is not None:
+            logger.warning("environment.python has no effect beside [compute.modal.environment]")
     if config.rollout.engine is None and config.compute.backend == "local":
         chosen = resolved_config.rollout.engine
         needed = ENGINES.entry(chosen or ALWAYS_THERE).needs

@@ -8,10 +8,11 @@ and at the latest after `LIFETIME_S`.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,10 @@ import modal
 from mortal_steps.compute.modal.project import project_files
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import ModalConfig
-from mortal_steps.errors import ComputeError, MortalError
+from mortal_steps.errors import ComputeError, MortalError, TransientError
 from mortal_steps.hosts.relay import ALIVE_EVERY_S, BOOT, Begin
 from mortal_steps.hosts.remote import RemoteHost
+from mortal_steps.system.texts import printable
 from mortal_steps.system.threads import event_loop_in_thread
 
 LIFETIME_S = 24 * 3600
@@ -35,7 +37,7 @@ SILENT_S = 60.0
 """Silence of a Sandbox after which it is lost."""
 CLOSE_S = 5.0
 LONGEST_SHOWN = 1000
-"""Bytes of a Sandbox's last words."""
+"""Characters of a Sandbox's last words."""
 CHUNK = 1 << 20
 """Bytes of input that are sent at a time; Modal takes 16 MiB."""
 HEARD = pickle.dumps(("heard",))
@@ -73,6 +75,9 @@ class SandboxLink:
         self._sandbox: Any = None
         try:
             self._do(self._begin(options, needed, receive, ended), BEGIN_S)
+        except TimeoutError:
+            self.close()
+            raise TransientError(f"a Modal Sandbox has not begun within {BEGIN_S:g} s") from None
         except BaseException:
             self.close()
             raise
@@ -83,7 +88,7 @@ class SandboxLink:
 
     def close(self) -> None:
         try:
-            self._do(self._end(), 2 * CLOSE_S)
+            self._do(self._end(), 3 * CLOSE_S)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -98,10 +103,9 @@ class SandboxLink:
         ended: Callable[[str], None],
     ) -> None:
         try:
-            self._sandbox = await call_with_retries(
-                "Modal Sandboxes", lambda: _create(options, needed)
+            process = await call_with_retries(
+                "Modal Sandboxes", lambda: self._boot(options, needed)
             )
-            process = await self._sandbox.exec.aio("python3", "-P", "-c", BOOT, text=False)
         except MortalError:
             raise
         except Exception as error:
@@ -110,43 +114,64 @@ class SandboxLink:
                 f"packages: {type(error).__name__}: {error}"
             ) from error
         log = asyncio.create_task(_log(process))
-        read = self._read(process, receive, ended, log)
-        self._work = [log, *map(asyncio.create_task, (self._write(process), read))]
+        works = self._write(process), self._read(process, receive, log)
+        tasks = [asyncio.create_task(self._until_lost(each, ended)) for each in works]
+        self._work = [log, *tasks]
 
-    async def _write(self, process: Any) -> None:
+    async def _boot(self, options: ModalConfig, needed: Sequence[str]) -> Any:
+        await self._terminate()  # that of an earlier try
+        self._sandbox = await _create(options, needed)
+        return await self._sandbox.exec.aio("python", "-P", "-c", BOOT, text=False)
+
+    async def _until_lost(self, work: Awaitable[str], ended: Callable[[str], None]) -> None:
+        try:
+            how = await work
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the link is lost
+            how = f"was lost: {type(error).__name__}: {error}"
+        ended(f"its Modal Sandbox {self._sandbox.object_id} {how}")
+        await self._terminate()
+
+    async def _write(self, process: Any) -> str:
         while True:
             content = HEARD
             with contextlib.suppress(TimeoutError):
                 content = await asyncio.wait_for(self._unsent.get(), ALIVE_EVERY_S)
             while not self._unsent.empty():
                 content += self._unsent.get_nowait()
-            for start in range(0, len(content), CHUNK):
-                process.stdin.write(content[start : start + CHUNK])
-                await process.stdin.drain.aio()
+            try:
+                for start in range(0, len(content), CHUNK):
+                    process.stdin.write(content[start : start + CHUNK])
+                    await process.stdin.drain.aio()
+            except Exception:
+                await asyncio.sleep(2 * CLOSE_S)  # `_read` says more, if it has ended
+                raise
 
     async def _read(
         self,
         process: Any,
         receive: Callable[[bytes], None],
-        ended: Callable[[str], None],
         log: asyncio.Task[str],
-    ) -> None:
-        name, output = f"its Modal Sandbox {self._sandbox.object_id}", aiter(process.stdout)
+    ) -> str:
+        output = aiter(process.stdout)
         try:
             while True:
                 receive(await asyncio.wait_for(anext(output), SILENT_S))
         except StopAsyncIteration:
-            ended(f"{name} ended: {await asyncio.wait_for(log, CLOSE_S)}")
+            last = ""
+            with contextlib.suppress(Exception):  # that it ended counts
+                last = await asyncio.wait_for(log, CLOSE_S)
+            return f"ended: {last}"
         except TimeoutError:
-            ended(f"{name} said nothing for {SILENT_S:g} s")
-        except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the link is lost
-            ended(f"{name}: {type(error).__name__}: {error}")
+            return f"said nothing for {SILENT_S:g} s"
 
     async def _end(self) -> None:
         for each in self._work:
             each.cancel()
         if self._work:
             await asyncio.wait(self._work, timeout=CLOSE_S)
+        await self._terminate()
+
+    async def _terminate(self) -> None:
         if self._sandbox is not None:
             with contextlib.suppress(modal.exception.Error, OSError, TimeoutError):  # by its clock
                 await asyncio.wait_for(self._sandbox.terminate.aio(), CLOSE_S)
@@ -173,9 +198,10 @@ async def _create(options: ModalConfig, needed: Sequence[str]) -> Any:
 
 async def _log(process: Any) -> str:
     """Pass on what a process in a Sandbox prints; return the last of it."""
-    said = b""
+    said, decoder = "", codecs.getincrementaldecoder("utf-8")("replace")
     async for content in process.stderr:
-        sys.stderr.buffer.write(content)
+        text = printable(decoder.decode(content))
+        sys.stderr.write(text)
         sys.stderr.flush()
-        said = (said + content)[-LONGEST_SHOWN:]
-    return said.decode(errors="replace").strip()
+        said = (said + text)[-LONGEST_SHOWN:]
+    return said.strip()

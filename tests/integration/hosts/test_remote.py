@@ -1,6 +1,9 @@
 """mortal_steps.hosts.remote: hosts behind a relay, which is a process of its own here."""
 
 import http.server
+import os
+import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -11,21 +14,24 @@ import pytest
 
 from mortal_steps.errors import DataError, WorkerError
 from mortal_steps.hosts.base import HostLostError
-from mortal_steps.hosts.relay import BOOT, Begin
-from mortal_steps.hosts.remote import RemoteHost
+from mortal_steps.hosts.connections import Connections
+from mortal_steps.hosts.relay import BOOT, LOST, OPENED, TOLD, Begin
+from mortal_steps.hosts.remote import RemoteHost, archive
+from mortal_steps.system.frames import HEADER
 from tests.support.paths import ROOT
 from tests.support.rewards.processes import assert_ends, is_alive
 
 COUNTER = "tests.integration.hosts.counter:WordCounter"
 PATIENCE_S = 30.0
+SOON_GONE = "from mortal_steps.hosts import relay; relay.GONE_S, relay.ALIVE_EVERY_S = 2.0, 0.1\n"
 
 
 class ProcessLink:
     """The relay as a process of this machine."""
 
-    def __init__(self, receive, ended):
+    def __init__(self, receive, ended, boot=BOOT):
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", BOOT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-P", "-c", boot], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self.sending = threading.Lock()
 
@@ -47,6 +53,29 @@ class ProcessLink:
     def close(self):
         self.process.kill()
         self.process.wait()
+
+
+class MadeUpLink:
+    """A relay that answers with `told`, of which the first message is no order."""
+
+    def __init__(self, told):
+        self.told, self.orders, self.is_begun = told, [], False
+
+    def __call__(self, receive, ended):
+        self.receive = receive
+        return self
+
+    def send(self, content):
+        if self.is_begun:
+            self.orders.append(pickle.loads(content))
+            self.told(self, self.orders[-1])
+        self.is_begun = True
+
+    def close(self):
+        pass
+
+
+BEGIN = Begin(handler=COUNTER, options={}, passed_on=(), variables={}, start_timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
@@ -226,3 +255,68 @@ def test_a_program_beside_it_runs_with_it_and_takes_it_along(make, links):
         time.sleep(1)
         count(other, "a")
     assert not is_alive(links[-1].process.pid)
+
+
+def test_a_program_beside_it_sees_no_credentials_but_those_that_are_named(make, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    monkeypatch.setenv("KEY", "of a service")
+    host = make(server=("sh", "-c", '[ -z "$HF_TOKEN" ] && [ -n "$KEY" ] && exec sleep 600'))
+    host.start()
+    time.sleep(1)
+    assert count(host, "a") == {"a": 1}
+
+
+def test_a_relay_that_is_busy_stays_and_ends_once_nobody_speaks_to_it():
+    boot = BOOT.replace("main(folder)", SOON_GONE + "main(folder)")
+    link = ProcessLink(lambda content: None, lambda how: None, boot)
+    try:
+        archived = archive({})
+        link.send(HEADER.pack(len(archived)) + archived + pickle.dumps(BEGIN))
+        for _ in range(60):
+            link.send(pickle.dumps(("received", 0, b"")))
+            time.sleep(0.1)
+        assert link.process.poll() is None
+        assert link.process.wait(PATIENCE_S) == 1
+    finally:
+        link.close()
+
+
+def test_code_there_reaches_no_port_that_it_was_not_given():
+    def open_it(link, order):
+        if order[0] == "ask":
+            port = str(listening.getsockname()[1]).encode()
+            link.receive(TOLD.pack(OPENED, 5, len(port)) + port)
+            link.receive(TOLD.pack(LOST, order[1].number, 2) + b"[]")
+
+    link = MadeUpLink(open_it)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        with pytest.raises(HostLostError):
+            RemoteHost(link, BEGIN, {}).start()
+        assert ("received", 5, b"") in link.orders
+        listening.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+@pytest.mark.parametrize("content", [b"?", b"7", b"[]", b'["hungry", "", ""]', b'["ended", 1, ""]'])
+def test_a_loss_that_is_told_wrongly_is_a_loss(content):
+    def lose(link, order):
+        link.receive(TOLD.pack(LOST, order[1].number, len(content)) + content)
+
+    with pytest.raises(HostLostError, match="does not say how"):
+        RemoteHost(MadeUpLink(lose), BEGIN, {}).start()
+
+
+def test_files_older_than_what_archives_can_hold_are_sent(tmp_path):
+    (tmp_path / "old.py").touch()
+    os.utime(tmp_path / "old.py", (0, 0))
+    assert archive({"old.py": tmp_path / "old.py"})
+
+
+def test_a_connection_that_ends_as_soon_as_it_is_announced_ends():
+    connections = Connections(lambda number, content: None)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connections.add(1, ours, lambda: connections.received(1, b""))
+        theirs.settimeout(PATIENCE_S)
+        assert theirs.recv(1) == b""

@@ -9,7 +9,7 @@ from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checks import check_adapter
 from mortal_steps.orchestration.open_run import changes
-from mortal_steps.orchestration.resolve_defaults import resolved, resolved_like
+from mortal_steps.orchestration.resolve_defaults import resolve_defaults, resolved, resolved_like
 
 
 def test_what_was_edited_is_named_though_a_default_of_the_run_does_not_go_with_it():
@@ -151,3 +151,9 @@ def test_engine_and_max_tokens_are_settled_when_a_run_begins():
     before = resolved(parse_config({"rollout": chosen}), cores=2, context=512)
     assert {key: getattr(before.rollout, key) for key in chosen} == chosen
     assert resolved_like(RunConfig(), before).fingerprint() == before.fingerprint()
+
+
+def test_sandboxes_for_environments_that_there_are_none_of_are_told_of(caplog):
+    compute = {"backend": "modal", "modal": {"environment": {}}}
+    resolve_defaults(RunConfig.model_validate({"model": {"new": {}}, "compute": compute}))
+    assert "[compute.modal.environment] has no effect" in caplog.text
