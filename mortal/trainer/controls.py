@@ -180,6 +180,8 @@ class RunControls:
         taking = self.mode.containers()
         if self.config.compute.backend == "modal":
             return f"running on Modal: {taking}"
+        if self.config.compute.backend == "ray":
+            return "running on a Ray cluster"
         return f"running on this machine (backend='modal' would use {taking})"
 
 
