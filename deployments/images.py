@@ -54,11 +54,9 @@ def _installed(*requirements: str) -> modal.Image:
 _project = _installed(*TRAINER)
 """The environment of flow and tests, to the version."""
 
-trainer_image = _project.add_local_python_source("mortal_steps", "mortal_deployments")
-"""Actor, transformers rollout workers, and what needs no GPU."""
-
-reward_image = _project.add_local_python_source("mortal", "mortal_steps", "mortal_deployments")
-"""Reward functions, which take `mortal.rewards` from MORTAL."""
+trainer_image = _project.add_local_python_source("mortal", "mortal_steps", "mortal_deployments")
+"""Actor, transformers rollout workers, rewards, and what needs no GPU. Users' code takes
+`mortal.rewards` from MORTAL."""
 
 orchestrator_image = _project.add_local_python_source(
     *("mortal", "mortal_flows", "mortal_tasks", "mortal_steps", "mortal_deployments"),
@@ -69,7 +67,7 @@ orchestrator_image = _project.add_local_python_source(
 vllm_image = (
     _installed(*VLLM)
     .env(_vllm_pins())
-    .add_local_python_source("mortal_steps", "mortal_deployments")
+    .add_local_python_source("mortal", "mortal_steps", "mortal_deployments")
 )
 """vLLM rollout workers."""
 
@@ -81,6 +79,6 @@ node_image = (
         + " ".join(f"--requirement=/requirements/{name}" for name in VLLM),
     )
     .env({VLLM_PYTHON: f"{VLLM_ENVIRONMENT}/bin/python", **_vllm_pins()})
-    .add_local_python_source("mortal_steps", "mortal_deployments")
+    .add_local_python_source("mortal", "mortal_steps", "mortal_deployments")
 )
 """Single-node mode: the trainer's environment and, beside it, vLLM's."""

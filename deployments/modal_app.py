@@ -16,7 +16,6 @@ from mortal_deployments.images import (
     VOLUME,
     node_image,
     orchestrator_image,
-    reward_image,
     trainer_image,
     vllm_image,
 )
@@ -215,7 +214,7 @@ class TransformersRolloutWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=reward_image, **reserved("reward"), **WORKER)
+@app.cls(image=trainer_image, **reserved("reward"), **WORKER)
 class RewardWorker(Worker):
     """Reward functions, where they do not run beside the flow."""
 

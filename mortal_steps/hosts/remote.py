@@ -4,6 +4,7 @@ the relay there. Where the link breaks, the host is lost, with all its forks."""
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import itertools
 import json
@@ -263,11 +264,16 @@ class _Relayed:
 
 
 def archive(files: Mapping[str, Path]) -> bytes:
-    """Return this package and the user's files, as `relay.BOOT` unpacks them."""
-    package, content = Path(mortal_steps.__file__).parent, io.BytesIO()
+    """Return MORTAL, whose public face users' code may import, and the user's files, as
+    `relay.BOOT` unpacks them."""
+    content, face = io.BytesIO(), importlib.util.find_spec("mortal")
+    packages = [Path(mortal_steps.__file__).parent]
+    if face is not None and face.origin is not None:
+        packages.append(Path(face.origin).parent)
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
-        for path in sorted(package.rglob("*.py")):
-            packed.write(path, f"{CODE}/{package.name}/{path.relative_to(package)}")
+        for package in packages:
+            for path in sorted(package.rglob("*.py")):
+                packed.write(path, f"{CODE}/{package.name}/{path.relative_to(package)}")
         packed.writestr(f"{PROJECT}/", "")
         for name, path in sorted(files.items()):
             packed.write(path, f"{PROJECT}/{name}")
