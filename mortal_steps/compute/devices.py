@@ -47,6 +47,23 @@ class Gpu:
     """The value of CUDA_VISIBLE_DEVICES with which a process sees it alone."""
 
 
+WITHOUT_BFLOAT16 = ("T4", "V100", "P100", "P4", "K80")
+
+
+def gpus_elsewhere(name: str, memory: int, count: int, worker: str) -> tuple[Gpu, ...]:
+    """Return the GPUs of a worker on a machine that cannot be asked. Their `memory` in bytes is 0
+    if it is not known."""
+    return tuple(
+        Gpu(
+            name=name,
+            memory=memory,
+            bfloat16=name not in WITHOUT_BFLOAT16,
+            uuid=f"{worker}-{index}",
+        )
+        for index in range(count)
+    )
+
+
 def ask_gpus(python: str, visible: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that an interpreter sees with this value of CUDA_VISIBLE_DEVICES, or without
     one. Where there are none, torch is not asked. Raises `ConfigError` for an interpreter that

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mortal_steps.compute.cluster.gpus import gpus_on_a_node
-from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
+from mortal_steps.compute.devices import Gpu, devices_of, gpus_elsewhere, gpus_of_role, named
 from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
 from mortal_steps.errors import ConfigError
@@ -21,8 +21,6 @@ from mortal_steps.system.gpus import has_gpu
 
 logger = logging.getLogger(__name__)
 
-WITHOUT_BFLOAT16 = ("T4",)
-"""GPUs on Modal that have no bfloat16."""
 SAMPLERS_SHARE = 0.6
 """Part of a GPU's memory that is divided equally among the actor and the rollout workers on it: so
 one rollout worker beside the actor takes 0.3, as with TRL."""
@@ -299,12 +297,4 @@ def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") 
 
 def _rented(wanted: str, container: str) -> tuple[Gpu, ...]:
     name = modal_gpu(wanted).partition(":")[0]
-    return tuple(
-        Gpu(
-            name=name,
-            memory=memory_of(name),
-            bfloat16=name not in WITHOUT_BFLOAT16,
-            uuid=f"{container}-{index}",
-        )
-        for index in range(gpu_count(wanted))
-    )
+    return gpus_elsewhere(name, memory_of(name), gpu_count(wanted), container)

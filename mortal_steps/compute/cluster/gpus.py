@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mortal_steps.compute.devices import Gpu
+from mortal_steps.compute.devices import Gpu, gpus_elsewhere
 from mortal_steps.config.gpus import ALIASES, GIB, MEMORY
 
 KINDS = {
@@ -12,7 +12,6 @@ KINDS = {
     "A100-80G": MEMORY["A100-80GB"],
 }
 """Memory in GiB."""
-WITHOUT_BFLOAT16 = ("T4", "V100", "P100", "P4", "K80")
 
 
 def gpus_on_a_node(kind: str | None, count: int, worker: str) -> tuple[Gpu, ...]:
@@ -21,8 +20,4 @@ def gpus_on_a_node(kind: str | None, count: int, worker: str) -> tuple[Gpu, ...]
     if kind is None:
         return ()
     memory = round(GIB * KINDS.get(ALIASES.get(kind, kind), 0.0))
-    has = kind not in WITHOUT_BFLOAT16
-    return tuple(
-        Gpu(name=kind, memory=memory, bfloat16=has, uuid=f"{worker}-{index}")
-        for index in range(count)
-    )
+    return gpus_elsewhere(kind, memory, count, worker)
