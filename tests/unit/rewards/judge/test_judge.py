@@ -133,7 +133,7 @@ def test_an_outage_ends_in_a_failure_within_the_time_of_the_call(
     began = time.monotonic()
     with pytest.raises(JudgeError, match=r"6 of 6 .* status 503: overloaded"):
         ask(make(stub))
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 1.0
     assert len(stub.requests) < 100
 
 
