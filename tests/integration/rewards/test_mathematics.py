@@ -80,6 +80,8 @@ def test_a_lane_that_was_killed_is_replaced() -> None:
 @contextlib.contextmanager
 def ended_by(number: signal.Signals, times: int) -> Iterator[None]:
     """Comparisons get this signal; what ends them waits for their processes to be there."""
+    lanes().close()  # which may have lost some since
+    lanes.cache_clear()
     verdicts("1", ["1"])
     killer = (
         "import os, psutil, time\n"

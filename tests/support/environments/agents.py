@@ -46,8 +46,11 @@ def shopping(base_url: str, prompt: list, target: int, trouble: str = "", **row)
     """
     shop, last = Shop(), prompt[-1]
     told = shop.reset(target=target, **row)
-    if trouble.partition(":")[0] in ("differ", "dated"):
+    kind, _, folder = trouble.partition(":")
+    if kind == "dated":
         told += f" It is {time.time()}."
+    if kind == "differ" and (Path(folder) / f"{target}").exists():  # it was killed before
+        told += " Once more."
     messages = [*prompt[:-1], {**last, "content": last["content"] + told}]
     client = openai.OpenAI(base_url=base_url, api_key="none", max_retries=0)
     try:
