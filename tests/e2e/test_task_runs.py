@@ -59,8 +59,8 @@ def told(server, tmp_path_factory):
     with temporary_settings(place):
         flow_run = asyncio.run(stages())
     wanted = {"flow_runs": {"id": {"any_": [str(flow_run)]}}}
-    deadline = time.monotonic() + 30
-    with httpx.Client(base_url=server.api_url) as client:
+    deadline = time.monotonic() + 120
+    with httpx.Client(base_url=server.api_url, timeout=30) as client:
         while True:
             found = client.post("/task_runs/filter", json=wanted).json()
             if len(found) == 3 and all(run["state_type"] == "COMPLETED" for run in found):

@@ -76,7 +76,8 @@ def address(command, home):
 
 def asks(address, method="POST", path="/api/flows/filter", **headers):
     body = {} if method == "POST" else None
-    return httpx.request(method, f"{address}{path}", json=body, headers=headers, trust_env=False)
+    given = {"json": body, "headers": headers, "trust_env": False, "timeout": 60}
+    return httpx.request(method, f"{address}{path}", **given)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_second_command_uses_it_and_another_port_is_refused(home, address):
 def test_killed_it_comes_back_at_its_port_with_its_database(home, address):
     made = asks(address, path="/api/flows/")  # needs a name
     assert made.status_code == 422
-    httpx.post(f"{address}/api/flows/", json={"name": "kept"}, trust_env=False)
+    httpx.post(f"{address}/api/flows/", json={"name": "kept"}, trust_env=False, timeout=60)
     first = living_server(home).process
     os.kill(first.pid, signal.SIGKILL)
 
@@ -158,7 +159,8 @@ def test_killed_it_comes_back_at_its_port_with_its_database(home, address):
 
 
 def test_who_wants_to_write_while_another_one_writes_waits_for_its_turn(home, address):
-    made = httpx.post(f"{address}/api/flows/", json={"name": "busy"}, trust_env=False).json()
+    flow = {"json": {"name": "busy"}, "trust_env": False, "timeout": 60}
+    made = httpx.post(f"{address}/api/flows/", **flow).json()
     body = {"flow_id": made["id"], "name": "waits", "state": {"type": "RUNNING"}}
     with (
         contextlib.closing(sqlite3.connect(home / "prefect.db", timeout=60)) as writer,

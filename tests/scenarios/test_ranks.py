@@ -29,6 +29,7 @@ CASES = {
     "rloo": {"ranks": 2, "algorithm": {"type": "rloo"}, **ACCUMULATED},
     "four ranks": {"ranks": 4, "loss_type": "grpo", **ACCUMULATED},
     "dealt out, LoRA": {**SHARDED, **LORA, **ACCUMULATED},
+    "dealt out, Adagrad": {**SHARDED, "trl": {"optim": "adagrad"}},
     "dealt out, a moving reference": {**SHARDED, **ACCUMULATED, **MOVING},
     "dealt out to four": {**SHARDED, "ranks": 4, **ACCUMULATED},
 }

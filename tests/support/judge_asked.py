@@ -10,6 +10,8 @@ from tests.support.judge_stub import Answer, JudgeStub
 TEXTS = ["", "a", "bb", "ccc", "dddd", "eeeee"]
 SCORES = [float(len(text)) for text in TEXTS]
 BUSY = Answer(status=503, body="overloaded")
+FOR_LONG = {"Retry-After": "1e9"}
+"""Headers of an outage that lasts longer than any call: it is not asked again."""
 
 
 def in_run(run_dir: Path, call_timeout_s: float = 60.0) -> None:

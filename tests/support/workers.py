@@ -56,6 +56,11 @@ class Counter:
         time.sleep(seconds)
         return "slept"
 
+    def wait_for(self, *, path: Path) -> str:
+        while not path.exists():
+            time.sleep(0.01)
+        return "waited"
+
     def fail(self, *, kind: str) -> None:
         if kind == "own":
             raise DataError("no such thing")

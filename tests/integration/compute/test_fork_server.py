@@ -128,11 +128,13 @@ async def test_a_killed_worker_is_named_and_forked_again(make_compute):
     assert again["parent"] == first["parent"]
 
 
-async def test_a_worker_that_does_not_end_by_itself_is_killed(make_compute):
+async def test_a_worker_that_does_not_end_by_itself_is_killed(make_compute, tmp_path):
     compute = make_compute()
     busy = asyncio.create_task(call(compute, "sleep", seconds=600))
     other = await call(compute, "process", 1)
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(60):
+        while "begins" not in (tmp_path / "rollout-0.log").read_text():
+            await asyncio.sleep(0.01)
     await compute.close()
     with pytest.raises(WorkerLostError, match="SIGKILL"):
         await busy

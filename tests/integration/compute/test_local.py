@@ -136,13 +136,14 @@ async def test_a_log_that_cannot_be_written_is_named(tmp_path):
         await call(compute, "pid")
 
 
-async def test_calls_go_to_whoever_is_free(make_compute):
+async def test_calls_go_to_whoever_is_free(make_compute, tmp_path):
     compute = make_compute(count=2, devices=("0", "1"), threads=3)
-    slow = asyncio.create_task(call(compute, "sleep", seconds=1.0))
+    slow = asyncio.create_task(call(compute, "wait_for", path=tmp_path / "done"))
     await asyncio.sleep(0)
     others = {await call(compute, "pid") for _ in range(3)}
     assert len(others) == 1, "the busy worker is left alone"
-    assert await slow == "slept"
+    (tmp_path / "done").touch()
+    assert await slow == "waited"
     places = [await call(compute, "where", worker=index) for index in (0, 1)]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in places] == ["0", "1"]
     assert {place["OMP_NUM_THREADS"] for place in places} == {"3"}

@@ -46,7 +46,7 @@ def generate(compute, shard, seconds=0.0):
 
 
 async def until_ready(compute, *numbers):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while compute.ready_workers("rollout") != list(numbers):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)

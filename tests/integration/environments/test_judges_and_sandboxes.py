@@ -12,6 +12,7 @@ from mortal_steps.errors import ConfigError, EnvironmentFailedError, NoIsolation
 from mortal_steps.rewards.judge.ledger import FOLDER, JudgedRun, Spending
 from mortal_steps.store.identity import IDENTITY_FILE
 from tests.support.environments import asking
+from tests.support.judge_asked import FOR_LONG
 from tests.support.judge_stub import Answer, JudgeStub
 from tests.support.paths import ROOT
 
@@ -45,7 +46,7 @@ def ask(run_dir, monkeypatch):
             environment,
             {},
             sandbox=sandbox_of(environment, RewardsConfig(**rewards or {}), "mortal"),
-            judge=JudgedRun(run_dir=str(run_dir), call_timeout_s=5.0),
+            judge=JudgedRun(run_dir=str(run_dir), call_timeout_s=60.0),
         )
         cells = Cells(host, environment)
         try:
@@ -92,7 +93,7 @@ def test_what_a_judge_was_paid_for_is_not_asked_again_by_another_process(ask, st
 
 
 def test_a_judge_that_does_not_answer_is_an_outage(ask, stub):
-    stub.always = lambda body: Answer(status=503, body="busy")
+    stub.always = lambda body: Answer(status=503, body="busy", headers=FOR_LONG)
     with pytest.raises(EnvironmentFailedError, match=r"tool rate: .*JudgeError.*busy"):
         ask("rate", {"text": "abc"})
 

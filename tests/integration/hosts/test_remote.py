@@ -252,7 +252,7 @@ def test_a_program_beside_it_runs_with_it_and_takes_it_along(make, links):
     other = make(server=("false",))
     with pytest.raises(HostLostError, match="the machine ended"):
         other.start()
-        time.sleep(1)
+        links[-1].process.wait(PATIENCE_S)
         count(other, "a")
     assert not is_alive(links[-1].process.pid)
 

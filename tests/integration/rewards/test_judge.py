@@ -16,6 +16,7 @@ from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard
+from tests.support.judge_asked import FOR_LONG
 from tests.support.judge_stub import Answer, JudgeStub, judged
 from tests.support.paths import ROOT
 from tests.support.rewards.judged import RUN, TEXTS, begin, config, request
@@ -112,9 +113,10 @@ def test_an_outage_stops_the_run_which_goes_on_from_what_is_paid(
     stub: JudgeStub, make_worker: Any
 ) -> None:
     store = begin()
-    stub.always = lambda body: Answer(status=503) if len(stub.paid) >= 2 else None
+    away = Answer(status=503, headers=FOR_LONG)
+    stub.always = lambda body: away if len(stub.paid) >= 2 else None
     with pytest.raises(RewardError, match=r"got no score from its judge: .*4 of 6.*status 503"):
-        make_worker(timeout_s=4.0).reward(request=request(store))
+        make_worker().reward(request=request(store))
     stub.always = lambda body: None
     assert scores(rewards(make_worker(), store)) == SCORES
     assert sorted(stub.paid) == TEXTS

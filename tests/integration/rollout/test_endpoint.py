@@ -30,7 +30,7 @@ def endpoint(engine, tokenizer):
 
 @pytest.fixture
 def client(endpoint):
-    with httpx.Client(base_url=f"http://{HOST}:{endpoint.port}") as client:
+    with httpx.Client(base_url=f"http://{HOST}:{endpoint.port}", timeout=60) as client:
         yield client
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +23,8 @@ from mortal_steps.runs import lease
 from mortal_steps.runs.lease import LeaseRecord, acquire, is_driven, read_lease
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
+from mortal_steps.system.processes import ProcessId
+from tests.support.chaos.processes import started_by
 from tests.support.run_info import run_info
 
 HOLD = """
@@ -121,13 +125,17 @@ def test_a_removed_record_is_written_again(store, monkeypatch):
 
 
 def test_the_workers_of_a_dead_driver_are_waited_for(store, hold):
-    first = hold("1")
+    first = hold("60")
+    (worker,) = map(ProcessId.of, started_by(first.pid))
     first.kill()
     first.wait()
     assert not is_driven(store)
-    began = time.monotonic()
-    acquire(store).release()
-    assert time.monotonic() - began > 0.3
+    with ThreadPoolExecutor(1) as threads:
+        acquiring = threads.submit(acquire, store)
+        with pytest.raises(TimeoutError):
+            acquiring.result(0.3)
+        worker.kill()
+        acquiring.result().release()
 
 
 def test_workers_that_do_not_go_are_named_by_what_they_hold(store, hold, monkeypatch):
@@ -161,15 +169,26 @@ def test_another_machine_is_believed_for_as_long_as_it_renews(store, monkeypatch
 
 
 def test_a_machine_whose_clock_is_behind_is_believed_when_it_renews(store, monkeypatch):
-    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.2)
-    behind = foreign(age_s=600)
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 2.0)
+    behind, done = foreign(age_s=600), threading.Event()
     store.write_record("lease.json", behind, LeaseRecord)
-    renewed = dataclasses.replace(behind, renewed_at=behind.renewed_at + 5)
-    renewing = threading.Timer(0.1, store.write_record, ("lease.json", renewed, LeaseRecord))
-    renewing.start()
-    with pytest.raises(StoreError, match=r"process 7 on elsewhere, which has just .* the clocks"):
-        acquire(store)
-    renewing.join()
+
+    def renew():
+        for seconds in range(1, 200):
+            renewed = dataclasses.replace(behind, renewed_at=behind.renewed_at + seconds)
+            store.write_record("lease.json", renewed, LeaseRecord)
+            if done.wait(0.1):
+                break
+        return renewed
+
+    with ThreadPoolExecutor(1) as threads:
+        renewing = threads.submit(renew)
+        with pytest.raises(
+            StoreError, match=r"process 7 on elsewhere, which has just .* the clocks"
+        ):
+            acquire(store)
+        done.set()
+        renewed = renewing.result()
     assert read_lease(store) == renewed
 
 
@@ -211,9 +230,21 @@ async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, m
 async def test_a_machine_that_is_gone_is_waited_for_until_its_lease_is_stale(store, monkeypatch):
     monkeypatch.setattr(deployed, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
-    store.write_record("lease.json", foreign(age_s=59.7), LeaseRecord)
+    clock = SimpleNamespace(time=lambda: now, sleep=time.sleep, monotonic=time.monotonic)
+    monkeypatch.setattr(lease, "time", clock)
+    now = time.time()
+    store.write_record("lease.json", foreign(age_s=59), LeaseRecord)
     said = []
-    assert await wait_for_holder(store, 5, said.append)
+
+    async def a_second_later():
+        nonlocal now
+        await asyncio.sleep(0.1)
+        assert is_driven(store)
+        now += 2
+
+    later = asyncio.create_task(a_second_later())
+    assert await wait_for_holder(store, 60, said.append)
+    await later
     assert "process 7 on elsewhere" in said[0]
     acquire(store).release()
 

@@ -318,7 +318,7 @@ def test_the_policy_is_served_only_after_the_runs_weights_are_loaded(store, mode
     options = {"source": "atropos", "source_options": {"port": port}, "num_rollout_workers": 1}
     worker = worker_for(store, model_a, **options)
     worker.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         refused = client.post("/generate", json=asked)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
         worker.sync_weights(weights=v1)

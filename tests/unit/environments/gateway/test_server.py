@@ -52,7 +52,7 @@ def test_texts_go_on_where_they_ended(play):
 def generate(played, ids):
     address = played.base_url.removesuffix("/v1")
     body = {"token_ids": ids, "sampling_params": {"logprobs": 1}}
-    return httpx.post(f"{address}/inference/v1/generate", json=body)
+    return httpx.post(f"{address}/inference/v1/generate", json=body, timeout=60)
 
 
 def test_tokens_are_compared_with_those_that_are_kept(play, chat):

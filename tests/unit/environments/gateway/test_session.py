@@ -63,6 +63,7 @@ def test_code_that_ends_before_it_has_its_answer_has_no_score(play):
     impatient = played.client.with_options(timeout=0.3)
     with pytest.raises(openai.APITimeoutError):
         impatient.chat.completions.create(model="any", messages=[HI])
+    wait_until(lambda: played.session.pending is not None)
     with pytest.raises(Fault, match="ended before the model had answered"):
         played.session.check_heard()
     played.may_say.set()

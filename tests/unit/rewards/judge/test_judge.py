@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import JudgeError
+from mortal_steps.rewards.judge import environment
 from mortal_steps.rewards.judge.ledger import Spending
-from tests.support.judge_asked import BUSY, SCORES, TEXTS, ask, in_run, make
+from tests.support.judge_asked import BUSY, FOR_LONG, SCORES, TEXTS, ask, in_run, make
 from tests.support.judge_stub import Answer, JudgeStub, by_length, judged
 
 pytestmark = pytest.mark.usefixtures("run_dir")
@@ -126,15 +127,21 @@ def test_who_never_gives_a_score_has_failed_and_is_paid_three_times_in_all(
 
 
 def test_an_outage_ends_in_a_failure_within_the_time_of_the_call(
-    stub: JudgeStub, run_dir: Path
+    stub: JudgeStub, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_run(run_dir, call_timeout_s=1.0)
-    stub.always = lambda body: BUSY
-    began = time.monotonic()
+    """By a clock on which each request for a question takes 10 s."""
+    in_run(run_dir, call_timeout_s=100.0)
+    asked = dict.fromkeys(TEXTS, 0)
+
+    def busy(body: Any) -> Answer:
+        asked[judged(body)] += 1
+        return BUSY
+
+    stub.always = busy
+    monkeypatch.setattr(environment, "monotonic", lambda: 10.0 * max(asked.values()))
     with pytest.raises(JudgeError, match=r"6 of 6 .* status 503: overloaded"):
         ask(make(stub))
-    assert time.monotonic() - began < 1.0
-    assert len(stub.requests) < 100
+    assert max(asked.values()) == 8, "a little is left of its time, to say so"
 
 
 def test_an_outage_is_waited_out_where_the_call_may_take_longer(stub: JudgeStub) -> None:
@@ -147,14 +154,13 @@ def test_an_outage_is_waited_out_where_the_call_may_take_longer(stub: JudgeStub)
 
 
 def test_what_was_answered_before_an_outage_is_not_paid_again(
-    stub: JudgeStub, run_dir: Path
+    stub: JudgeStub,
 ) -> None:
-    in_run(run_dir, call_timeout_s=1.0)
-    stub.always = lambda body: BUSY if len(stub.paid) >= 3 else None
+    away = Answer(status=503, headers=FOR_LONG)
+    stub.always = lambda body: away if len(stub.paid) >= 3 else None
     judge = make(stub, concurrency=1)
     with pytest.raises(JudgeError, match="3 of 6"):
         ask(judge)
-    time.sleep(0.5)  # the server may still be at a request that was given up, and answer it
     stub.always = lambda body: None
     assert ask(judge) == SCORES
     assert sorted(stub.paid) == TEXTS
@@ -183,15 +189,22 @@ def test_delays_grow_up_to_the_longest(stub: JudgeStub) -> None:
     assert sum(delays) / 2 <= time.monotonic() - began < sum(delays) + 5.0
 
 
-def test_a_slow_answer_is_given_up_and_asked_again(stub: JudgeStub) -> None:
-    stub.next.append(Answer(after_s=1.0))
-    assert ask(make(stub, timeout=0.1), ["a"]) == [1.0]
-    assert len(stub.requests) == 2
+@pytest.mark.parametrize(
+    "slow", [Answer(after_s=9.0), Answer(pause_s=0.1)], ids=["late", "trickling"]
+)
+def test_an_answer_that_is_late_or_trickles_is_given_up_and_asked_again(
+    stub: JudgeStub, slow: Answer
+) -> None:
+    judge = make(stub, timeout=0.5)
 
+    def slow_at_first(body: Any) -> Answer | None:
+        if len(stub.requests) > 1:
+            return None
+        judge.term = judge.term.model_copy(update={"timeout": 60.0})  # of the requests to come
+        return slow
 
-def test_an_answer_that_trickles_is_as_late_as_one_that_does_not_come(stub: JudgeStub) -> None:
-    stub.next.append(Answer(pause_s=0.02))
-    assert ask(make(stub, timeout=0.2), ["a"]) == [1.0]
+    stub.always = slow_at_first
+    assert ask(judge, ["a"]) == [1.0]
     assert len(stub.requests) == 2
 
 

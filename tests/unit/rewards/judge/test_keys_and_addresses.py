@@ -7,7 +7,7 @@ import pytest
 from mortal.rewards.examples import LLMJudgeEnvironment
 from mortal_steps.errors import ConfigError, JudgeError
 from mortal_steps.rewards.judge.ledger import FOLDER
-from tests.support.judge_asked import SCORES, ask, in_run, make
+from tests.support.judge_asked import FOR_LONG, SCORES, ask, make
 from tests.support.judge_stub import Answer, JudgeStub
 
 pytestmark = pytest.mark.usefixtures("run_dir")
@@ -30,11 +30,10 @@ def test_a_wrong_key_stops_at_once_and_is_not_told(
 
 
 def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
-    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch, run_dir: Path
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_run(run_dir, call_timeout_s=3.0)
     monkeypatch.setenv("MY_KEY", "sk-secret")
-    stub.always = lambda body: Answer(status=503, body="no room for sk-secret")
+    stub.always = lambda body: Answer(status=503, body="no room for sk-secret", headers=FOR_LONG)
     with pytest.raises(JudgeError, match=r"no room for \*\*\*"):
         ask(make(stub, api_key_env="MY_KEY"))
 
