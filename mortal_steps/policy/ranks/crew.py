@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import queue
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -149,6 +151,8 @@ class Crew:
         self, number: int, count: int, rendezvous: Path, timeout_s: float, sharding: str
     ) -> None:
         ours, theirs = socket.socketpair()
+        longest = struct.pack("ll", math.ceil(timeout_s), 0)  # for an order, not for its answer
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, longest)
         beside, their_beside = socket.socketpair()
         descriptors = [theirs.fileno(), their_beside.fileno()]
         arguments = [*descriptors, number, count, rendezvous, timeout_s, sharding]
