@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.environments.beside import Beside
 from mortal_steps.environments.loading import (
     CALL_ID,
     Tool,
@@ -40,9 +41,7 @@ from mortal_steps.environments.streams import RandomStream, numpy_seed
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
 from mortal_steps.rewards.calling.dispatch import begin_call, event_loop
-from mortal_steps.rewards.environments import RewardEnvironment
-from mortal_steps.rewards.judge.ledger import JudgedRun, share_ledger, use_run
-from mortal_steps.sandbox import executors
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.schedule import derive_seed
 
@@ -60,10 +59,10 @@ class _Live:
     process."""
 
 
-class EnvironmentHandler:
+class EnvironmentHandler(Beside):
     """Holds the environments, tools and rewards of a run, and in a cell the episodes of one
-    problem. `terms` are the stage's rewards, by name; `sandbox` and `judge` are for what asks them,
-    see `RewardHandler`."""
+    problem. `terms` are the stage's rewards, by name; `sandbox` and `judge` are for what asks
+    them."""
 
     def __init__(
         self,
@@ -74,8 +73,7 @@ class EnvironmentHandler:
         judge: JudgedRun | None = None,
     ) -> None:
         self._config = environment
-        executors.use_settings(sandbox or ExecutorSettings())
-        use_run(judge or JudgedRun())
+        super().__init__(sandbox, judge)
         with RandomStream(0).used():  # what a module draws is the same in every process
             self._tools: list[Tool] = [
                 load_code(tool, "environment.tools") for tool in environment.tools
@@ -97,15 +95,6 @@ class EnvironmentHandler:
             rewards=list(self._rewards),
         )
 
-    def prepare_forks(self) -> None:
-        """Do once, before cells are forked, what each would do that asks a judge or a sandbox."""
-        share_ledger()
-        if RewardEnvironment.__subclasses__():
-            executors.prepare_forks()
-
-    def release(self) -> None:
-        executors.close()
-
     def open(self, *, starts: Sequence[EpisodeStart]) -> list[Opened]:
         """Begin episodes, which are numbered on from those that were begun before."""
         return [self._open(start) for start in starts]
@@ -113,7 +102,7 @@ class EnvironmentHandler:
     def _open(self, start: EpisodeStart) -> Opened:
         began, stream = time.perf_counter(), RandomStream(start.reset_seed)
         loaded = self._loaded[start.environment or ""]
-        instance, observed, failure = None, None, None
+        instance, observed, failure, outage = None, None, None, None
         try:
             if loaded.factory is not None:
                 with stream.used():
@@ -122,6 +111,8 @@ class EnvironmentHandler:
             prompt = observed_prompt(start.prompt, observed)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
             prompt, failure = None, raised(error)
+            if self._outages.has(error):
+                failure, outage = None, failure
         tools = [*self._tools, *(methods_of(instance) if instance is not None else ())]
         self._episodes.append(
             _Live(
@@ -132,7 +123,8 @@ class EnvironmentHandler:
                 draws_by_call=loaded.offered.is_stateless or loaded.offered.saves,
             )
         )
-        return Opened(prompt=prompt, failure=failure, seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        return Opened(prompt=prompt, failure=failure, outage=outage, seconds=seconds)
 
     def _row(self, instance: Any, start: EpisodeStart) -> dict[str, Any]:
         row = dict(start.row)

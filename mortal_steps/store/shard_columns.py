@@ -110,6 +110,7 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, dict[str, pyarrow.Array
 
 def _to_generated(header: Any, table: pyarrow.Table) -> GeneratedShard:
     columns = {name: values_of(table[name]) for name in table.column_names}
+    fields = _fields(columns)
     groups = []
     for rows in _grouped(columns["generation"]):
         first = rows[0]
@@ -123,24 +124,29 @@ def _to_generated(header: Any, table: pyarrow.Table) -> GeneratedShard:
             GeneratedGroup(
                 problem=problem,
                 prompt_ids=columns["prompt_ids"][first],
-                completions=[_completion(columns, row) for row in rows],
+                completions=[_completion(fields, row) for row in rows],
             )
         )
     return GeneratedShard(groups=groups, **header)
 
 
-def _completion(columns: Mapping[str, Sequence[Any]], row: int) -> Completion:
-    """Return the completion of a row; a null, or no such column, stands for the default."""
+def _fields(columns: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
+    """Return the values of each field of `Completion` that has a column."""
     fields = {}
     for name, hint in HINTS.items():
-        column_of_field = columns.get(RENAMED.get(name, name))
-        value = None if column_of_field is None else column_of_field[row]
-        if value is not None:
-            is_json = _arrow_type(hint) is None
-            fields[name] = (
-                READERS.get(name, lambda held: held)(json.loads(value)) if is_json else value
-            )
-    return Completion(**fields)
+        values = columns.get(RENAMED.get(name, name))
+        if values is not None and _arrow_type(hint) is None:
+            read = READERS.get(name, lambda held: held)
+            values = [None if each is None else read(json.loads(each)) for each in values]
+        if values is not None:
+            fields[name] = values
+    return fields
+
+
+def _completion(fields: Mapping[str, Sequence[Any]], row: int) -> Completion:
+    """Return the completion of a row; a null stands for the default."""
+    given = {name: values[row] for name, values in fields.items()}
+    return Completion(**{name: value for name, value in given.items() if value is not None})
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = {

@@ -7,7 +7,12 @@ import pytest
 from tests.support.parity.cases import draw_on_ranks
 from tests.support.parity.trial import attempt, context
 from tests.support.policy.fixtures import model_path, one_thread  # noqa: F401
-from tests.support.policy.ranks import failing_mortal, mortal_on_ranks, restored_on_ranks
+from tests.support.policy.ranks import (
+    failing_mortal,
+    mortal_on_ranks,
+    ordering_a_stopped_rank,
+    restored_on_ranks,
+)
 from tests.support.policy.ranks_checks import (
     ACCUMULATED,
     KILL,
@@ -29,6 +34,7 @@ CASES = {
     "rloo": {"ranks": 2, "algorithm": {"type": "rloo"}, **ACCUMULATED},
     "four ranks": {"ranks": 4, "loss_type": "grpo", **ACCUMULATED},
     "dealt out, LoRA": {**SHARDED, **LORA, **ACCUMULATED},
+    "dealt out, Adagrad": {**SHARDED, "trl": {"optim": "adagrad"}},
     "dealt out, a moving reference": {**SHARDED, **ACCUMULATED, **MOVING},
     "dealt out to four": {**SHARDED, "ranks": 4, **ACCUMULATED},
 }
@@ -87,6 +93,10 @@ def test_what_fails_on_one_rank_alone_is_told_and_all_are_begun_anew(model_path,
         "CUDA out of memory, as a test has it",
         1,
     )
+
+
+def test_a_stopped_rank_is_given_up_when_it_takes_no_order():
+    assert ordering_a_stopped_rank() == 1
 
 
 def test_four_ranks_add_gradients_up_in_the_same_order_after_a_kill(tmp_path):

@@ -16,16 +16,18 @@ from mortal_steps.environments.episodes import keys_of
 from mortal_steps.environments.gateway.cell import AgentCell
 from mortal_steps.environments.gateway.conversation import Branch, Conversation
 from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import AGENT, Session, Sessions
-from mortal_steps.environments.host import environment_host
+from mortal_steps.environments.gateway.session import Session, Sessions
+from mortal_steps.environments.host import PREPARE_S, environment_host, sandbox_of
 from mortal_steps.environments.kinds.base import AskingEnvironment
 from mortal_steps.environments.ledger import Answered
-from mortal_steps.environments.messages import AgentResult, ToolAnswer, ToolCall
+from mortal_steps.environments.messages import AGENT, AgentResult, ToolAnswer, ToolCall
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
 from mortal_steps.environments.starts import episode_start
+from mortal_steps.environments.waiting import Watch
 from mortal_steps.errors import EnvironmentFailedError
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.scores import reward_names
@@ -37,6 +39,9 @@ from mortal_steps.types import (
     Problem,
     SamplingParams,
 )
+
+ASKED = ToolCall(name=AGENT, arguments={}, call_id="")
+"""What code is asked that asks the model itself: to go on."""
 
 
 @dataclass(kw_only=True)
@@ -76,6 +81,8 @@ class GatewayEpisodes(RecordedEpisodes):
         self._host = environment_host(
             environment,
             terms,
+            sandbox=sandbox_of(environment, rewards, settings.app),
+            judge=JudgedRun(run_dir=str(run_dir.absolute()), call_timeout_s=environment.timeout_s),
             passed_on=settings.passed_on,
             before_start=before_start,
             modal=settings.modal,
@@ -92,6 +99,7 @@ class GatewayEpisodes(RecordedEpisodes):
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
         self._host.start()
+        self._host.call("prepare_forks", returns=None, timeout_s=PREPARE_S)
         server = self._server = self._server or Server(self._chat)
         sessions = Sessions(self._environment.timeout_s)
         keys = keys_of(problems)
@@ -108,7 +116,10 @@ class GatewayEpisodes(RecordedEpisodes):
             for each in episodes:
                 threads.submit(_play, each, sessions, server)
             for number in itertools.count():
-                asking = sessions.wait()
+                live = [each.session.key for each in episodes if each.session.goes_on]
+                asked = {key: [ASKED] for key in live}
+                with Watch(self._folder, number, [[each] for each in live], asked) as watch:
+                    asking = sessions.wait(watch)
                 if not asking:
                     break
                 running = [each.conversation.running for each in asking]
@@ -136,7 +147,6 @@ class GatewayEpisodes(RecordedEpisodes):
         difference."""
         if self._ledger is None:
             return
-        call = ToolCall(name=AGENT, arguments={}, call_id="")
         noted = self._ledger.note(
             [
                 (
@@ -145,7 +155,7 @@ class GatewayEpisodes(RecordedEpisodes):
                         episode=each.running.name,
                         answers=[ToolAnswer(name=AGENT, content=each.asked[1])],
                     ),
-                    [call],
+                    [ASKED],
                 )
                 for each in asking
             ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import queue
 import socket
+import struct
 import tempfile
 import threading
 import time
@@ -172,6 +174,8 @@ class Crew:
     def _hold(
         self, number: int, orders: socket.socket, beside: socket.socket, child: Child | None
     ) -> None:
+        longest = struct.pack("ll", math.ceil(self._timeout_s), 0)  # for an order, not its answer
+        orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, longest)
         self._connections.append(orders)
         self._beside.append(beside)
         self._answers.append(queue.Queue())

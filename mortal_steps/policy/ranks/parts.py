@@ -100,16 +100,20 @@ def parts_of(whole: Mapping[str, Any], optimizer: Any) -> dict[str, Any]:
 
 
 def deal_out(optimizer: Any) -> None:
-    """Of an optimizer whose state is whole, leave each rank its part. accelerate leaves it what it
-    kept of parameters before they were dealt out, which nobody needs."""
+    """Of an optimizer whose state is whole, leave each rank its part."""
     inner = _without_wrapper(optimizer)
-    weights = list(_weights(inner))
-    for weight in inner.state.keys() - set(weights):
-        del inner.state[weight]
-    for weight in weights:
+    for weight in _weights(inner):
         state = inner.state.get(weight, {})
         for name, value in state.items():
             state[name] = part_of(value, weight)
+
+
+def forget_whole(optimizer: Any) -> None:
+    """Remove the state of weights that have been dealt out since, which accelerate leaves: Adagrad
+    has some from the first, and torch cannot save it."""
+    inner = _without_wrapper(optimizer)
+    for weight in inner.state.keys() - set(_weights(inner)):
+        del inner.state[weight]
 
 
 def _without_wrapper(optimizer: Any) -> Any:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import pickle
 import re
+import signal
 import socket
 
 import torch
@@ -21,6 +22,7 @@ from mortal_steps.policy.algorithms.stepping.digests import weights_digest
 from mortal_steps.policy.model_files.rows import save_pickle
 from mortal_steps.policy.model_files.writing import published_tensors, save_model
 from mortal_steps.policy.ranks import world
+from mortal_steps.policy.ranks.crew import Crew
 from mortal_steps.policy.ranks.loading import loading_once
 from mortal_steps.policy.ranks.machines import Machines
 from mortal_steps.policy.ranks.parts import sums_of_parts
@@ -258,6 +260,24 @@ def whole(ranks, folder):
     ranks.export_weights(folder)
     (file,) = folder.glob("*.safetensors")
     return {re.sub("(lora_[AB])", r"\1.default", name): x for name, x in load_file(file).items()}
+
+
+def ordering_a_stopped_rank():
+    """Return how a process ends that gives an order to a rank which has been stopped."""
+    process = PROCESSES.Process(target=_ordering)
+    process.start()
+    process.join(PATIENCE_S)
+    process.kill()
+    process.join()
+    return process.exitcode
+
+
+def _ordering():
+    crew = Crew(2, 3.0, "none")
+    (follower,) = followers_of(os.getpid())
+    os.kill(follower, signal.SIGSTOP)
+    rows = "more than a connection holds" * 1_000_000
+    crew.together("train_step", {"args": [rows], "kwargs": {}}, lambda: os._exit(WENT_ON))
 
 
 def followers_of(leader):

@@ -55,7 +55,7 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
-from mortal_steps.policy.ranks.parts import local_of, sums_of_parts
+from mortal_steps.policy.ranks.parts import forget_whole, local_of, sums_of_parts
 from mortal_steps.policy.ranks.world import rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -141,6 +141,8 @@ class TrlStepper(Stepper):
             self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except SetUpDone:
             self._observer.setting_up = False
+        if self._trainer.is_fsdp_enabled:
+            forget_whole(self._trainer.optimizer)
         accumulation = self._config.training.accumulation_steps
         self._trainer.current_gradient_accumulation_steps = accumulation
         if resume_from:
