@@ -9,7 +9,7 @@ from pathlib import Path
 import modal
 
 from mortal_steps.compute.modal.compiled import PINS
-from mortal_steps.compute.modal.release import VOLUME_VARIABLE
+from mortal_steps.compute.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
 from mortal_steps.config.engines import VLLM_PYTHON
 
@@ -27,12 +27,15 @@ PLATFORM = "x86_64-manylinux_2_39"
 VOLUME = os.environ.get(VOLUME_VARIABLE, ModalConfig().volume)
 """Holds the runs. `mortal deploy` says which it is, and the images tell the containers, where this
 module is imported again."""
+CLUSTER = os.environ.get(CLUSTER_VARIABLE, "")
+"""The same, of actors in several containers."""
 TRAINER = ("constraints.txt", "cuda.constraints.txt")
 """All that is in the environment of flow, actor and rewards."""
 VLLM = ("vllm-gpu.constraints.txt",)
 """All that is in the environment with vLLM."""
 ENVIRONMENT = {
     VOLUME_VARIABLE: VOLUME,
+    CLUSTER_VARIABLE: CLUSTER,
     "HF_HOME": "/hub",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin take the cores from the container's others
 }

@@ -13,6 +13,7 @@ from typing import Any
 import modal
 
 from mortal_deployments.images import (
+    CLUSTER,
     VOLUME,
     node_image,
     orchestrator_image,
@@ -20,6 +21,7 @@ from mortal_deployments.images import (
     vllm_image,
 )
 from mortal_steps.compute.base import Role
+from mortal_steps.compute.modal.cluster import ClusterHost
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.compute.modal.messages import CallRequest, CallResult
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
@@ -36,6 +38,8 @@ RUNS = Path("/runs")
 app = modal.App("mortal", include_source=False)
 runs = modal.Volume.from_name(VOLUME, create_if_missing=True, version=2)
 hub = modal.Volume.from_name(HUB_VOLUME, create_if_missing=True, version=2)
+
+NUM_TOGETHER, CLUSTER_GPU = int(CLUSTER.partition(" ")[0] or 1), CLUSTER.partition(" ")[2]
 
 APART, TOGETHER = ComputeConfig(), ComputeConfig(mode="single_node")
 
@@ -66,7 +70,7 @@ WORKER = {
 @app.function(image=trainer_image, timeout=600, retries=2)
 def about() -> Deployed:
     """Return what is deployed."""
-    return Deployed(release=this_release(), volume=VOLUME)
+    return Deployed(release=this_release(), volume=VOLUME, actor_containers=NUM_TOGETHER)
 
 
 @app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600, cpu=2.0)
@@ -168,6 +172,9 @@ def clear_cache(model: str | None = None, yes: bool = False) -> None:
     clear_cache(model, yes)
 
 
+MOUNTED: dict[str, Any] = {"runs_dir": RUNS, "volume": runs, "volume_name": VOLUME, "hub": hub}
+
+
 class Worker:
     """One worker of one run; its class says where, its parameters which."""
 
@@ -176,13 +183,7 @@ class Worker:
     @modal.enter()
     def begin(self) -> None:
         """Be ready for requests."""
-        self.host = WorkerHost(
-            runs_dir=RUNS,
-            run_id=self.run_id,
-            volume=runs,
-            volume_name=VOLUME,
-            hub=hub,
-        )
+        self.host = WorkerHost(run_id=self.run_id, **MOUNTED)
 
     @modal.method()
     def call(self, request: CallRequest) -> CallResult:
@@ -196,6 +197,32 @@ class ActorWorker(Worker):
 
     run_id: str = modal.parameter()
     number: int = modal.parameter()
+
+
+if CLUSTER:
+
+    @app.cls(
+        image=trainer_image,
+        **reserved("actor") | {"gpu": CLUSTER_GPU},
+        **WORKER | {"max_containers": NUM_TOGETHER},
+    )
+    @modal.clustered(size=NUM_TOGETHER, rdma=True)
+    class ActorCluster(Worker):
+        """An actor with more ranks than one container has GPUs."""
+
+        run_id: str = modal.parameter()
+        number: int = modal.parameter()
+
+        @modal.enter()
+        def begin(self) -> None:
+            """Be ready for requests, with the other containers."""
+            cluster = modal.Cluster.from_context()
+            self.host = ClusterHost(
+                addresses=tuple(cluster.container_ips()),
+                number=cluster.container_rank(),
+                run_id=self.run_id,
+                **MOUNTED,
+            )
 
 
 @app.cls(image=vllm_image, **reserved("rollout"), **WORKER)

@@ -13,7 +13,7 @@ from mortal.terminal.output import say
 from mortal_steps.errors import ConfigError
 
 if TYPE_CHECKING:  # help needs no configuration
-    from mortal_steps.config import ModalConfig
+    from mortal_steps.config import RunConfig
 
 OlderThan = Annotated[
     float | None,
@@ -94,11 +94,11 @@ def doctor(
     from mortal.maintenance.doctor import examine
 
     well = examine(runs_dir)
-    options, on_modal = _modal_options(config)
-    if modal or on_modal:
+    compute = _settings(config).compute
+    if modal or compute.backend == "modal":
         from mortal.remote.deploy import examine as examine_modal
 
-        well = examine_modal(options) and well
+        well = examine_modal(compute.modal) and well
     raise typer.Exit(0 if well else 1)
 
 
@@ -106,15 +106,13 @@ def deploy(config: ModalSettings = None) -> None:
     """Deploy the app to Modal, check it, and apply the Prefect deployments."""
     from mortal.remote import deploy
 
-    deploy.deploy(_modal_options(config)[0])
+    settings = _settings(config)
+    deploy.deploy(settings.compute.modal, settings.actor_containers)
 
 
-def _modal_options(config: Path | None) -> tuple[ModalConfig, bool]:
-    """`[compute.modal]` of a configuration file, and whether its runs are on Modal."""
-    from mortal_steps.config import ModalConfig
+def _settings(config: Path | None) -> RunConfig:
+    """Return a configuration file's settings, or the defaults."""
+    from mortal_steps.config import RunConfig
     from mortal_steps.config.loader import load_config
 
-    if config is None:
-        return ModalConfig(), False
-    compute = load_config(config).compute
-    return compute.modal, compute.backend == "modal"
+    return RunConfig() if config is None else load_config(config)

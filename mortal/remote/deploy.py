@@ -13,8 +13,9 @@ import typer
 
 import mortal_deployments
 from mortal_steps.compute.modal.deployed import Check, checks
-from mortal_steps.compute.modal.release import VOLUME_VARIABLE
+from mortal_steps.compute.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
+from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError, MortalError, ServerError
 
 APP = "mortal_deployments.modal_app"
@@ -23,11 +24,12 @@ POOLS = ("local", "modal")
 """For runs on this machine's GPUs, and for those that compute on Modal."""
 
 
-def deploy(options: ModalConfig) -> None:
+def deploy(options: ModalConfig, actor_containers: int = 1) -> None:
     """Bring the app to Modal and, where a Prefect server is named, the deployments to it. Raises
     `ComputeError`, and what the checks after it find."""
-    volume = {VOLUME_VARIABLE: options.volume}
-    _run("modal", "deploy", "-m", APP, "--name", options.app, environment=volume)
+    cluster = f"{actor_containers} {modal_gpu(options.actor)}" if actor_containers > 1 else ""
+    variables = {VOLUME_VARIABLE: options.volume, CLUSTER_VARIABLE: cluster}
+    _run("modal", "deploy", "-m", APP, "--name", options.app, environment=variables)
     if not examine(options):
         raise ComputeError(
             "the app is deployed, but runs cannot use it yet; see what is missing above"

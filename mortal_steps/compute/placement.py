@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mortal_steps.compute.cluster.gpus import gpus_on_a_node
-from mortal_steps.compute.devices import Gpu, devices_of, gpus_elsewhere, gpus_of_role, named
+from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
+from mortal_steps.compute.modal.gpus import gpus_on_modal
 from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfig
-from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
 from mortal_steps.errors import ConfigError
 from mortal_steps.system.gpus import has_gpu
 
@@ -57,7 +57,7 @@ def find_placement(config: RunConfig, *, samples: bool = True) -> Placement:
     """Find where a run's workers are; without `samples`, it has no rollout workers. Raises
     `ConfigError` for GPUs that are not there or would be paid for and do nothing."""
     if config.compute.backend == "modal":
-        return _place_on_modal(config, samples)
+        return Placement(**gpus_on_modal(config, gpus_per_engine(config.rollout), samples))
     if config.compute.backend == "ray":
         return _place_on_ray(config, samples)
     placed = placed_config(config)
@@ -253,27 +253,6 @@ def _check_sleep(found: Placement) -> None:
         raise ConfigError(f"rollout.sleep_while_training = true: {why}; leave it out")
 
 
-def _place_on_modal(config: RunConfig, samples: bool) -> Placement:
-    modal, size = config.compute.modal, gpus_per_engine(config.rollout)
-    ranks = config.training.ranks
-    trains = f"the actor trains on {'one GPU' if ranks == 1 else f'{ranks} GPUs (training.ranks)'}"
-    if config.compute.mode == "single_node":
-        apart = modal.vllm_mode == "server"
-        other = ", and the rollout worker samples on one" if apart else ""
-        _check_count("gpu", modal.gpu, ranks + apart, trains + other)
-        *_, last = gpus = _rented(modal.gpu, "node")
-        return Placement(trainers=gpus[:ranks], engines=((last,),) if samples else ())
-    _check_count("actor", modal.actor, ranks, trains)
-    trainers = _rented(modal.actor, "actor")[:ranks]
-    if not samples:
-        return Placement(trainers=trainers, engines=())
-    instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
-    _check_count("rollout", modal.rollout, size, f"an engine samples on {size}", instead)
-    workers = range(config.num_rollout_workers)
-    engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
-    return Placement(trainers=trainers, engines=engines)
-
-
 def _place_on_ray(config: RunConfig, samples: bool) -> Placement:
     ray, size = config.compute.ray, gpus_per_engine(config.rollout)
     workers = range(config.num_rollout_workers if samples else 0)
@@ -281,20 +260,3 @@ def _place_on_ray(config: RunConfig, samples: bool) -> Placement:
         trainers=gpus_on_a_node(ray.actor, config.training.ranks, "actor"),
         engines=tuple(gpus_on_a_node(ray.rollout, size, f"rollout-{n}") for n in workers),
     )
-
-
-def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") -> None:
-    count = gpu_count(wanted)
-    fits = wanted.partition(":")[0] + (f":{used}" if used > 1 else "")
-    if count > used:
-        raise ConfigError(
-            f"compute.modal.{key} = {wanted!r}: {why}; the others would be paid for and do "
-            f"nothing. Write {fits!r}{instead}"
-        )
-    if count < used:
-        raise ConfigError(f"compute.modal.{key} = {wanted!r}: {why} GPUs. Write {fits!r}")
-
-
-def _rented(wanted: str, container: str) -> tuple[Gpu, ...]:
-    name = modal_gpu(wanted).partition(":")[0]
-    return gpus_elsewhere(name, memory_of(name), gpu_count(wanted), container)

@@ -80,7 +80,8 @@ class ModalConfig(Section):
     containers have, and what is deployed."""
 
     actor: str = "A100-80GB"
-    """GPU of the actor's container. For `A100`, Modal gives one of 40 or of 80 GB."""
+    """GPU of the actor's container. For `A100`, Modal gives one of 40 or of 80 GB. With more
+    `training.ranks` than `H100:8` has GPUs, the actor is in several such containers."""
     actor_cpu: float = Field(8.0, ge=0.125)
     """Physical cores that the actor's container reserves."""
     actor_memory_mb: int = Field(16384, ge=128)

@@ -48,6 +48,11 @@ def modal_gpu(wanted: str) -> str:
     return f"{name}:{count}"
 
 
+def most_per_container(wanted: str) -> int:
+    """Return how many such GPUs one container can have; raises what `modal_gpu` raises."""
+    return FEWER_PER_CONTAINER.get(modal_gpu(wanted).partition(":")[0], MOST_PER_CONTAINER)
+
+
 def gpu_count(wanted: str) -> int:
     """Return the number of GPUs that `A100:2` stands for; raises what `modal_gpu` raises."""
     return int(modal_gpu(wanted).partition(":")[2] or 1)

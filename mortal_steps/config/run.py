@@ -27,6 +27,7 @@ from mortal_steps.config.field_metadata import (
     identity_of,
     trl_options_decided,
 )
+from mortal_steps.config.gpus import gpu_count, most_per_container
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
@@ -133,6 +134,15 @@ class RunConfig(Section):
         """Workers that sample."""
         by_default = 1 if self.compute.mode == "single_node" else ROLLOUT_WORKERS
         return self.rollout.num_rollout_workers or by_default
+
+    @property
+    def actor_containers(self) -> int:
+        """Containers on Modal that the actor is in: several if it has more ranks than one holds
+        GPUs, and takes whole ones."""
+        gpu, ranks = self.compute.modal.actor, self.training.ranks
+        most = most_per_container(gpu)
+        is_spread = self.compute.mode == "distributed" and gpu_count(gpu) == most < ranks
+        return -(-ranks // most) if is_spread else 1
 
     @property
     def num_made_rows(self) -> int | None:

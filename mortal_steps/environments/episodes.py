@@ -14,7 +14,7 @@ from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.faults import answers_of
-from mortal_steps.environments.host import described, environment_host, sandbox_of
+from mortal_steps.environments.host import PREPARE_S, described, environment_host, sandbox_of
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import (
     Description,
@@ -40,9 +40,6 @@ from mortal_steps.types import (
     Problem,
     SamplingParams,
 )
-
-PREPARE_S = 120.0
-"""How long the environments' process may take to read what judges have been paid for."""
 
 
 class ToolEpisodes(RecordedEpisodes):

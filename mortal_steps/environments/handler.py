@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
+from mortal_steps.environments.beside import Beside
 from mortal_steps.environments.loading import (
     CALL_ID,
     Tool,
@@ -40,9 +41,7 @@ from mortal_steps.environments.streams import RandomStream, numpy_seed
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
 from mortal_steps.rewards.calling.dispatch import begin_call, event_loop
-from mortal_steps.rewards.environments import RewardEnvironment
-from mortal_steps.rewards.judge.ledger import JudgedRun, share_ledger, use_run
-from mortal_steps.sandbox import executors
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.schedule import derive_seed
 
@@ -60,10 +59,10 @@ class _Live:
     process."""
 
 
-class EnvironmentHandler:
+class EnvironmentHandler(Beside):
     """Holds the environments, tools and rewards of a run, and in a cell the episodes of one
-    problem. `terms` are the stage's rewards, by name; `sandbox` and `judge` are for what asks them,
-    see `RewardHandler`."""
+    problem. `terms` are the stage's rewards, by name; `sandbox` and `judge` are for what asks
+    them."""
 
     def __init__(
         self,
@@ -74,8 +73,7 @@ class EnvironmentHandler:
         judge: JudgedRun | None = None,
     ) -> None:
         self._config = environment
-        executors.use_settings(sandbox or ExecutorSettings())
-        use_run(judge or JudgedRun())
+        super().__init__(sandbox, judge)
         with RandomStream(0).used():  # what a module draws is the same in every process
             self._tools: list[Tool] = [
                 load_code(tool, "environment.tools") for tool in environment.tools
@@ -96,15 +94,6 @@ class EnvironmentHandler:
             environments={name: loaded.described() for name, loaded in self._loaded.items()},
             rewards=list(self._rewards),
         )
-
-    def prepare_forks(self) -> None:
-        """Do once, before cells are forked, what each would do that asks a judge or a sandbox."""
-        share_ledger()
-        if RewardEnvironment.__subclasses__():
-            executors.prepare_forks()
-
-    def release(self) -> None:
-        executors.close()
 
     def open(self, *, starts: Sequence[EpisodeStart]) -> list[Opened]:
         """Begin episodes, which are numbered on from those that were begun before."""

@@ -25,6 +25,8 @@ AGENT_HANDLER = "mortal_steps.environments.agents:AgentHandler"
 """Of kinds whose code asks the model itself."""
 START_S = 600.0
 """How long importing the code may take; it may load a model there."""
+PREPARE_S = 120.0
+"""How long it may take to read what judges have been paid for."""
 LOOPBACK = "127.0.0.1"
 SANDBOX_HOST = "mortal_steps.compute.modal.environments:sandbox_host"
 NO_JUDGE = (
@@ -62,7 +64,8 @@ def environment_host(
     handler = handler or (AGENT_HANDLER if environment.asks else HANDLER)
     if modal is not None:  # where there is neither the run's ledger nor an account on Modal
         sandbox, judge = ExecutorSettings(kind=NOWHERE), JudgedRun(refusal=NO_JUDGE)
-    asks = {"sandbox": sandbox, "judge": judge} if handler == HANDLER else {}
+    takes_both = handler in (HANDLER, AGENT_HANDLER)
+    asks = {"sandbox": sandbox, "judge": judge} if takes_both else {}
     options = {"environment": environment, "terms": dict(terms), **asks}
     variables = {**SAME_SETS, **(_no_proxy() if environment.asks else {})}
     if modal is not None:

@@ -1,6 +1,6 @@
 """How a process and its owner talk: length-prefixed messages over a socket.
 
-Both ends belong to one user on one machine, and the socket is inherited, never listened on.
+Both ends belong to one user. The socket is inherited, or both have proven who they are (`links`).
 Messages are pickles, but for those of a process that runs code of users (`mortal_steps.hosts`).
 """
 

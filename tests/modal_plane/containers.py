@@ -57,7 +57,9 @@ class Containers:
             if container.ending or container.id not in container.function.containers:
                 end = pb.FunctionGetInputsItem(kill_switch=True)
                 return pb.FunctionGetInputsResponse(inputs=[end])
-            if container.function.queue:
+            if container.broadcast:
+                return pb.FunctionGetInputsResponse(inputs=[container.broadcast.popleft()])
+            if container.function.queue and not container.rank:
                 return pb.FunctionGetInputsResponse(inputs=[self._take(container)])
             await container.function.signal.wait(until)
         return pb.FunctionGetInputsResponse()
@@ -82,13 +84,36 @@ class Containers:
         self.world.events.add(
             "input_started", input=one.id, call=one.call.id, task=container.id, retry=one.retry
         )
-        return pb.FunctionGetInputsItem(
+        item = pb.FunctionGetInputsItem(
             input_id=one.id,
             input=one.body,
             function_call_id=one.call.id,
             retry_count=one.retry,
             function_map_idx=one.index,
             function_call_invocation_type=one.call.invocation,
+        )
+        for other in container.cluster.containers[1:] if container.cluster else ():
+            other.broadcast.append(item)
+        container.function.signal.notify()
+        return item
+
+    async def TaskClusterHello(
+        self, request: pb.TaskClusterHelloRequest, caller: Caller
+    ) -> pb.TaskClusterHelloResponse:
+        """Tell a container of its cluster, once all of it are there."""
+        container = _container(caller)
+        cluster = container.cluster
+        if cluster is None:
+            raise GRPCError(Status.FAILED_PRECONDITION, "this container is in no cluster")
+        cluster.num_present += 1
+        cluster.signal.notify()
+        while cluster.num_present < len(cluster.addresses):
+            await cluster.signal.wait(time.time() + POLL_S)
+        return pb.TaskClusterHelloResponse(
+            cluster_id=cluster.id,
+            cluster_rank=container.rank,
+            container_ips=cluster.addresses,
+            container_ipv4_ips=cluster.addresses,
         )
 
     async def FunctionPutOutputs(

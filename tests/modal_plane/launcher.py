@@ -23,6 +23,8 @@ CONTAINER_HEADER = "x-plane-container"
 """What tells the plane which container an RPC comes from."""
 ARGUMENTS_FILE = "args.bin"
 """In a container's directory: what its entrypoint reads to learn what it runs."""
+HOSTS = "127.0.0.1 localhost\n::1 localhost i6pn.modal.local\n"
+"""/etc/hosts of a container in a cluster: its client asks for the second name's address."""
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
 """Variables of the plane that containers get too."""
 
@@ -58,6 +60,10 @@ class Launcher:
         files = container.directory / "files"
         self.images.lay_out(definition.image_id, definition.mount_ids, files)
         binds = bind_files(files)
+        if container.cluster:
+            hosts = container.directory / "hosts"
+            hosts.write_text(HOSTS)
+            binds.append(Bind(source=str(hosts), target="/etc/hosts"))
         binds += self.volumes.mount(
             definition.volume_mounts, container.directory / "volumes", container.volumes
         )

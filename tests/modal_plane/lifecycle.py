@@ -67,7 +67,10 @@ class Lifecycle:
         idle = [
             one
             for one in live
-            if one.is_ready and not one.inputs and time.time() - one.idle_since > window_s
+            if one.is_ready
+            and not one.inputs
+            and not one.rank
+            and time.time() - one.idle_since > window_s
         ]
         if not function.queue:
             for container in idle[: max(0, len(live) - settings.min_containers)]:

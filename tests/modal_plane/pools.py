@@ -14,7 +14,7 @@ from modal_proto import api_pb2 as pb
 
 from .launcher import Launcher
 from .processes import kill_everything, process_ended
-from .types import Container, Function, Input, Result, World
+from .types import Cluster, Container, Function, Input, Result, World
 
 MAX_LOST = 8
 """How often an input that is lost with its container is given to another."""
@@ -131,15 +131,32 @@ class Pools:
         limit = settings.max_containers or function.definition.concurrency_limit
         limit = limit or self.world.options.max_containers
         ending = len(function.containers) - len(live)
-        for _ in range(min(wanted, limit - ending) - len(live)):
-            container_id = self.world.new_id("ta")
-            container = Container(
-                id=container_id,
-                function=function,
-                directory=self.world.state / "tasks" / container_id,
-            )
-            self.world.containers[container_id] = function.containers[container_id] = container
-            self.world.start(self._live(container))
+        size = function.definition._experimental_group_size
+        room = min(wanted * max(size, 1), limit - ending) - len(live)
+        for _ in range(room // max(size, 1)):
+            cluster = self._new_cluster(size) if size else None
+            for rank in range(max(size, 1)):
+                self._begin(function, cluster, rank)
+
+    def _new_cluster(self, size: int) -> Cluster:
+        cluster_id = self.world.new_id("cu")
+        number = int(cluster_id.partition("-")[2])
+        addresses = [f"127.{os.getpid() % 251 + 1}.{number}.{rank + 1}" for rank in range(size)]
+        return Cluster(id=cluster_id, addresses=addresses)
+
+    def _begin(self, function: Function, cluster: Cluster | None, rank: int) -> None:
+        container_id = self.world.new_id("ta")
+        container = Container(
+            id=container_id,
+            function=function,
+            directory=self.world.state / "tasks" / container_id,
+            cluster=cluster,
+            rank=rank,
+        )
+        if cluster:
+            cluster.containers.append(container)
+        self.world.containers[container_id] = function.containers[container_id] = container
+        self.world.start(self._live(container))
 
     async def _live(self, container: Container) -> None:
         """A container's life: start, its output until it ends, what follows from the end."""
@@ -157,6 +174,7 @@ class Pools:
                 gpu=function.gpu,
                 python=container.python,
                 pid=process.pid,
+                rank=container.rank,
             )
             logging = asyncio.create_task(self._log(container))
             await process_ended(process)
@@ -179,7 +197,7 @@ class Pools:
                 app.log_signal.notify()
 
     def _ended(self, container: Container) -> None:
-        function = container.function
+        function, why = container.function, container.ending
         code = container.process.returncode if container.process else None
         function.containers.pop(container.id, None)
         self.world.events.add(
@@ -190,13 +208,15 @@ class Pools:
             gpu=function.gpu,
             seconds=time.time() - container.created_at,
             exit_code=code,
-            why=container.ending or "crashed",
+            why=why or "crashed",
         )
+        if container.cluster:
+            container.drain("its cluster ended")
         for one in list(container.inputs.values()):
             self._lose(one, f"Container {container.id} exited with code {code} under the input")
         if container.result is not None:
             self._fail_start(function, container.result)
-        elif not container.is_ready and not container.ending:
+        elif not container.is_ready and not why:
             self._fail_start(function, _failure(f"Container exited with code {code} at start-up"))
         self.scale(function)
 

@@ -68,6 +68,18 @@ def start_process() -> int:
     return subprocess.Popen(["sleep", "300"], start_new_session=True).pid
 
 
+@app.function(image=image, gpu="H100:8", timeout=60, max_containers=2, scaledown_window=2)
+@modal.clustered(size=2)
+def meet(key: str) -> list[str]:
+    """The ids of the cluster's containers by rank, each noted by the container itself."""
+    cluster = modal.Cluster.from_context()
+    ranks = range(len(cluster.container_ips()))
+    gates[f"{key}-{cluster.container_rank()}"] = os.environ["MODAL_TASK_ID"]
+    while not all(gates.contains(f"{key}-{rank}") for rank in ranks):
+        time.sleep(0.05)
+    return [gates[f"{key}-{rank}"] for rank in ranks]
+
+
 @app.cls(
     image=image,
     gpu="T4",

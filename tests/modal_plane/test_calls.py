@@ -47,6 +47,22 @@ def test_a_container_calls_another(plane):
     assert [e["function"] for e in plane.events("call_spawned", by=task)] == ["double"]
 
 
+def test_each_container_of_a_cluster_gets_each_input(plane):
+    met = function("meet").remote("first")
+    assert len(set(met)) == 2
+    assert function("meet").remote("second") == met
+    started = plane.events("container_started", function="meet")
+    assert sorted((each["rank"], each["task"]) for each in started) == list(enumerate(met))
+
+
+def test_a_cluster_that_lost_a_container_is_followed_by_another(plane):
+    before = function("meet").remote("third")
+    plane.kill(before[1])
+    after = function("meet").remote("fourth")
+    assert len({*before, *after}) == 4
+    assert len(plane.events("container_ended", function="meet")) >= 2
+
+
 def test_an_unknown_call_is_not_found(plane):
     with pytest.raises(NotFoundError):
         modal.FunctionCall.from_id("fc-999999").get(timeout=1)

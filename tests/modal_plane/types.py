@@ -210,6 +210,19 @@ class MountedVolume:
 
 
 @dataclass(kw_only=True, slots=True)
+class Cluster:
+    """Containers that start together, and of which none takes inputs once one has ended."""
+
+    id: str
+    addresses: list[str]
+    """Of each container; all of them are this machine."""
+    containers: list[Container] = field(default_factory=list)
+    """By rank."""
+    num_present: int = 0
+    signal: Signal = field(default_factory=Signal)
+
+
+@dataclass(kw_only=True, slots=True)
 class Container:
     """A process of `modal._container_entrypoint`; Modal's word is task."""
 
@@ -232,14 +245,22 @@ class Container:
     idle_since: float = field(default_factory=time.time)
     result: pb.GenericResult | None = None
     """Why it could not start, in its own words."""
+    cluster: Cluster | None = None
+    rank: int = 0
+    """In its cluster."""
+    broadcast: collections.deque[pb.FunctionGetInputsItem] = field(
+        default_factory=collections.deque
+    )
+    """Inputs that the first container of its cluster has taken and this one has not."""
 
     @property
     def is_running(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
     def drain(self, why: str) -> None:
-        """Let it end after its current inputs."""
-        self.ending = self.ending or why
+        """Let it, and its cluster, end after its current inputs."""
+        for one in self.cluster.containers if self.cluster else [self]:
+            one.ending = one.ending or why
         self.function.signal.notify()
 
 

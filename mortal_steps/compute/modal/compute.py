@@ -70,7 +70,7 @@ class RunOnModal:
         store, compute = run.store, run.config.compute
         self.mirror = Mirror(volume, store)
         self.calls = Calls(store, compute.modal.call_timeout_s)
-        self.meter = Meter(store, compute)
+        self.meter = Meter(store, compute, run.config.actor_containers)
         self.lease = lease
         self.release = this_release()
         self.volume_name = volume.name
@@ -199,7 +199,14 @@ def _containers(run: Run, on_modal: RunOnModal) -> dict[Role, list[ModalContaine
     config = run.config
 
     def container(role: Role, number: int) -> ModalContainer:
-        worker = worker_of(config.compute, config.rollout, role, run.info.run_id, number)
+        worker = worker_of(
+            config.compute,
+            config.rollout,
+            role,
+            run.info.run_id,
+            number,
+            together=role == "actor" and config.actor_containers > 1,
+        )
         return ModalContainer(role, number, worker, on_modal)
 
     counts = num_containers(

@@ -13,6 +13,7 @@ import modal
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.release import (
     Deployed,
+    other_cluster,
     other_release,
     other_volume,
     this_release,
@@ -25,16 +26,27 @@ from mortal_steps.errors import ComputeError, ConfigError
 
 PATIENCE_S = 20.0
 """How long Modal may be out of reach before anything is started."""
+TOGETHER = "ActorCluster"
+"""The class of an actor in several containers, where it is deployed."""
 ANSWERS_WITHIN_S = 600
 """A container without a GPU, its image to be pulled first."""
 
 
 def worker_of(
-    compute: ComputeConfig, rollout: RolloutConfig, role: Role, run_id: str, number: int
+    compute: ComputeConfig,
+    rollout: RolloutConfig,
+    role: Role,
+    run_id: str,
+    number: int,
+    *,
+    together: bool = False,
 ) -> Any:
-    """Return a worker's handle: its class with the role's GPU, cores, memory, and the region."""
+    """Return a worker's handle: its class with the role's GPU, cores, memory, and the region. With
+    `together`, it is an actor in several containers."""
     options = compute.modal
-    deployed = modal.Cls.from_name(options.app, _class_of(role, compute, rollout))
+    deployed = modal.Cls.from_name(
+        options.app, TOGETHER if together else _class_of(role, compute, rollout)
+    )
     gpu = compute.gpu_of(role)
     chosen = deployed.with_options(
         gpu=modal_gpu(gpu) if gpu else None,
@@ -70,6 +82,10 @@ async def check_deployed(config: RunConfig) -> None:
     _engine_class(config.rollout)
     for check in checks(config.compute.modal):
         await check.ask()
+    if config.actor_containers > 1:
+        there = (await ask_about(config.compute.modal)).actor_containers
+        if there != config.actor_containers:
+            raise ComputeError(other_cluster(there, config.actor_containers))
     if config.compute.scores_in_a_container or config.environment.is_used:
         await check_pickles(config)
 

@@ -239,7 +239,7 @@ class WorkerHost:
         """Return the workers; others where a flow has come back with other settings."""
         if self._workers is None or self._settings != request.settings:
             self._dismiss()
-            self._workers = self._assemble(request)
+            self._workers = Workers(self._specs(request))
             self._settings = request.settings
         return self._workers
 
@@ -248,7 +248,7 @@ class WorkerHost:
         if workers is not None:
             workers.close()
 
-    def _assemble(self, request: CallRequest) -> Workers:
+    def _specs(self, request: CallRequest) -> dict[Role, WorkerSpec]:
         store = self._store()
         settings = store.read_record(request.settings, Settings)
         for name, where in settings.folders.items():
@@ -278,7 +278,7 @@ class WorkerHost:
             model_path=first_model(store, config, settings.dataset_fingerprint),
             num_steps=settings.num_steps,
         )
-        return Workers(in_containers(specs, config))
+        return in_containers(specs, config)
 
 
 def _process_start() -> float:

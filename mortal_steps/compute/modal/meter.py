@@ -58,9 +58,10 @@ SANDBOX_CORE, SANDBOX_GIBIBYTE = 0.00003942, 0.00000672
 class Meter:
     """Counts what one run has cost, over all its attempts."""
 
-    def __init__(self, store: RunStore, compute: ComputeConfig) -> None:
+    def __init__(self, store: RunStore, compute: ComputeConfig, actor_containers: int = 1) -> None:
         self._path = store.path(COSTS)
         self._rates = {role: container_rate(compute, role) for role in ROLES}
+        self._rates["actor"] *= actor_containers  # the first one answers for all
         self._sandbox_rates = {role: sandbox_rate(compute, role) for role in ROLES}
         self.spent: float = sum(row["dollars"] for row in read_costs(self._path))
         """Dollars so far."""

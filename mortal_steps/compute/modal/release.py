@@ -12,6 +12,9 @@ from mortal_steps.system.sources import sources_sha256
 
 VOLUME_VARIABLE = "MORTAL_VOLUME"
 """Of the environment: the Volume that holds the runs."""
+CLUSTER_VARIABLE = "MORTAL_ACTOR_CLUSTER"
+"""The same for the containers of actors that are in several, such as `2 H100:8`; empty: there are
+none."""
 HUB_VOLUME = "mortal-hub"
 """The Volume that holds the cache of the Hugging Face hub, as HF_HOME."""
 
@@ -44,6 +47,8 @@ class Deployed:
     release: Release
     volume: str
     """Name of the Volume that its containers have, whatever the run."""
+    actor_containers: int = 1
+    """Of each actor that is in several."""
 
 
 def this_release() -> Release:
@@ -70,4 +75,13 @@ def other_volume(deployed: str, wanted: str) -> str:
         f"the deployed app has the Volume {deployed}, and the run is to be on {wanted} "
         f"(compute.modal.volume); an app has one. Give {wanted} an app of its own: name one in "
         f"compute.modal.app, too, and call `mortal deploy CONFIG`; or leave the run on {deployed}"
+    )
+
+
+def other_cluster(deployed: int, wanted: int) -> str:
+    """Why the app cannot serve the run's actor, and what to do."""
+    has = f"actors in {deployed} containers" if deployed > 1 else "none in more than one"
+    return (
+        f"the run's actor is in {wanted} containers together (training.ranks), and the deployed "
+        f"app has {has}; `mortal deploy CONFIG` with this run's configuration brings it there"
     )

@@ -17,7 +17,7 @@ from mortal_steps.environments.gateway.cell import AgentCell
 from mortal_steps.environments.gateway.conversation import Branch, Conversation
 from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Session, Sessions
-from mortal_steps.environments.host import environment_host
+from mortal_steps.environments.host import PREPARE_S, environment_host, sandbox_of
 from mortal_steps.environments.kinds.base import AskingEnvironment
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import AGENT, AgentResult, ToolAnswer, ToolCall
@@ -27,6 +27,7 @@ from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, 
 from mortal_steps.environments.starts import episode_start
 from mortal_steps.environments.waiting import Watch
 from mortal_steps.errors import EnvironmentFailedError
+from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.scores import reward_names
@@ -80,6 +81,8 @@ class GatewayEpisodes(RecordedEpisodes):
         self._host = environment_host(
             environment,
             terms,
+            sandbox=sandbox_of(environment, rewards, settings.app),
+            judge=JudgedRun(run_dir=str(run_dir.absolute()), call_timeout_s=environment.timeout_s),
             passed_on=settings.passed_on,
             before_start=before_start,
             modal=settings.modal,
@@ -96,6 +99,7 @@ class GatewayEpisodes(RecordedEpisodes):
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
         self._host.start()
+        self._host.call("prepare_forks", returns=None, timeout_s=PREPARE_S)
         server = self._server = self._server or Server(self._chat)
         sessions = Sessions(self._environment.timeout_s)
         keys = keys_of(problems)

@@ -6,6 +6,8 @@ follows from the shapes. So nobody needs more than the own part, and no rank wai
     model.safetensors   | header | a: rank 0, rank 1 | b: rank 0, rank 1 |
     optimizer.pt        | pickle | 0.exp_avg: rank 0, rank 1 | ... | directory of the zip file |
 
+Ranks on several machines have no file in common: rank 0 writes what it is sent, tensor by tensor.
+
 The bytes are those that one rank would write; but torch.save's checksums of tensors, which nothing
 reads, are 0. Rank 0 writes what is no tensor's.
 
@@ -28,7 +30,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
 
 from mortal_steps.errors import ActorStateError
-from mortal_steps.policy.ranks.parts import own_part
+from mortal_steps.policy.ranks.machines import machines
+from mortal_steps.policy.ranks.parts import own_part, whole
 from mortal_steps.policy.ranks.world import rank
 from mortal_steps.store.files import writing
 
@@ -119,13 +122,18 @@ def _write(
     dtype: torch.dtype | None = None,
 ) -> None:
     """Write what begins at these bytes of a file, which other ranks are writing to."""
+    gathers = machines().are_several
+    if gathers and rank():
+        for _, tensor in tensors:
+            whole(tensor)
+        return
     with writing(path):
         file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
         try:
             for start, content in rest:
                 _write_at(file, content, start)
             for start, tensor in tensors:
-                part, first = own_part(tensor)
+                part, first = (whole(tensor).detach(), 0) if gathers else own_part(tensor)
                 form = cast_form(part, dtype)
                 numbers = part.to("cpu", form.dtype).contiguous().view(-1)
                 own = memoryview(numbers.view(torch.uint8).numpy())

@@ -10,7 +10,6 @@ import os
 import queue
 import socket
 import struct
-import sys
 import tempfile
 import threading
 import time
@@ -24,13 +23,14 @@ from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
 from mortal_steps.policy.algorithms.base import Snapshot
 from mortal_steps.policy.ranks.follower import ANSWERED, FORGET, MAKE
-from mortal_steps.policy.ranks.world import START_S, connections, join
+from mortal_steps.policy.ranks.machines import CONNECTIONS, ORDERS_PORT, Machines, Ranks, machines
+from mortal_steps.policy.ranks.world import START_S, join, neighbours
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
+from mortal_steps.system.links import accept, listen
 
 logger = logging.getLogger(__name__)
 
-FOLLOWER = "mortal_steps.policy.ranks.follower"
 TOGETHER = ("begin", "train_step", *ANSWERED)
 """Methods of a stepper in which all ranks take part."""
 SHARED = (
@@ -56,15 +56,19 @@ class Crew:
     def __init__(self, num_ranks: int, timeout_s: float, sharding: str) -> None:
         """Start them, and return once all ranks have joined."""
         rendezvous = Path(tempfile.mkdtemp(prefix="mortal-ranks-"), "meeting")
-        self._connections = connections
+        self._connections: list[socket.socket] = []
         self._beside: list[socket.socket] = []
         self._answers: list[queue.Queue[Answer]] = []
         self._timeout_s, self._longest_s = timeout_s, max(PATIENCE_S, timeout_s)
-        self._shards = sharding == FULL
+        self._shards, here = sharding == FULL, machines()
         self._is_broken, self._method = False, ""
         self._number = 0
-        for number in range(1, num_ranks):
-            self._start(number, num_ranks, rendezvous, timeout_s, sharding)
+        ranks = Ranks(count=num_ranks, timeout_s=timeout_s, sharding=sharding, meeting=rendezvous)
+        own = num_ranks // len(here.addresses)
+        for number in range(1, own):
+            self._start(number, ranks)
+        if own < num_ranks:
+            self._await_others(here, range(own, num_ranks))
         join(0, num_ranks, rendezvous, timeout_s, shards=self._shards)
 
     def stepper(self, config: RunConfig, **options: Any) -> Stepper:
@@ -147,20 +151,32 @@ class Crew:
         except queue.Empty:
             _end(f"the ranks do not leave `{method}` together")
 
-    def _start(
-        self, number: int, count: int, rendezvous: Path, timeout_s: float, sharding: str
+    def _start(self, number: int, ranks: Ranks) -> None:
+        pairs = [socket.socketpair() for _ in range(3)]
+        (orders, beside, neighbour), theirs = zip(*pairs, strict=True)
+        with theirs[0], theirs[1], theirs[2]:
+            child = ranks.start(number, theirs[:2], theirs[2:])
+        neighbours.append(neighbour)
+        self._hold(number, orders, beside, child)
+
+    def _await_others(self, here: Machines, numbers: range) -> None:
+        """Hold the ranks of the other machines, which connect to this one."""
+        deadline, found = time.monotonic() + START_S, dict[tuple[int, str], socket.socket]()
+        with _ending_if_one_is_lost(), listen(here.addresses[0], ORDERS_PORT) as server:
+            while len(found) < len(CONNECTIONS) * len(numbers):
+                connection = accept(server, here.secret, deadline)
+                found[receive_frame(connection, deadline=deadline)] = connection
+                connection.settimeout(None)
+        for number in numbers:
+            orders, beside = (found[number, name] for name in CONNECTIONS)
+            self._hold(number, orders, beside, None)
+
+    def _hold(
+        self, number: int, orders: socket.socket, beside: socket.socket, child: Child | None
     ) -> None:
-        ours, theirs = socket.socketpair()
-        longest = struct.pack("ll", math.ceil(timeout_s), 0)  # for an order, not for its answer
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, longest)
-        beside, their_beside = socket.socketpair()
-        descriptors = [theirs.fileno(), their_beside.fileno()]
-        arguments = [*descriptors, number, count, rendezvous, timeout_s, sharding]
-        with theirs, their_beside:
-            child = Child(
-                [sys.executable, "-P", "-m", FOLLOWER, *map(str, arguments)], pass_fds=descriptors
-            )
-        self._connections.append(ours)
+        longest = struct.pack("ll", math.ceil(self._timeout_s), 0)  # for an order, not its answer
+        orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, longest)
+        self._connections.append(orders)
         self._beside.append(beside)
         self._answers.append(queue.Queue())
         watch = threading.Thread(
@@ -168,7 +184,7 @@ class Crew:
         )
         watch.start()
 
-    def _listen(self, number: int, child: Child) -> None:
+    def _listen(self, number: int, child: Child | None) -> None:
         """Take the answers of a rank. If it ends, so does this process; and if it fails where this
         one does not, which may wait for it in a collective."""
         connection, answers = self._connections[number - 1], self._answers[number - 1]
@@ -176,7 +192,8 @@ class Crew:
             try:
                 answer: Answer = receive_frame(connection)
             except (EOFError, OSError):
-                child.kill()
+                if child is not None:
+                    child.kill()
                 _end(f"rank {number}, which trains together with this process, has ended")
             answers.put(answer)
             if answer.error is not None:
@@ -217,6 +234,8 @@ class LedParts(Led):
         return _Parts(self._crew, self._together("snapshot", self._stepper.snapshot))
 
     def why_no_snapshot(self) -> str | None:
+        if machines().are_several:
+            return "ranks on several machines write together, by way of the first"
         self._together(FORGET, lambda: None)  # what the others drop is free again
         return self._stepper.why_no_snapshot()
 

@@ -1,6 +1,7 @@
 """A rank other than 0: takes part in what rank 0 orders, until that is gone.
 
 python -m mortal_steps.policy.ranks.follower ORDERS BESIDE RANK RANKS MEETING TIMEOUT_S SHARDING
+NEIGHBOURS
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.training import FULL
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.gpu import empty_cache, gives_back
-from mortal_steps.policy.ranks.world import connections, join, rank
+from mortal_steps.policy.ranks.world import join, neighbours, rank
 from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 from mortal_steps.system.threads import yield_to_others
@@ -93,6 +94,7 @@ def main(
     rendezvous: str,
     timeout_s: str,
     sharding: str,
+    others: str,
 ) -> None:
     """Take part until rank 0 closes the connection."""
     logging.basicConfig(
@@ -102,7 +104,7 @@ def main(
         sys.modules.setdefault(module, None)  # type: ignore[arg-type]
     with socket.socket(fileno=int(descriptor)) as connection:
         shards = sharding == FULL
-        connections.append(connection)
+        neighbours.extend(socket.socket(fileno=int(each)) for each in others.split(",") if each)
         join(int(number), int(count), Path(rendezvous), float(timeout_s), shards=shards)
         follower = Follower()
         saving = socket.socket(fileno=int(beside))

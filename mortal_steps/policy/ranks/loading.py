@@ -1,8 +1,8 @@
-"""One copy of a model in the machine's memory while several ranks load it.
+"""One copy of a model in a machine's memory while several ranks there load it.
 
-To be dealt out, a model has to be whole on each rank, which keeps its part of it. Rank 0 reads the
-files and puts the weights into memory without a name; the others, who get it over their
-connections, map the same pages.
+To be dealt out, a model has to be whole on each rank, which keeps its part of it. The first rank of
+a machine reads the files and puts the weights into memory without a name; the others, who get it
+over their connections, map the same pages.
 
 transformers' own way (`cpu_ram_efficient_loading`) reads the files once, but fills the memory of
 each rank with zeros; accelerate's part of it takes no model with persistent buffers, and TRL's
@@ -24,7 +24,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from mortal_steps.errors import ModelError
-from mortal_steps.policy.ranks.world import connections, rank
+from mortal_steps.policy.ranks.world import is_first_here, neighbours
 from mortal_steps.system.frames import receive_frame, send_frame
 
 ALIGNMENT = 64
@@ -42,9 +42,10 @@ class Place:
 
 @contextlib.contextmanager
 def loading_once() -> Iterator[None]:
-    """In the block, which all ranks enter, what transformers loads is read by rank 0 alone."""
+    """In the block, which all ranks enter, what transformers loads is read by the first rank of a
+    machine alone."""
     original = PreTrainedModel.__dict__["from_pretrained"]
-    load = _loaded if rank() == 0 else _mapped
+    load = _loaded if is_first_here() else _mapped
 
     def from_pretrained(kind: type[PreTrainedModel], *args: Any, **options: Any) -> Any:
         return load(original.__func__, kind, *args, **options)
@@ -63,7 +64,7 @@ def _loaded(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
         model: PreTrainedModel = load(*args, **options)
         places, descriptor = _share(model)
     finally:  # after an error, they wait no longer
-        for connection in connections:
+        for connection in neighbours:
             send_frame(connection, places)
             if descriptor is not None:
                 socket.send_fds(connection, [b"-"], [descriptor])
@@ -95,10 +96,10 @@ def _share(model: PreTrainedModel) -> tuple[dict[str, Place], int]:
 
 
 def _mapped(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
-    """Build a model without weights, and give it those that rank 0 has loaded."""
+    """Build a model without weights, and give it those that the first rank has loaded."""
     try:
         model: PreTrainedModel = load(*args, **options | {"device_map": "meta"})
-    finally:  # after an error, too: rank 0 has sent them, and orders follow
+    finally:  # after an error, too: they have been sent, and orders follow
         places, memory = _received()
     shared: dict[int, nn.Parameter] = {}
     for name, tensor in _tensors_of(model).items():
@@ -115,10 +116,10 @@ def _mapped(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
 
 
 def _received() -> tuple[dict[str, Place], mmap.mmap]:
-    (connection,) = connections
+    (connection,) = neighbours
     places = receive_frame(connection)
     if places is None:
-        raise ModelError("rank 0 has not loaded the model")
+        raise ModelError("the first rank of this machine has not loaded the model")
     _, (descriptor, *_), _, _ = socket.recv_fds(connection, 1, 1)
     memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     os.close(descriptor)

@@ -60,10 +60,11 @@ def sums_of_parts(tensors: Iterable[torch.Tensor]) -> list[Sums]:
 def gathered(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the tensors whole, in the CPU's memory of rank 0, one after the other; the others take
     part, and get empty ones."""
-    return {name: _gathered(tensor) for name, tensor in tensors.items()}
+    return {name: whole(tensor) for name, tensor in tensors.items()}
 
 
-def _gathered(tensor: torch.Tensor) -> torch.Tensor:
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as `gathered` does."""
     if not isinstance(tensor, DTensor):
         return tensor
     found = tensor.detach().full_tensor()

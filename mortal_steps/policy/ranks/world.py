@@ -5,8 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 import socket
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+
+from mortal_steps.errors import ComputeError
+from mortal_steps.policy.ranks.machines import STORE_PORT, Machines, machines
 
 START_S = 1800.0
 """How long ranks may be apart, in seconds, while they import libraries and load the model."""
@@ -24,8 +28,9 @@ _joined = (0, 1)
 """This process's rank, and how many there are. Variables of the environment may be a user's."""
 
 
-connections: list[socket.socket] = []
-"""Of rank 0, to each of the others; of any other, the one to rank 0."""
+neighbours: list[socket.socket] = []
+"""Connections of the first rank of a machine to each of the others there; of these, to the first.
+"""
 
 
 def rank() -> int:
@@ -36,6 +41,11 @@ def rank() -> int:
 def num_ranks() -> int:
     """Return how many processes train together."""
     return _joined[1]
+
+
+def is_first_here() -> bool:
+    """Return whether this process is the first rank of its machine."""
+    return _joined[0] % (_joined[1] // len(machines().addresses)) == 0
 
 
 def own_rows(num_rows: int) -> slice:
@@ -51,29 +61,32 @@ def join(
     """Make this process rank `number` of `count`; return once all have joined. With `shards`, the
     model is to be dealt out to them.
 
-    They meet in the file `rendezvous`. A collective whose other ranks do not come ends, with the
-    process or with an error, after `timeout_s`.
+    They meet in the file `rendezvous`, or, if they are on several machines, at the first of these.
+    A collective whose other ranks do not come ends, with the process or with an error, after
+    `timeout_s`.
     """
     global _joined
     _joined = (number, count)
+    here = machines()
+    each = count // len(here.addresses)
     os.environ |= {
         "RANK": str(number),
-        "LOCAL_RANK": str(number),
+        "LOCAL_RANK": str(number % each),
         "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(each),
         # accelerate wants to know where they meet, and does not go there: they have met.
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "0",
     }
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _interface(here.addresses[here.number]))
     import torch  # takes seconds, and a process of one rank may not need it yet
 
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         for name, value in NCCL.items():
             os.environ.setdefault(name, value)
-        torch.cuda.set_device(number)
-    store = torch.distributed.FileStore(str(rendezvous), count)
+        torch.cuda.set_device(number % each)
+    store = _store(here, number, count, rendezvous)
     store.set(str(number), "is here")
     store.wait([str(each) for each in range(count)], datetime.timedelta(seconds=START_S))
     torch.distributed.init_process_group(
@@ -85,6 +98,35 @@ def join(
     )
     if shards and not on_gpu:
         _let_cpus_shard()
+
+
+def _store(here: Machines, number: int, count: int, rendezvous: Path) -> Any:
+    import torch  # see `join`
+
+    if not here.are_several:
+        return torch.distributed.FileStore(str(rendezvous), count)
+    return torch.distributed.TCPStore(
+        here.addresses[0],
+        STORE_PORT,
+        is_master=number == 0,
+        timeout=datetime.timedelta(seconds=START_S),
+        wait_for_workers=False,
+    )
+
+
+def _interface(address: str) -> str:
+    """Return the name of the network interface that has an address of this machine."""
+    import psutil  # see `join`
+
+    if ip_address(address).is_loopback:
+        return "lo"
+    for name, found in psutil.net_if_addrs().items():
+        for each in found:
+            if each.family in (socket.AF_INET, socket.AF_INET6) and (
+                ip_address(each.address.partition("%")[0]) == ip_address(address)
+            ):
+                return str(name)
+    raise ComputeError(f"no network interface of this machine has its address {address}")
 
 
 def _let_cpus_shard() -> None:

@@ -1,4 +1,5 @@
-"""Tools that run programs in the sandbox and ask judges: with the run's settings, and paid once."""
+"""Tools and agents that run programs in the sandbox and ask judges: with the run's settings, and
+paid once."""
 
 from collections.abc import Iterator
 
@@ -7,7 +8,8 @@ import pytest
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.host import described, environment_host, sandbox_of
-from mortal_steps.environments.messages import EpisodeStart, ToolCall
+from mortal_steps.environments.kinds.agent import AgentEnvironment
+from mortal_steps.environments.messages import AgentResult, EpisodeStart, ToolCall
 from mortal_steps.errors import ConfigError, EnvironmentFailedError, NoIsolationError
 from mortal_steps.rewards.judge.ledger import FOLDER, JudgedRun, Spending
 from mortal_steps.store.identity import IDENTITY_FILE
@@ -67,6 +69,51 @@ def ask(run_dir, monkeypatch):
             host.close()
 
     return ask
+
+
+@pytest.fixture
+def play(run_dir, monkeypatch):
+    """Return a function that has an agent play an episode in a new process of the run's."""
+    monkeypatch.chdir(ROOT)
+
+    def play(**rewards):
+        environment = AgentEnvironment(agent=f"{asking.__name__}:agent", timeout_s=20.0)
+        host = environment_host(
+            environment,
+            {},
+            sandbox=sandbox_of(environment, RewardsConfig(**rewards), "mortal"),
+            judge=JudgedRun(run_dir=str(run_dir), call_timeout_s=5.0),
+        )
+        row = {"code": PROGRAM, "text": "abc"}
+        start = EpisodeStart(environment=None, prompt=[], row=row, reset_seed=1, seed=1)
+        try:
+            host.start()
+            host.call("prepare_forks", returns=None, timeout_s=60.0)
+            asked = {"start": start, "base_url": "http://127.0.0.1:9/v1"}
+            return host.fork().call("run", returns=AgentResult, timeout_s=60.0, **asked)
+        finally:
+            host.close()
+
+    return play
+
+
+def test_an_agent_runs_programs_as_the_rewards_do_and_pays_a_judge_once(
+    play, stub, run_dir, monkeypatch
+):
+    for _ in range(2):
+        found = play()
+        assert (found.reward, found.metrics) == (3.0, {"printed": 42.0})
+    assert stub.paid == ["abc"]
+    assert Spending(run_dir).so_far().answers == 1
+    monkeypatch.setenv("NO_BUBBLEWRAP", "1")
+    with pytest.raises(NoIsolationError, match="bubblewrap is not installed"):
+        play()
+    assert play(sandbox={"allow_unisolated": True}).reward == 3.0
+
+
+def test_an_agent_without_an_answer_of_its_judge_has_an_outage(play, stub):
+    stub.always = lambda body: Answer(status=503, body="busy")
+    assert "busy" in play().outage
 
 
 def test_a_tool_runs_a_program_in_the_sandbox(ask):

@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 import torch
 
 from mortal_steps.config.model import NewModelConfig
@@ -31,8 +32,10 @@ def test_ranks_that_load_a_model_have_it_in_memory_once(tmp_path):
     assert second[0] < 2 * shape.num_parameters / 4
 
 
-def test_what_ranks_write_together_has_the_bytes_of_one(tmp_path):
-    write_on_ranks(tmp_path)
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_ranks_write_together_has_the_bytes_of_one(tmp_path, apart):
+    write_on_ranks(tmp_path, apart=apart)
+    assert not list(tmp_path.glob("disk-[12]/*/many/*"))
     for one in (each for each in tmp_path.rglob("one/*") if each.is_file()):
         many = one.parent.parent / "many" / one.name
         if one.suffix == ".pt":

@@ -1,4 +1,4 @@
-"""Tools that ask a judge and run programs."""
+"""Tools, and an agent, that ask a judge and run programs."""
 
 import os
 
@@ -11,6 +11,12 @@ if "NO_BUBBLEWRAP" in os.environ:  # as on a machine without it
 
 PROGRAMS = RewardEnvironment()
 JUDGE = LLMJudgeEnvironment("m", base_url=os.environ.get("JUDGE_URL", "http://127.0.0.1:9/v1"))
+
+
+def agent(base_url: str, code: str, text: str) -> dict:
+    """Run a program and have a text rated, instead of asking the model."""
+    printed = PROGRAMS.execute_in_sandbox(code).stdout
+    return {"reward": JUDGE.score(text, "Write."), "printed": float(printed)}
 
 
 def run(code: str) -> str:

@@ -15,6 +15,7 @@ from tests.support.chaos.worker_logs import LINE
 from tests.support.modal.project import ON_MODAL
 from tests.support.paths import ROOT
 
+CLUSTER = "ActorCluster.*"
 ACTOR, ROLLOUT, NODE = "ActorWorker.*", "TransformersRolloutWorker.*", "SingleNodeWorker.*"
 SINGLE_NODE = "compute.mode=single_node"
 PATIENCE_S = 180.0
@@ -26,15 +27,21 @@ class FlowEndedError(Exception):
 
 class Fire:
     """One run on the plane and the process that drives it, to be hit; `actor` is the class of the
-    containers that train."""
+    containers that train, `driver` the module that is run."""
 
     def __init__(
-        self, plane: ModalPlane, folder: Path, run_id: str, *settings: str, actor: str = ACTOR
+        self,
+        plane: ModalPlane,
+        folder: Path,
+        run_id: str,
+        *settings: str,
+        actor: str = ACTOR,
+        driver: str = "tests.support.modal.bare_run",
     ) -> None:
         self.plane = plane
         self._actor = actor
         self.run_dir = folder / "runs" / run_id
-        flow = ["-m", "tests.support.modal.bare_run", str(folder), run_id]
+        flow = ["-m", driver, str(folder), run_id]
         self._command = [*flow, *ON_MODAL, *settings]
         self._output = folder / f"{run_id}.out"
         self._pools = self._actor_pools()
@@ -57,10 +64,11 @@ class Fire:
         self._flow.wait()
 
     def wait_while(self, function: str, doing: str) -> str:
-        """Return the class's newest container, once its log says last that it is `doing` that."""
+        """Return the class's newest container, of a cluster the first, once its log says last that
+        it is `doing` that."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            started = self.plane.events("container_started", function=function)[-1:]
+            started = self.plane.events("container_started", function=function, rank=0)[-1:]
             for task in [event["task"] for event in started]:
                 ended = self.plane.events("container_ended", task=task)
                 if not ended and self._last_word(task).startswith(doing):

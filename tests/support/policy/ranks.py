@@ -24,6 +24,7 @@ from mortal_steps.policy.model_files.writing import published_tensors, save_mode
 from mortal_steps.policy.ranks import world
 from mortal_steps.policy.ranks.crew import Crew
 from mortal_steps.policy.ranks.loading import loading_once
+from mortal_steps.policy.ranks.machines import Machines
 from mortal_steps.policy.ranks.parts import sums_of_parts
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -159,7 +160,7 @@ def load_on_ranks(model_path, count=2):
 
 def _load(number, count, connections, model_path, answers):
     world._joined = (number, count)
-    world.connections.extend(connections)
+    world.neighbours.extend(connections)
     before = _own_bytes()
     with loading_once():
         model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.bfloat16)
@@ -190,10 +191,10 @@ SHAPES = {
 }
 
 
-def write_on_ranks(folder, count=3):
+def write_on_ranks(folder, count=3, *, apart=False):
     """Write models and a state to `<shape>/one`, and dealt out to ranks to `<shape>/many`. Their
-    digests are compared there."""
-    arguments = [(number, count, folder) for number in range(count)]
+    digests are compared there. `apart`, each rank is on a machine with a disk of its own."""
+    arguments = [(number, count, folder, apart) for number in range(count)]
     ranks = [PROCESSES.Process(target=_write, args=each, daemon=True) for each in arguments]
     for each in ranks:
         each.start()
@@ -202,7 +203,12 @@ def write_on_ranks(folder, count=3):
         assert each.exitcode == 0
 
 
-def _write(number, count, folder):
+def _write(number, count, folder, apart):
+    if apart:
+        here = Machines(addresses=("127.78.0.1",) * count, number=number)
+        os.environ.update(here.environment())
+        folder = folder / f"disk-{number}"
+        folder.mkdir()
     join(number, count, folder / "meeting", 60)
     for kind, shape in SHAPES.items():
         torch.manual_seed(0)

@@ -229,6 +229,43 @@ def test_gpus_that_would_do_nothing_are_not_rented(compute, message):
         check_devices(RunConfig(compute={"backend": "modal", **compute}))
 
 
+def spread_on_modal(ranks, **modal):
+    training = {"batch_size": ranks, "ranks": ranks}
+    return RunConfig(compute={"backend": "modal", "modal": modal}, training=training)
+
+
+@pytest.mark.parametrize(
+    ("actor", "ranks", "message"),
+    [
+        ("H100:4", 16, r"16 GPUs .* holds at most 8 .* Write 'H100:8' and training\.ranks = 16"),
+        ("A10G:2", 6, r"holds at most 4 .* Write 'A10G:4' and training\.ranks = 8, or have 4"),
+        ("H100:8", 12, r"if they are whole\. Write 'H100:8' and training\.ranks = 16"),
+    ],
+)
+def test_containers_that_train_together_are_whole(actor, ranks, message):
+    with pytest.raises(ConfigError, match=message):
+        check_devices(spread_on_modal(ranks, actor=actor))
+
+
+def test_ranks_beyond_the_gpus_of_a_container_take_several():
+    spread = spread_on_modal(16, actor="H100:8")
+    check_devices(spread)
+    assert spread.actor_containers == 2
+    assert len({gpu.uuid for gpu in find_placement(spread).trainers}) == 16
+    assert spread_on_modal(8, actor="H100:8").actor_containers == 1
+    with pytest.raises(ConfigError, match=r"gpu = 'H100:8': .* holds at most 8"):
+        check_devices(
+            RunConfig(
+                compute={
+                    "backend": "modal",
+                    "mode": "single_node",
+                    "modal": {"gpu": "H100:8"},
+                },
+                training={"batch_size": 16, "ranks": 16},
+            )
+        )
+
+
 def test_an_engine_on_eight_gpus_rents_eight():
     modal = {"backend": "modal", "modal": {"rollout": "H100:8"}}
     parallel = {"engine_options": {"tensor_parallel_size": 8}}

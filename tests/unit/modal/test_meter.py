@@ -112,3 +112,13 @@ def test_workers_that_share_a_container_do_not_count_it_twice(clock, counted):
     clock.now = 23
     meter.ended(2)
     assert seconds() == {"start_up": 4, "useful": 16, "idle": 5}
+
+
+def test_the_first_container_of_an_actor_in_several_answers_for_all(tmp_path):
+    spent = []
+    for number in (1, 2):
+        (folder := tmp_path / str(number)).mkdir()
+        meter = Meter(RunStore(folder), RunConfig().compute, number)
+        meter.answered("actor-0", "actor", "train_step/0/0", answer("one", busy=6))
+        spent.append(meter.spent)
+    assert spent[1] == 2 * spent[0]

@@ -33,7 +33,7 @@ def led(monkeypatch):
 
     monkeypatch.setattr(crew, "_end", end)
     monkeypatch.setattr(crew, "join", lambda *_, **__: None)
-    monkeypatch.setattr(crew, "connections", [])
+    monkeypatch.setattr(crew, "neighbours", [])
     monkeypatch.setattr(crew, "PATIENCE_S", 0.1)
     crew_of_two = crew.Crew(1, 0.2, FULL)
     ours, theirs = socket.socketpair()
@@ -122,7 +122,7 @@ def test_orders_can_be_read_after_a_model_could_not_be_built(monkeypatch):
         raise ValueError("as a test has it")
 
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(loading, "connections", [theirs])
+    monkeypatch.setattr(loading, "neighbours", [theirs])
     descriptor = os.memfd_create("model")
     os.ftruncate(descriptor, mmap.PAGESIZE)
     with ours, theirs:

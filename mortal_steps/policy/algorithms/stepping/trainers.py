@@ -25,7 +25,7 @@ from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.ranks.loading import loading_once
-from mortal_steps.policy.ranks.world import connections
+from mortal_steps.policy.ranks.world import neighbours
 from mortal_steps.types import RolloutBatch, TrainingBatch
 
 CONTROL_FILE = "entropy_ctrl_state.json"
@@ -53,7 +53,7 @@ def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> S
             "neither GRPOTrainer nor RLOOTrainer of TRL; derive it from one of them"
         )
     stepped: type[Stepped] = type(kind.__name__, (base, kind), {"algorithm": algorithm})
-    shares = arguments["args"].fsdp and connections
+    shares = arguments["args"].fsdp and neighbours
     with loading_once() if shares else contextlib.nullcontext():
         trainer = stepped(**arguments)
     if corrects and isinstance(trainer, GRPOTrainer):

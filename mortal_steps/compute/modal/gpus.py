@@ -1,0 +1,71 @@
+"""The GPUs that a run rents on Modal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mortal_steps.compute.devices import Gpu, gpus_elsewhere
+from mortal_steps.config import RunConfig
+from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu, most_per_container
+from mortal_steps.errors import ConfigError
+
+
+def gpus_on_modal(config: RunConfig, size: int, samples: bool) -> dict[str, Any]:
+    """Return the `Placement` of a run whose engines compute on `size` GPUs each; without `samples`,
+    it has none. Raises `ConfigError` for GPUs that would be paid for and do nothing, and for fewer
+    than it takes."""
+    modal, ranks = config.compute.modal, config.training.ranks
+    trains = f"the actor trains on {'one GPU' if ranks == 1 else f'{ranks} GPUs (training.ranks)'}"
+    if config.compute.mode == "single_node":
+        apart = modal.vllm_mode == "server"
+        other = ", and the rollout worker samples on one" if apart else ""
+        _check_count("gpu", modal.gpu, ranks + apart, trains + other)
+        *_, last = gpus = _rented(modal.gpu, "node")
+        return {"trainers": gpus[:ranks], "engines": ((last,),) if samples else ()}
+    trainers = _trainers(config, trains)
+    if not samples:
+        return {"trainers": trainers, "engines": ()}
+    instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
+    _check_count("rollout", modal.rollout, size, f"an engine samples on {size}", instead)
+    workers = range(config.num_rollout_workers)
+    engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
+    return {"trainers": trainers, "engines": engines}
+
+
+def _trainers(config: RunConfig, trains: str) -> tuple[Gpu, ...]:
+    wanted, ranks = config.compute.modal.actor, config.training.ranks
+    most = most_per_container(wanted)
+    if ranks <= most:
+        _check_count("actor", wanted, ranks, trains)
+        return _rented(wanted, "actor")[:ranks]
+    if gpu_count(wanted) != most or ranks % most:
+        raise ConfigError(
+            f"compute.modal.actor = {wanted!r}: {trains}, and one container of Modal holds at most "
+            f"{most} of this kind; several train together if they are whole. Write "
+            f"'{wanted.partition(':')[0]}:{most}' and training.ranks = "
+            f"{most * -(-ranks // most)}, or have {most} ranks or fewer"
+        )
+    containers = range(config.actor_containers)
+    return tuple(gpu for each in containers for gpu in _rented(wanted, f"actor-{each}"))
+
+
+def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") -> None:
+    count, most = gpu_count(wanted), most_per_container(wanted)
+    if used > most:
+        raise ConfigError(
+            f"compute.modal.{key} = {wanted!r}: {why}, and one container of Modal holds at most "
+            f"{most} of this kind. Have {most} or fewer do it, or choose a GPU with more memory"
+        )
+    fits = wanted.partition(":")[0] + (f":{used}" if used > 1 else "")
+    if count > used:
+        raise ConfigError(
+            f"compute.modal.{key} = {wanted!r}: {why}; the others would be paid for and do "
+            f"nothing. Write {fits!r}{instead}"
+        )
+    if count < used:
+        raise ConfigError(f"compute.modal.{key} = {wanted!r}: {why} GPUs. Write {fits!r}")
+
+
+def _rented(wanted: str, container: str) -> tuple[Gpu, ...]:
+    name = modal_gpu(wanted).partition(":")[0]
+    return gpus_elsewhere(name, memory_of(name), gpu_count(wanted), container)
