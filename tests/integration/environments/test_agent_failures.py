@@ -2,6 +2,7 @@
 is never scored 0."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -36,44 +37,48 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def play(shared, tmp_path):
+    return partial(played, shared, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared, tmp_path_factory):
+    return played(shared, tmp_path_factory.mktemp("undisturbed"))
+
+
+def played(shared, folder, trouble="", budget=300, **options):
     """Sample a shard of two problems with four episodes each; the agent is in trouble after the
     second turn of an episode of the first problem, or of all that have one."""
-
-    def play(trouble="", budget=300, **options):
-        given = {"retries": 1, "on_error": "mask", "timeout_s": 20.0, **options}
-        config = asking(shared.run, "shopping", **given).config
-        episodes = GatewayEpisodes(
-            tokenizer=shared.tokenizer,
-            template_options={},
-            environment=config.environment,
-            rewards=config.rewards,
-            chat=settle_chat(shared.tokenizer, "qwen3"),
-            settings=ToolSettings(),
-            run_dir=tmp_path,
+    given = {"retries": 1, "on_error": "mask", "timeout_s": 20.0, **options}
+    config = asking(shared.run, "shopping", **given).config
+    episodes = GatewayEpisodes(
+        tokenizer=shared.tokenizer,
+        template_options={},
+        environment=config.environment,
+        rewards=config.rewards,
+        chat=settle_chat(shared.tokenizer, "qwen3"),
+        settings=ToolSettings(),
+        run_dir=folder,
+    )
+    episodes._host = shared.host  # its start takes seconds
+    columns = {"trouble": f"{trouble}:{folder}"} if trouble else {}
+    first, second = shared.run.batch(0)
+    problems = [replace(first, columns={**first.columns, **columns}), second]
+    try:
+        groups = episodes.sample(
+            shared.engine,
+            problems,
+            [[1, 2, 3, 4], [5, 6, 7, 8]],
+            replace(config.sampling, max_tokens=budget),
+            PolicyVersion(0),
         )
-        episodes._host = shared.host  # its start takes seconds
-        columns = {"trouble": f"{trouble}:{tmp_path}"} if trouble else {}
-        first, second = shared.run.batch(0)
-        problems = [replace(first, columns={**first.columns, **columns}), second]
-        try:
-            groups = episodes.sample(
-                shared.engine,
-                problems,
-                [[1, 2, 3, 4], [5, 6, 7, 8]],
-                replace(config.sampling, max_tokens=budget),
-                PolicyVersion(0),
-            )
-        finally:
-            episodes._server.close()
-        return [made for group in groups for made in group.completions]
-
-    return play
+    finally:
+        episodes._server.close()
+    return [made for group in groups for made in group.completions]
 
 
 @pytest.mark.parametrize("trouble", ["kill", "hang", "outage", "raise"])
-def test_an_agent_that_fails_once_is_run_again_with_the_same_bits(play, trouble):
+def test_an_agent_that_fails_once_is_run_again_with_the_same_bits(play, undisturbed, trouble):
     limit = {"timeout_s": 6.0} if trouble == "hang" else {}
-    undisturbed = play()
     assert play(trouble, **limit) == undisturbed
     assert all(made.episode.scores["shopping"] > 0 for made in undisturbed)
 
@@ -89,8 +94,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("trouble", REASONS)
-def test_one_that_keeps_failing_is_masked_and_others_are_as_they_were(play, trouble):
-    undisturbed = play()
+def test_one_that_keeps_failing_is_masked_and_others_are_as_they_were(play, undisturbed, trouble):
     limit = {"timeout_s": 6.0} if "hang" in trouble else {}
     found = play(trouble, **limit)
     failed = [made for made in found if made.episode.failure is not None]

@@ -141,11 +141,11 @@ def test_an_environment_that_saves_is_brought_back_without_its_calls(make_shop):
 
 
 def test_what_is_waited_for_is_logged(make_shop, monkeypatch, caplog):
-    monkeypatch.setattr(waiting, "LOG_AFTER_S", 0.5)
+    monkeypatch.setattr(waiting, "LOG_AFTER_S", 1.0)
     shop = make_shop()
     shop.open({}, {}, {})
     shop.call(
-        {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 1.8})], 2: [("look", {})]},
+        {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 3.0})], 2: [("look", {})]},
     )
     told = [record.message for record in caplog.records if record.name == waiting.__name__]
     assert len(told) == 2

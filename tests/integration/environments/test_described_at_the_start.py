@@ -9,6 +9,7 @@ from mortal_steps.config import EnvironmentConfig, RunConfig
 from mortal_steps.environments import host
 from mortal_steps.environments.host import describe_once
 from mortal_steps.errors import ConfigError, WorkerLostError
+from mortal_steps.orchestration import own_rewards
 from mortal_steps.orchestration.open_run import changes
 from mortal_steps.orchestration.own_rewards import with_other_environments
 from mortal_steps.orchestration.resolve_defaults import resolve_defaults, resolved_like
@@ -47,6 +48,25 @@ def untold(item):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("shop.py").write_text(MODULE)
+
+
+@pytest.fixture(scope="module")
+def known():
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def asked_once(known, monkeypatch):
+    """Two processes are started for each environment of these tests, and not each time again."""
+    describe = own_rewards.describe
+
+    def ask(config):
+        key = config.environment.model_dump_json()
+        if key not in known:
+            known[key] = describe(config)
+        return known[key]
+
+    monkeypatch.setattr(own_rewards, "describe", ask)
 
 
 def config(factory="shop.py:Shop", rewards=None):

@@ -4,6 +4,9 @@ Compared are prompts and their ids, what was sampled and answered with its mask,
 weights after every update and all metrics. tests/scenarios has many more cases of it.
 """
 
+import copy
+import functools
+
 import pytest
 import torch
 
@@ -16,9 +19,15 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("case", shortest().values(), ids=shortest())
-def test_the_same_comes_of_it(case, tmp_path):
-    stock, ours = both(case, tmp_path)
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What came of a case, by stock TRL and by MORTAL."""
+    return functools.cache(lambda name: both(shortest()[name], tmp_path_factory.mktemp("case")))
+
+
+@pytest.mark.parametrize("name", shortest())
+def test_the_same_comes_of_it(name, outcomes):
+    stock, ours = outcomes(name)
     assert differences(stock, ours) == []
     assert stock.num_calls > 0
     assert stock.was_trained
@@ -26,9 +35,8 @@ def test_the_same_comes_of_it(case, tmp_path):
     assert {"tools/call_frequency", "tools/failure_frequency"} <= names
 
 
-def test_a_difference_shows(tmp_path):
-    case = shortest()["table-qwen3"]
-    stock, ours = both(case, tmp_path)
+def test_a_difference_shows(outcomes):
+    stock, ours = copy.deepcopy(outcomes("table-qwen3"))
     ours.steps[1].masks[2][-1] ^= 1
     ours.steps[0].rewards["near"][3] += 1e-6
     ours.metrics[1]["tools/call_frequency"] += 1e-6

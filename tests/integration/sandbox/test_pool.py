@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.errors import NoIsolationError, SandboxError
+from mortal_steps.sandbox import lane as lane_module
 from mortal_steps.sandbox import levels, pool
 from mortal_steps.sandbox.base import Limits, Program
 from mortal_steps.sandbox.box import own_interpreter
@@ -175,8 +176,15 @@ def test_an_error_leaves_no_program_in_the_queue(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mortal_steps.sandbox.lane.GRACE_S", 0.1)
-    monkeypatch.setattr("mortal_steps.sandbox.lane.CLOSE_S", 0.1)
+    grace_s, lost = lane_module.GRACE_S, Lane._lost
+
+    def then_patient(self: Lane, how: str) -> LaneLost:
+        monkeypatch.setattr(lane_module, "GRACE_S", grace_s)
+        return lost(self, how)
+
+    monkeypatch.setattr(Lane, "_lost", then_patient)
+    monkeypatch.setattr(lane_module, "GRACE_S", 0.1)
+    monkeypatch.setattr(lane_module, "CLOSE_S", 0.1)
     own = local_pool(way_to_run(allow_unisolated=False), 1)
     own.run([Program(code="")])
     (box,) = [lane.pid for lane in own.lanes()]
@@ -192,7 +200,7 @@ def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch
 
 def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
     sleeps = Program(
-        code="import time; time.sleep(0.5); print('done')", limits=Limits(wall_timeout=2.0)
+        code="import time; time.sleep(1.0); print('done')", limits=Limits(wall_timeout=2.5)
     )
     own = local_pool(way_to_run(allow_unisolated=False), 1)
     own.run([Program(code="")])
@@ -211,7 +219,7 @@ def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
     still.join()
     own.close()
     assert (result.stdout, result.limit) == ("done\n", None)
-    assert result.duration > 2.5
+    assert result.duration > 3.0
 
 
 def test_the_time_for_which_a_program_waits_for_a_core_is_not_the_programs() -> None:
