@@ -116,8 +116,8 @@ bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against i
 bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
 
-bench-saving: venv  ## Checkpoints beside training against training that waits for them (ROUNDS=); memory of ranks that save (RANKS=4)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.saving$(if $(RANKS),.ranks --ranks $(RANKS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+bench-saving: venv  ## Checkpoints beside training against training that waits for them (ROUNDS=); memory of ranks that save (RANKS=4, SHAPE=1.5B)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.saving$(if $(RANKS),.ranks --ranks $(RANKS) $(if $(SHAPE),--shape $(SHAPE) --optim sgd)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-dataset: venv  ## A run on a million rows: time and memory until its first step (ROWS=)
 	$(BIN)/python -m benchmarks.dataset $(if $(ROWS),--rows $(ROWS))

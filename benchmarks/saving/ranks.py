@@ -1,11 +1,12 @@
 """What each rank has in memory while they publish and save a model that is dealt out to them.
 
     python -m benchmarks.saving.ranks --ranks 4
+    python -m benchmarks.saving.ranks --shape 1.5B --optim sgd
 
-The model has random weights and the shape of Qwen2-0.5B, in float32. Its one train step computes no
-gradients: they are all 1, since only what becomes of the state is of interest. With Adam that takes
-12 GB, with `--optim sgd`, which keeps no state, 8 GB. Memory is what a process shares with no other
-and what is no file's (RssAnon), seen every 5 ms.
+The model has random weights and the shape of a Qwen2, in float32. Its one train step computes no
+gradients: they are all 1, since only what becomes of the state is of interest. With 0.5B and Adam
+that takes 12 GB, with `--optim sgd`, which keeps no state, 8 GB. Memory is what a process shares
+with no other and what is no file's (RssAnon), seen every 5 ms.
 """
 
 from __future__ import annotations
@@ -28,6 +29,20 @@ from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 BYTES_A_PARAMETER = {"adamw_torch": 12, "sgd": 4}
 """Of a weight and what the optimizer keeps."""
+SHAPES = {
+    "0.5B": {
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+    },
+    "1.5B": {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+    },
+}
 EVERY_S = 0.005
 WRITING = ("publish", "save", "save beside training")
 ADDED_LIMIT = 1e9
@@ -69,13 +84,12 @@ def main() -> None:
     os.environ["PYTHONPATH"] = str(ROOT)
     with tempfile.TemporaryDirectory(prefix="ranks-", dir=args.dir) as name:
         model = Path(name, "model")
-        num_parameters = _build_model(model)
+        num_parameters = _build_model(model, args.shape)
         phases = _measure(Path(name, "run"), str(model), args.ranks, args.optim)
     share = BYTES_A_PARAMETER[args.optim] * num_parameters // args.ranks
     _print_report(phases, share)
-    write_results(
-        args.output, {"ranks": args.ranks, "optim": args.optim, "share": share, "phases": phases}
-    )
+    measured = {"ranks": args.ranks, "shape": args.shape, "optim": args.optim}
+    write_results(args.output, {**measured, "share": share, "phases": phases})
     writing = [phase for phase in phases if phase.name in WRITING]
     if max(phase.most[0] - phase.before[0] for phase in writing) > ADDED_LIMIT:
         raise SystemExit(f"rank 0 needs more than {ADDED_LIMIT / 1e9:g} GB beyond what it has")
@@ -86,13 +100,14 @@ def _parse() -> argparse.Namespace:
         prog="python -m benchmarks.saving.ranks", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--shape", choices=SHAPES, default="0.5B")
     parser.add_argument("--optim", choices=BYTES_A_PARAMETER, default="adamw_torch")
     parser.add_argument("--dir", type=Path, help="where the run lies; default: temporary folder")
     add_output_option(parser, "saving-ranks")
     return parser.parse_args()
 
 
-def _build_model(folder: Path) -> int:
+def _build_model(folder: Path, shape: str) -> int:
     """Write the model; return the number of its parameters."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -100,17 +115,14 @@ def _build_model(folder: Path) -> int:
     from mortal_steps.config.model import NewModelConfig
     from mortal_steps.policy.starting_model.new_model import build_tokenizer
 
-    shape = Qwen2Config(
+    config = Qwen2Config(
         vocab_size=151936,
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
         num_key_value_heads=2,
         tie_word_embeddings=True,
         dtype=torch.float32,
+        **SHAPES[shape],
     )
-    model = Qwen2ForCausalLM(shape)
+    model = Qwen2ForCausalLM(config)
     model.save_pretrained(folder)
     build_tokenizer(NewModelConfig()).save_pretrained(folder)
     return int(model.num_parameters())

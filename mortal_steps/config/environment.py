@@ -110,9 +110,9 @@ class EnvironmentConfig(Section):
     timeout_s: Annotated[float, NO_NUMBERS] = Field(60.0, gt=0)
     """Seconds that one `reset`, tool call or `get_reward` may take."""
     retries: Annotated[int, NO_NUMBERS] = Field(2, ge=0)
-    """How many more times a `reset`, a call or a `get_reward` is tried that timed out, ended its
-    process or had an outage; each time in a new process, in which the earlier calls are made
-    again."""
+    """How many more times a `reset`, a call or a `get_reward` is tried that timed out or ended its
+    process; each time in a new process, in which the earlier calls are made again. After an outage
+    it is tried again later, in 1, 2, 4, ... s and at most 10 s, for `retries` times `timeout_s`."""
     on_error: Annotated[Literal["raise", "mask"], NO_NUMBERS] = "raise"
     """What becomes of an episode whose environment keeps failing. `raise`: the run stops; `mask`:
     the episode takes no part in training, and the others of its group do. It is never scored 0."""

@@ -7,12 +7,13 @@ ones again, in their order, and their answers are compared (see `faults`).
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig
+from mortal_steps.environments.attempts import Attempts
 from mortal_steps.environments.faults import (
     Answer,
     Fault,
@@ -75,7 +76,7 @@ class Cell:
         self._saves, self._keeps_nothing = saves, keeps_nothing
         self._states: dict[int, Any] = {}
         """What each episode's environment was at after its last calls, if it can say so."""
-        self._is_stopped = False
+        self._stopped = threading.Event()
 
     def announce(self, asked: Mapping[int, Sequence[ToolCall] | None]) -> None:
         """Tell what `ask` is given next, in this order: a process far away begins it at once."""
@@ -85,7 +86,7 @@ class Cell:
         self._running().announce({e: calls or self._starts[e] for e, calls in alive.items()})
 
     def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
-        request, attempts = _Request(episode=episode, calls=calls), Counter[int | None]()
+        request, attempts = _Request(episode=episode, calls=calls), self._attempts()
         while episode not in self._failed:
             try:
                 process = self._running()
@@ -120,7 +121,7 @@ class Cell:
         """Return the rewards of these episodes, each of which has so many seconds; None for those
         that have failed. `own` names the rewards that an episode has without its siblings: where
         one keeps failing, the episodes that are to blame have failed, and the others are scored."""
-        attempts: Counter[int | None] = Counter()
+        attempts = self._attempts()
         while True:
             found = Scores()
             try:
@@ -132,11 +133,10 @@ class Cell:
                 found = process.score(alive, rows_of(arguments, rows), limits)
                 check_scores(found)
             except Fault as fault:
-                self._begin_again(fault, attempts)
-                if attempts[None] <= self._config.retries:
+                if self._begin_again(fault, attempts) or fault.episode is not None:
                     continue
                 if self._blame(episodes, arguments, {n: limits[n] for n in limits if n in own}):
-                    attempts.clear()
+                    attempts = self._attempts()
                     continue
                 how = fault.reason
                 return found if found.failures else Scores(failures=dict.fromkeys(limits, how))
@@ -156,8 +156,7 @@ class Cell:
                 if episode not in self._failed:
                     check_scores(process.score([episode], rows_of(arguments, [row]), each_s))
             except Fault as fault:
-                tried: Counter[int | None] = Counter({episode: self._config.retries})
-                self._begin_again(fault.of(episode), tried)
+                self._begin_again(fault.of(episode), Attempts(0, 0.0))
         self.close()  # what was scored here must not be again
         return len(self._failed) > count
 
@@ -169,7 +168,7 @@ class Cell:
             self._process.release()
 
     def kill(self) -> None:
-        self._is_stopped = True
+        self._stopped.set()
         if self._process is not None:
             self._process.kill()
 
@@ -184,7 +183,7 @@ class Cell:
             return self._process
         process = EpisodesProcess(self._host.fork(), self._config.timeout_s)
         self._process = process
-        if self._is_stopped:
+        if self._stopped.is_set():
             process.kill()
         for request, before in self._done:
             is_known = self._keeps_nothing or request.episode in self._states
@@ -204,22 +203,30 @@ class Cell:
             return process.open(request.episode, self._starts[request.episode])
         return process.call(request.episode, request.calls)
 
-    def _begin_again(self, fault: Fault, attempts: Counter[int | None]) -> None:
-        """After a fault: end the process, and have the episode failed that has had its retries."""
+    def _attempts(self) -> Attempts:
+        return Attempts(self._config.retries, self._config.timeout_s)
+
+    def _begin_again(self, fault: Fault, attempts: Attempts) -> bool:
+        """After a fault: end the process, and wait until the next attempt; have the episode failed
+        that has none left, and return False."""
         self.close()
-        if self._is_stopped:
+        if self._stopped.is_set():
             raise CellClosedError(self._key)
-        attempts[fault.episode] += 1
-        if attempts[fault.episode] > self._config.retries:
-            self._fail(fault, attempts[fault.episode])
-        else:
-            logger.warning(
-                "%s: %s; it is asked again in a new process (attempt %d of %d)",
-                self._named(fault.episode),
-                fault.reason,
-                attempts[fault.episode] + 1,
-                self._config.retries + 1,
-            )
+        delay_s = attempts.delay_after(fault)
+        made = attempts.made[fault.episode]
+        if delay_s is None:
+            self._fail(fault, made)
+            return False
+        logger.warning(
+            "%s: %s; it is asked again in a new process%s (attempt %d)",
+            self._named(fault.episode),
+            fault.reason,
+            f" in {delay_s:g} s" if delay_s else "",
+            made + 1,
+        )
+        if self._stopped.wait(delay_s):
+            raise CellClosedError(self._key)
+        return True
 
     def _fail(self, fault: Fault, attempts: int, *, is_difference: bool = False) -> None:
         if self._config.on_error == "raise":

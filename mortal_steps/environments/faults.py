@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from mortal_steps.environments.messages import REPLY, Opened, Scores, ToolAnswer, ToolCall
+from mortal_steps.environments.messages import AGENT, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.base import HostLostError, stack_of
 
 HANDLER_FILE = str(Path(__file__).with_name("handler.py"))
@@ -58,8 +58,8 @@ def named(calls: Sequence[ToolCall] | None) -> str:
     """Return in words what is asked of an episode: without calls, its `reset`."""
     if calls is None:
         return "reset"
-    if calls[0].is_reply:
-        return REPLY
+    if calls[0].is_reply or calls[0].name == AGENT:
+        return calls[0].name
     names = list(dict.fromkeys(call.name for call in calls))
     return f"{'tool' if len(names) == 1 else 'tools'} {', '.join(names)}"
 

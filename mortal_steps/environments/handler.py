@@ -113,7 +113,7 @@ class EnvironmentHandler:
     def _open(self, start: EpisodeStart) -> Opened:
         began, stream = time.perf_counter(), RandomStream(start.reset_seed)
         loaded = self._loaded[start.environment or ""]
-        instance, observed, failure = None, None, None
+        instance, observed, failure, outage = None, None, None, None
         try:
             if loaded.factory is not None:
                 with stream.used():
@@ -122,6 +122,8 @@ class EnvironmentHandler:
             prompt = observed_prompt(start.prompt, observed)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
             prompt, failure = None, raised(error)
+            if self._outages.has(error):
+                failure, outage = None, failure
         tools = [*self._tools, *(methods_of(instance) if instance is not None else ())]
         self._episodes.append(
             _Live(
@@ -132,7 +134,8 @@ class EnvironmentHandler:
                 draws_by_call=loaded.offered.is_stateless or loaded.offered.saves,
             )
         )
-        return Opened(prompt=prompt, failure=failure, seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        return Opened(prompt=prompt, failure=failure, outage=outage, seconds=seconds)
 
     def _row(self, instance: Any, start: EpisodeStart) -> dict[str, Any]:
         row = dict(start.row)

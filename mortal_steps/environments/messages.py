@@ -13,6 +13,9 @@ from mortal_steps.hosts.answers import STRICT
 REPLY = "_reply"
 """Method of an environment that answers a message of the model that calls no tool."""
 
+AGENT = "agent"
+"""Name for what code is asked that asks the model itself."""
+
 EpisodeKey = tuple[str, int]
 """An episode: its problem in the shard, and which of the problem's it is."""
 
@@ -90,6 +93,8 @@ class Opened:
     """Messages with what `reset` observed; None: it observed nothing, the row's stand."""
     failure: str | None = None
     """What `reset` raised or returned that it must not."""
+    outage: str | None = None
+    """Why it could not be done; it has not begun then."""
     seconds: float = 0.0
 
 

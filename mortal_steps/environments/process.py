@@ -34,6 +34,8 @@ class EpisodesProcess:
     def open(self, episode: int, start: EpisodeStart) -> Opened:
         found: list[Opened] = self._ask(episode, None, start, list[Opened])
         self._places[episode] = len(self._places)
+        if found[0].outage is not None:
+            raise Fault(episode, named(None), found[0].outage, REMEDIES["outage"])
         if found[0].failure is not None:
             raise Fault(episode, named(None), found[0].failure, REMEDIES["raised"])
         return found[0]

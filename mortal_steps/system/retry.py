@@ -35,7 +35,7 @@ def retry(
 ) -> T:
     """Return what `work` does, repeated after each delay while it raises one of `on`. Raises the
     last error once delays or `for_s` seconds are used up."""
-    delays = _within(delays_s, for_s)
+    delays = within(delays_s, for_s)
     while True:
         try:
             return work()
@@ -55,7 +55,7 @@ async def retry_async(
     notice: Notice = lambda error: None,
 ) -> T:
     """Await `work`, repeated as by `retry`."""
-    delays = _within(delays_s, for_s)
+    delays = within(delays_s, for_s)
     while True:
         try:
             return await work()
@@ -66,7 +66,8 @@ async def retry_async(
         await asyncio.sleep(delay)
 
 
-def _within(delays_s: Iterable[float], for_s: float) -> Iterator[float]:
+def within(delays_s: Iterable[float], for_s: float) -> Iterator[float]:
+    """Return those delays that end no later than `for_s` seconds after the first is asked for."""
     give_up = time.monotonic() + for_s
     for delay in delays_s:
         if time.monotonic() + delay > give_up:

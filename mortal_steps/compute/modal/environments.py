@@ -135,7 +135,9 @@ class SandboxLink:
         while True:
             content = HEARD
             with contextlib.suppress(TimeoutError):
-                content = await asyncio.wait_for(self._unsent.get(), ALIVE_EVERY_S)
+                # `wait_for` of Python 3.11 overlooks a cancellation beside what arrives.
+                async with asyncio.timeout(ALIVE_EVERY_S):
+                    content = await self._unsent.get()
             while not self._unsent.empty():
                 content += self._unsent.get_nowait()
             try:
@@ -155,7 +157,9 @@ class SandboxLink:
         output = aiter(process.stdout)
         try:
             while True:
-                receive(await asyncio.wait_for(anext(output), SILENT_S))
+                async with asyncio.timeout(SILENT_S):
+                    content = await anext(output)
+                receive(content)
         except StopAsyncIteration:
             last = ""
             with contextlib.suppress(Exception):  # that it ended counts

@@ -11,7 +11,9 @@
 | `repeated` | in calls that failed or were lost, whose work somebody does again |
 
 An estimate: containers tell their own times, and one that is lost takes with it those of its last
-call. The file grows through every attempt of a run; what was paid is never cut back to a step.
+call. The Sandbox of a rollout worker's environments (`[compute.modal.environment]`) is counted as
+long as its container works or waits; it is made for the first shard, and ends with the worker. The
+file grows through every attempt of a run; what was paid is never cut back to a step.
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ CORE = 0.0000131
 """Dollars per second of a physical core that a container reserves."""
 GIBIBYTE = 0.0000022
 """Dollars per second of a GiB of memory that it reserves."""
+SANDBOX_CORE, SANDBOX_GIBIBYTE = 0.00003942, 0.00000672
+"""The same of a Sandbox."""
 
 
 class Meter:
@@ -57,6 +61,7 @@ class Meter:
     def __init__(self, store: RunStore, compute: ComputeConfig) -> None:
         self._path = store.path(COSTS)
         self._rates = {role: container_rate(compute, role) for role in ROLES}
+        self._sandbox_rates = {role: sandbox_rate(compute, role) for role in ROLES}
         self.spent: float = sum(row["dollars"] for row in read_costs(self._path))
         """Dollars so far."""
         self._open: dict[str, tuple[Role, str, float]] = {}
@@ -101,7 +106,10 @@ class Meter:
         rows = []
         for kind, took in seconds.items():
             if took > 0:
-                dollars = took * self._rates[role]
+                rate = self._rates[role]
+                if kind != "start_up":
+                    rate += self._sandbox_rates[role]
+                dollars = took * rate
                 self.spent += dollars
                 rows.append({**call, "kind": kind, "seconds": took, "dollars": dollars})
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
@@ -135,6 +143,15 @@ def container_rate(compute: ComputeConfig, role: str) -> float:
     gpu = compute.gpu_of(role)
     gpus = dollars_per_second(gpu, compute.modal.rates) if gpu else 0.0
     return gpus + CORE * compute.cpu_of(role) + GIBIBYTE * compute.memory_mb_of(role) / 1024
+
+
+def sandbox_rate(compute: ComputeConfig, role: str) -> float:
+    """Return the dollars per second of the Sandbox that belongs to a role's container, if any."""
+    reserved = compute.modal.environment
+    has_one = role == "rollout" or (role == "actor" and compute.mode == "single_node")
+    if reserved is None or not has_one:
+        return 0.0
+    return SANDBOX_CORE * reserved.cpu + SANDBOX_GIBIBYTE * reserved.memory_mb / 1024
 
 
 def check_prices(compute: ComputeConfig) -> None:

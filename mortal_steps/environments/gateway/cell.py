@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-
 from mortal_steps.environments.cell import Cell, Failed
 from mortal_steps.environments.faults import REMEDIES, Fault, fault_of
 from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import AGENT, Session
-from mortal_steps.environments.messages import AgentResult
+from mortal_steps.environments.gateway.session import Session
+from mortal_steps.environments.messages import AGENT, AgentResult
 from mortal_steps.errors import WorkerError
 from mortal_steps.hosts.base import Fork, HostLostError
 
@@ -17,8 +14,6 @@ FOR_GOOD = (REMEDIES["differs"], REMEDIES["in_turn"], REMEDIES["unusable"])
 """Of faults that another attempt would have, too."""
 NO_LIMIT_S = 1e7
 """For an episode as a whole, which waits for the engine; the code's own time has a limit."""
-FORKING = threading.BoundedSemaphore(32)
-"""Forks that are waited for: their host makes one after the other, and each has a limit on time."""
 
 
 class AgentCell(Cell):
@@ -27,15 +22,16 @@ class AgentCell(Cell):
     def play(self, session: Session, server: Server) -> AgentResult | Failed:
         """Return what came of the episode, at the end of the code, or of the last attempt."""
         (episode,) = self._starts
-        attempts: Counter[int | None] = Counter()
+        attempts = self._attempts()
         try:
             while episode not in self._failed:
                 try:
                     return self._played(self._running().fork, episode, session, server)
                 except Fault as fault:
+                    session.rest()
                     if fault.remedy in FOR_GOOD:
                         is_difference = fault.remedy == REMEDIES["differs"]
-                        self._fail(fault, attempts[episode] + 1, is_difference=is_difference)
+                        self._fail(fault, attempts.made[episode] + 1, is_difference=is_difference)
                     else:
                         self._begin_again(fault, attempts)
             return self._failed[episode]

@@ -16,15 +16,16 @@ from mortal_steps.environments.episodes import keys_of
 from mortal_steps.environments.gateway.cell import AgentCell
 from mortal_steps.environments.gateway.conversation import Branch, Conversation
 from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import AGENT, Session, Sessions
+from mortal_steps.environments.gateway.session import Session, Sessions
 from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.kinds.base import AskingEnvironment
 from mortal_steps.environments.ledger import Answered
-from mortal_steps.environments.messages import AgentResult, ToolAnswer, ToolCall
+from mortal_steps.environments.messages import AGENT, AgentResult, ToolAnswer, ToolCall
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
 from mortal_steps.environments.starts import episode_start
+from mortal_steps.environments.waiting import Watch
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.episodes.base import ToolSettings
@@ -37,6 +38,9 @@ from mortal_steps.types import (
     Problem,
     SamplingParams,
 )
+
+ASKED = ToolCall(name=AGENT, arguments={}, call_id="")
+"""What code is asked that asks the model itself: to go on."""
 
 
 @dataclass(kw_only=True)
@@ -108,7 +112,10 @@ class GatewayEpisodes(RecordedEpisodes):
             for each in episodes:
                 threads.submit(_play, each, sessions, server)
             for number in itertools.count():
-                asking = sessions.wait()
+                live = [each.session.key for each in episodes if each.session.goes_on]
+                asked = {key: [ASKED] for key in live}
+                with Watch(self._folder, number, [[each] for each in live], asked) as watch:
+                    asking = sessions.wait(watch)
                 if not asking:
                     break
                 running = [each.conversation.running for each in asking]
@@ -136,7 +143,6 @@ class GatewayEpisodes(RecordedEpisodes):
         difference."""
         if self._ledger is None:
             return
-        call = ToolCall(name=AGENT, arguments={}, call_id="")
         noted = self._ledger.note(
             [
                 (
@@ -145,7 +151,7 @@ class GatewayEpisodes(RecordedEpisodes):
                         episode=each.running.name,
                         answers=[ToolAnswer(name=AGENT, content=each.asked[1])],
                     ),
-                    [call],
+                    [ASKED],
                 )
                 for each in asking
             ]

@@ -17,12 +17,11 @@ from mortal_steps.environments.gateway.conversation import (
     Conversation,
     RefusedError,
 )
+from mortal_steps.environments.messages import AGENT, EpisodeKey
+from mortal_steps.environments.waiting import Watch
 from mortal_steps.errors import DataError
 
 Waiting = Future[Answer]
-AGENT = "agent"
-LOOK_EVERY_S = 60.0
-"""How often to look at the clocks, at least."""
 
 
 @dataclass(kw_only=True)
@@ -63,6 +62,10 @@ class Session:
     """What its code has taken, without waiting for the model."""
     _answers: dict[str, Answer] = field(default_factory=dict)
     _asked_again: set[str] = field(default_factory=set)
+
+    @property
+    def key(self) -> EpisodeKey:
+        return self.conversation.running.key, self.conversation.running.index
 
     def begin(self) -> None:
         """Take note that its code begins, maybe again."""
@@ -136,6 +139,11 @@ class Session:
             )
             raise Fault(self.conversation.index, AGENT, how, REMEDIES["differs"])
 
+    def rest(self) -> None:
+        """Take note that its code does not run, and may begin again."""
+        with self.changed:
+            self._stop_clock()
+
     def end(self) -> None:
         """Take note that its code has ended, for good."""
         with self.changed:
@@ -208,9 +216,10 @@ class Sessions:
             self.error = self.error or error
             self.changed.notify_all()
 
-    def wait(self) -> Sequence[Session]:
+    def wait(self, watch: Watch) -> Sequence[Session]:
         """Wait until each episode has asked or has ended; return those that ask, in the order of
-        the shard. Code that takes too long is stopped meanwhile."""
+        the shard. Code that takes too long is stopped meanwhile, and `watch` told who is waited
+        for."""
         with self.changed:
             while True:
                 if self.error is not None:
@@ -224,8 +233,10 @@ class Sessions:
                     if each.began_at + self._timeout_s <= now:
                         each.is_late, each.began_at = True, math.inf
                         each.stop_playing()
+                if watch.next_at <= now:
+                    watch.tell({each.key for each in self._all} - {each.key for each in silent})
                 ends = min(each.began_at for each in silent) + self._timeout_s
-                self.changed.wait(min(LOOK_EVERY_S, max(0.0, ends - now)))
+                self.changed.wait(max(0.0, min(watch.next_at, ends) - now))
 
     def close(self) -> None:
         """Answer all who still wait with an error."""

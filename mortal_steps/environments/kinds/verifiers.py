@@ -68,7 +68,7 @@ class VerifiersEnvironment(AskingEnvironment):
             if numbers >= (0, 4):
                 from mortal_steps.environments.kinds.verifiers_v1 import TasksetAgent
 
-                return TasksetAgent(self.id, self.args, self._name)
+                return TasksetAgent(self.id, self.args, self._name, self.outages)
         except ConfigError:
             raise
         except Exception as error:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Iterator, Mapping
+import os
+import tempfile
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import openai.resources  # noqa: F401 - what each fork would import at its first request
@@ -16,6 +20,7 @@ from verifiers.v1.types import SamplingConfig
 from verifiers.v1.utils.loaders import default_harness_id, load_environment, resolve_env_config
 
 from mortal_steps.environments.kinds.verifiers_chat import chat_here
+from mortal_steps.environments.kinds.verifiers_tools import NOTED, watch_tools
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError, DataError
 
@@ -28,11 +33,17 @@ OUTAGES = (
 """Boundaries of verifiers behind which there is neither the model's nor the task's doing."""
 
 
+LOOK_EVERY_S = 0.1
+
+
 class TasksetAgent:
     """Plays episodes of a taskset's tasks."""
 
-    def __init__(self, taskset_id: str, args: Mapping[str, Any], name: str) -> None:
-        """Load it; `name` is its reward's. Raises what verifiers raises."""
+    def __init__(
+        self, taskset_id: str, args: Mapping[str, Any], name: str, outages: Sequence[str]
+    ) -> None:
+        """Load it; `name` is its reward's, and `outages` of its tools end an episode. Raises what
+        verifiers raises, and `ConfigError` for tools that cannot be watched."""
         taskset = {**args.get("taskset", {}), "id": taskset_id}
         config = resolve_env_config({**args, "taskset": taskset})
         local = {
@@ -44,6 +55,29 @@ class TasksetAgent:
         self._id = taskset_id
         self.reward: str | None = name
         chat_here()
+        if outages:
+            self._check_watched()
+            watch_tools(outages)
+
+    def _check_watched(self) -> None:
+        config = self._env.config
+        agents = agent_config_fields(config).values()
+        for tools in (
+            *self._env.taskset.toolsets(config.taskset),
+            *self._tasks.toolsets(config.taskset.task),
+        ):
+            there = [tools.config.runtime]
+            if getattr(tools.config, "colocated", False):
+                there = [each.runtime for each in agents]
+            elsewhere = [each.type for each in there if each.type != "subprocess"]
+            where = tools.config.url or ", ".join(elsewhere)
+            if where:
+                raise ConfigError(
+                    f"environment.outages cannot be told from answers in the toolset "
+                    f"{type(tools).__name__} of {self._id!r}, which runs elsewhere ({where}): what "
+                    "its tools raise arrives as text. Have it run on this machine, or set "
+                    "environment.outages = [], and the model reads whatever they raise"
+                )
 
     def rows(self, *, held_out: bool, limit: int | None) -> Iterator[dict[str, Any]]:
         """Yield its tasks. It has one list of them, of which rows can be held out."""
@@ -76,8 +110,13 @@ class TasksetAgent:
             base_url=base_url, api_key_var="", timeout=ClientTimeoutConfig(connect=None)
         )
         context = ModelContext(model="policy", client=client, sampling=SamplingConfig())
-        async with self._env.serving():
-            episode = await self._env.run_episode(task, context)
+        with tempfile.TemporaryDirectory() as folder:  # this process plays no other episode
+            noted = Path(folder) / "outage"
+            os.environ[NOTED] = str(noted)
+            async with self._env.serving():
+                episode = await _ended(self._env.run_episode(task, context), noted)
+            if episode is None:
+                return AgentResult(outage=noted.read_text())
         error = episode.last_error
         own = [each for each in episode.traces if each.agent.config.client.base_url == base_url]
         for trace in own:
@@ -90,6 +129,18 @@ class TasksetAgent:
         if episode.is_timeout or any(trace.is_timeout for trace in own):
             return AgentResult(outage="the time has passed that the environment gives an episode")
         return _result(self._id, own)
+
+
+async def _ended(playing: Coroutine[Any, Any, Any], noted: Path) -> Any:
+    """Return the episode; None: a tool had an outage, which is noted."""
+    episode = asyncio.ensure_future(playing)
+    while not (episode.done() or noted.exists()):
+        await asyncio.wait({episode}, timeout=LOOK_EVERY_S)
+    if not noted.exists():
+        return await episode
+    episode.cancel()
+    await asyncio.wait({episode})
+    return None
 
 
 def _result(taskset_id: str, traces: list[Any]) -> AgentResult:

@@ -1,8 +1,11 @@
 """What becomes of an episode whose agent fails: it is run again, then masked, or the run stops. It
 is never scored 0."""
 
+import socket
+import threading
 from dataclasses import replace
 from functools import partial
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -83,6 +86,42 @@ def test_an_agent_that_fails_once_is_run_again_with_the_same_bits(play, undistur
     assert all(made.episode.scores["shopping"] > 0 for made in undisturbed)
 
 
+class Shopkeeper(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *said):
+        pass
+
+
+@pytest.fixture
+def away(tmp_path):
+    """A server that is there three seconds from now; agents find its port in their folder."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+    (tmp_path / "port").write_text(str(address[1]))
+    servers = []
+
+    def be_back():
+        servers.append(HTTPServer(address, Shopkeeper))
+        servers[0].serve_forever()
+
+    timer = threading.Timer(3.0, be_back)
+    yield timer
+    timer.cancel()
+    for each in servers:
+        each.shutdown()
+        each.server_close()
+
+
+def test_a_server_that_comes_back_is_waited_for_with_the_same_bits(play, undisturbed, away, caplog):
+    away.start()
+    assert play("always-ask") == undisturbed
+    assert "Connection refused" in caplog.text
+    assert "asked again in a new process in 2 s" in caplog.text
+
+
 REASONS = {
     "always-kill": "its process ended (SIGKILL)",
     "always-hang": "neither asked nor ended within 6 s",
@@ -91,11 +130,12 @@ REASONS = {
     "always-rewrite": "rewrote what was said before",
     "differ": "something else when it is run again",
 }
+LASTS = ("always-hang", "always-outage")
 
 
 @pytest.mark.parametrize("trouble", REASONS)
 def test_one_that_keeps_failing_is_masked_and_others_are_as_they_were(play, undisturbed, trouble):
-    limit = {"timeout_s": 6.0} if "hang" in trouble else {}
+    limit = {"timeout_s": 6.0} if trouble in LASTS else {}
     found = play(trouble, **limit)
     failed = [made for made in found if made.episode.failure is not None]
     assert failed
@@ -111,7 +151,7 @@ def test_one_that_keeps_failing_is_masked_and_others_are_as_they_were(play, undi
 
 @pytest.mark.parametrize("trouble", [name for name in REASONS if name != "always-rewrite"])
 def test_or_the_run_stops_and_says_where(play, trouble):
-    limit = {"timeout_s": 6.0} if "hang" in trouble else {}
+    limit = {"timeout_s": 6.0} if trouble in LASTS else {}
     with pytest.raises(EnvironmentFailedError) as stopped:
         play(trouble, on_error="raise", **limit)
     assert REASONS[trouble] in str(stopped.value)

@@ -3,6 +3,7 @@ process, then masked, or the run stops. It is never scored 0, and the model is t
 
 import pytest
 
+from mortal_steps.environments import attempts
 from mortal_steps.environments.cell import Failed
 from mortal_steps.errors import EnvironmentFailedError
 
@@ -87,6 +88,15 @@ def test_a_reply_that_is_lost_is_asked_for_again_and_then_costs_its_episode_alon
     (again,) = shop.open({"at": "_reply", "fault": fault, "times": 3}, key="again")
     assert again.failure is None
     assert shop.say(0, "_reply", key="again", text="four") == "total 4"
+
+
+@pytest.mark.parametrize("at", ["reset", "add"])
+def test_an_outage_is_waited_for_as_long_as_attempts_could_hang(make_shop, at, monkeypatch):
+    monkeypatch.setattr(attempts, "FIRST_DELAY_S", 0.1)
+    shop = make_shop(retries=1)
+    answers = asked(shop, at=at, fault="outage", times=5)
+    assert shop.count("faults") == 6
+    assert [answers[each][0].content for each in range(3)] == ["total 7"] * 3
 
 
 def test_what_a_tool_raises_is_its_answer(make_shop):

@@ -123,13 +123,37 @@ def test_a_reward_that_cannot_be_computed_is_not_0(version, args, tmp_path):
         play(version, tmp_path, args=args, retries=0)
 
 
-def test_an_outage_of_a_tool_ends_the_rollout_and_is_never_told_to_the_model(tmp_path):
+def told_by_tools(outcome) -> set:
+    said = [each for step in outcome.steps for whole in step.messages for each in whole]
+    return {each["content"] for each in said if each["role"] == "tool"}
+
+
+def with_scales(version, **task) -> dict:
+    return task if version == "v0" else {"taskset": {"task": task}}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_outage_of_a_tool_ends_the_rollout_and_is_never_told_to_the_model(version, tmp_path):
     broken, weighs = tmp_path / "broken", VOICE.calls(called("weigh", item="pears"))
-    played = play("v0", tmp_path, [weighs, *GUESSES], args={"broken": str(broken)})
+    args = with_scales(version, broken=str(broken))
+    played = play(version, tmp_path, [weighs, *GUESSES], args=args)
     assert broken.exists()
-    said = [each for step in played.steps for whole in step.messages for each in whole]
-    answers = {each["content"] for each in said if each["role"] == "tool"}
-    assert answers == {"pears weigh 3."}
+    assert told_by_tools(played) == {"pears weigh 3."}
+
+
+def test_whatever_else_a_tool_of_a_toolset_raises_is_told_to_the_model(tmp_path):
+    weighs = [VOICE.calls(called("weigh", item=each)) for each in ("pears", "feathers")]
+    args = with_scales("v1", broken=str(tmp_path / "broken"))
+    told = told_by_tools(play("v1", tmp_path, [*weighs, *GUESSES], args=args))
+    assert told == {"pears weigh 3.", "Error executing tool weigh: too light"}
+
+
+def test_outages_of_a_toolset_elsewhere_are_refused(tmp_path):
+    url = "http://127.0.0.1:9/mcp"
+    args = with_scales("v1", broken=str(tmp_path / "broken"), scales_at=url)
+    with pytest.raises(ConfigError, match=rf"outages.*Scales of 'guess-v1'.*\({url}\)"):
+        describe_once(loaded("v1", args=args))
+    assert describe_once(loaded("v1", args=args, outages=[]))
 
 
 def test_a_task_that_gave_no_reward_is_not_scored_0(tmp_path):

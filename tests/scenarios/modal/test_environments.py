@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import modal
 import pytest
 
+from mortal_steps.compute.modal.meter import container_rate, sandbox_rate
+from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.runs.run import find_run
 from tests.support.modal.project import MORTAL, ON_MODAL, assert_same, at
 from tests.support.paths import ROOT
@@ -73,6 +75,19 @@ def running_sandbox(plane):
     ]
 
 
+def assert_sandboxes_count(plane, before, run):
+    """Check that Sandboxes cost what those lived that were begun after the rollout worker was."""
+    compute = run.config.compute
+    workers = [e for e in plane.events("container_started")[before:] if e["gpu"]]
+    ended = {each["sandbox"]: each["t"] for each in plane.events("sandbox_ended")}
+    began = {each["sandbox"]: each["t"] for each in plane.events("sandbox_started")}
+    lived = sum(ended[each] - at for each, at in began.items() if at > min(e["t"] for e in workers))
+    rows = [row for row in read_costs(run.store.path(COSTS)) if row["role"] == "rollout"]
+    containers = container_rate(compute, "rollout") * sum(row["seconds"] for row in rows)
+    counted = sum(row["dollars"] for row in rows) - containers
+    assert counted == pytest.approx(sandbox_rate(compute, "rollout") * lived, rel=0.3)
+
+
 def test_a_run_ends_with_the_bits_of_here_though_its_sandboxes_are_lost_in_mid_episode(
     plane, folder
 ):
@@ -97,3 +112,4 @@ def test_a_run_ends_with_the_bits_of_here_though_its_sandboxes_are_lost_in_mid_e
     assert all(row["reward_std"] for row in away.metrics()), "nothing was learned from"
     assert "it is asked again in a new process" in rollout_logs(plane, before)
     assert not running_sandbox(plane)
+    assert_sandboxes_count(plane, before, away)

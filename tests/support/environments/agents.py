@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+import urllib.request
 from pathlib import Path
 
 import openai
@@ -96,6 +97,9 @@ def _meet(trouble: str, target: int, messages: list) -> None:
             time.sleep(600)
         case "outage":
             raise ConnectionError("the shop is away")
+        case "ask":
+            port = (Path(folder) / "port").read_text()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}").close()
         case "raise":
             raise KeyError("a slip")
         case "rewrite":

@@ -14,9 +14,38 @@ class Number(vf.TaskData):
 class Settings(vf.TaskConfig):
     is_away: bool = False
     is_scored: bool = True
+    broken: str = ""
+    """A file for `Scales`, which the player then has."""
+    scales_at: str | None = None
+
+
+class ScalesConfig(vf.ToolsetConfig):
+    broken: str = ""
+
+
+class Scales(vf.Toolset[ScalesConfig]):
+    """Has a tool that cannot be asked until the file is there."""
+
+    TOOL_PREFIX = None
+
+    @vf.tool
+    def weigh(self, item: str) -> str:
+        """Weigh something."""
+        if not Path(self.config.broken).exists():
+            Path(self.config.broken).touch()
+            raise ConnectionError("the scales are away")
+        if item == "feathers":
+            raise ValueError("too light")
+        return f"{item} weigh 3."
 
 
 class Guess(vf.Task[Number, vf.State, Settings]):
+    @classmethod
+    def toolsets(cls, config):
+        return [Scales(ScalesConfig(broken=config.broken, url=config.scales_at))] * bool(
+            config.broken
+        )
+
     @vf.reward
     async def right(self, trace) -> dict[str, float]:
         if self.config.is_away:
@@ -64,3 +93,6 @@ class Game(vf.Env[Players]):
 
 
 __all__ = ["Game", "Guesses"]
+
+if __name__ == "__main__":
+    Scales.run()

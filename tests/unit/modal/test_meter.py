@@ -6,6 +6,7 @@ from mortal_steps.compute.modal import meter
 from mortal_steps.compute.modal.messages import CallResult, ContainerTimes
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import parse_config
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
 
@@ -77,6 +78,29 @@ def test_a_container_that_outlived_a_lost_call_is_idle_once(clock, counted):
     meter.ended(0)
     assert seconds() == {"start_up": 4, "useful": 12, "idle": 5 + 14, "repeated": 45}
     assert sum(seconds().values()) == 80
+
+
+@pytest.mark.parametrize(
+    ("mode", "with_one"), [("distributed", ["rollout"]), ("single_node", ["actor", "rollout"])]
+)
+def test_a_sandbox_of_environments_costs_what_it_reserves(tmp_path, mode, with_one):
+    compute = {"backend": "modal", "mode": mode}
+    reserved = {"modal": {"environment": {"cpu": 4.0, "memory_mb": 8192}}}
+    plain, beside = (
+        meter.Meter(
+            RunStore(tmp_path / name), parse_config({"compute": {**compute, **more}}).compute
+        )
+        for name, more in (("plain", {}), ("beside", reserved))
+    )
+    for name in ("plain", "beside"):
+        (tmp_path / name).mkdir()
+    for role in ("actor", "rollout", "reward"):
+        before = plain.spent, beside.spent
+        for each in (plain, beside):
+            each.answered(role, role, "x/0/0", answer(role, startup=100, idle=10, busy=90))
+        more = (beside.spent - before[1]) - (plain.spent - before[0])
+        expected = 100 * (4 * 0.00003942 + 8 * 0.00000672) if role in with_one else 0.0
+        assert more == pytest.approx(expected)
 
 
 def test_workers_that_share_a_container_do_not_count_it_twice(clock, counted):

@@ -53,7 +53,7 @@ def link(monkeypatch):
         links.append(SandboxLink(ModalConfig(), (), lambda content: None, told.put))
         return told
 
-    make.sandboxes = sandboxes
+    make.sandboxes, make.links = sandboxes, links
     yield make
     for each in links:
         each.close()
@@ -89,6 +89,15 @@ def test_one_that_takes_no_input_is_lost(link, monkeypatch):
     monkeypatch.setattr(environments, "CLOSE_S", 0.1)
     told = link(process(write=refuse))
     assert "BrokenPipeError: closed" in told.get(timeout=PATIENCE_S)
+
+
+def test_one_that_is_closed_right_behind_what_was_sent_leaves_no_work_pending(link):
+    for _ in range(20):
+        link(process())
+        closed = link.links.pop()
+        closed.send(b"the last order")
+        closed.close()
+        assert all(work.done() for work in closed._work)
 
 
 def test_a_command_that_does_not_begin_is_tried_again_in_another_sandbox(link):

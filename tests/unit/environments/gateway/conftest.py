@@ -11,6 +11,7 @@ from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.gateway.conversation import Conversation
 from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Sessions
+from mortal_steps.environments.waiting import Watch
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.types import Problem
@@ -78,7 +79,7 @@ class Played:
 
     def _sample(self):
         drawn = random.Random(0)
-        while asking := self.sessions.wait():
+        while asking := self.sessions.wait(Watch(None, 0, [], {})):
             self.may_say.wait()
             for number, session in enumerate(asking):
                 running = session.conversation.running
