@@ -2,14 +2,20 @@
 
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RewardedShard
-from tests.support.environments.models import build_model
 from tests.support.ported_scripts import LORA, adapted, ran, updates
 
 __all__ = ["ran"]
 
+SCRIPTS = {
+    "quickstart-GRPO": ("quickstart", ()),
+    "lora": ("gspo", LORA),
+    "agent-GRPO": ("agent", ()),
+}
+"""Each by its output folder, with its arguments."""
+
 
 def test_the_quick_start(ran):
-    run, said, _ = ran("quickstart", "quickstart-GRPO")
+    run, said, _ = ran["quickstart-GRPO"]
     training = run.config.training
     assert (training.num_generations, training.learning_rate, updates(run)) == (8, 1e-6, 2)
     assert max(row["completions/max_length"] for row in run.metrics()) <= 8
@@ -17,15 +23,14 @@ def test_the_quick_start(ran):
 
 
 def test_a_lora_script_with_the_command_lines_adapter(ran):
-    run, _, _ = ran("gspo", "lora", *LORA)
+    run, _, _ = ran["lora"]
     lora = run.config.training.lora
     assert run.config.training.use_lora and (lora.r, lora.alpha, updates(run)) == (4, 8, 4)
     assert adapted(run) == {"q_proj", "v_proj"}
 
 
-def test_environments_and_a_tool(ran, tmp_path):
-    build_model(tmp_path / "agent", "qwen3")
-    run, said, _ = ran("agent", "agent-GRPO")
+def test_environments_and_a_tool(ran):
+    run, said, _ = ran["agent-GRPO"]
     environment = run.config.environment
     assert (environment.max_tool_calling_iterations, len(environment.tools)) == (2, 1)
     assert reward_names(run.config.rewards) == ("near", "Shop")

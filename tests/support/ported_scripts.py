@@ -12,6 +12,7 @@ import pytest
 from mortal_steps.config.model import NewModelConfig
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import list_runs
+from tests.support.environments.models import build_model as build_agents_model
 
 SCRIPTS = Path(__file__).parent / "trl_scripts"
 SHAPE = NewModelConfig(
@@ -31,6 +32,18 @@ GSPO = (
 LORA = (*SIZES, "--output_dir", "lora", "--use_peft", "--lora_r", "4", "--lora_alpha", "8")
 
 
+IN_TURN = """
+import json, os, runpy, sys
+
+for output, (name, arguments) in json.loads(sys.argv[1]).items():
+    said = os.open(f"{output}.out", os.O_WRONLY | os.O_CREAT)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    sys.argv[1:] = arguments
+    runpy.run_path(f"{name}.py", run_name="__main__")
+"""
+
+
 def as_mortals(script):
     """Return the script with the two lines changed."""
     trainer = re.search(r"\w+Trainer(?=\()", script).group()
@@ -40,29 +53,27 @@ def as_mortals(script):
     return changed.replace(f"{trainer}(", "MortalTrainer(")
 
 
-@pytest.fixture
-def ran(tmp_path, server):
-    """Runs a script; its only run, its output, and its folder."""
-    build_model(tmp_path / "model", SHAPE, seed=1)
-    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-
-    def run(name, output_dir, *arguments):
-        changed = as_mortals((SCRIPTS / f"{name}.py").read_text())
-        (tmp_path / "script.py").write_text(changed)
-        env = {"PREFECT_API_URL": server.api_url, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        finished = subprocess.run(
-            [sys.executable, "script.py", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-        )
-        assert finished.returncode == 0, finished.stdout + finished.stderr
-        (found,) = list_runs(tmp_path / output_dir)
-        assert found.is_complete()
-        return found, finished.stdout + finished.stderr, tmp_path / output_dir
-
-    return run
+@pytest.fixture(scope="module")
+def ran(request, tmp_path_factory, server):
+    """Runs the module's `SCRIPTS`, one after the other in a process, as importing TRL takes long.
+    Of each, by its output folder: its only run, what it printed, and that folder."""
+    folder, scripts = tmp_path_factory.mktemp("scripts"), request.module.SCRIPTS
+    build_model(folder / "model", SHAPE, seed=1)
+    build_agents_model(folder / "agent", "qwen3")
+    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    for name, _ in scripts.values():
+        (folder / f"{name}.py").write_text(as_mortals((SCRIPTS / f"{name}.py").read_text()))
+    env = {"PREFECT_API_URL": server.api_url, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    finished = subprocess.run(
+        [sys.executable, "-u", "-c", IN_TURN, json.dumps(scripts)],
+        cwd=folder,
+        env={**os.environ, **env},
+    )
+    said = {file.stem: file.read_text() for file in folder.glob("*.out")}
+    assert finished.returncode == 0, said
+    runs = {output: list_runs(folder / output) for output in scripts}
+    assert all(run.is_complete() for (run,) in runs.values())
+    return {output: (run, said[output], folder / output) for output, (run,) in runs.items()}
 
 
 def updates(run):
