@@ -16,6 +16,7 @@ from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup
 
+SHORT = 8
 REWARD = "mortal.rewards.functions:exact_match"
 
 
@@ -64,7 +65,7 @@ def measure(
         use_cpu=True,
     )
     stepper.begin()
-    stepper.train_step(_batch(config, 0, prompt, completion), seed=0)
+    stepper.train_step(_batch(config, 0, SHORT, SHORT), seed=0)  # makes the optimizer's moments
     gc.collect()
     model, optimizer = stepper._trainer.model, stepper._trainer.optimizer
     kept = [*model.parameters()]

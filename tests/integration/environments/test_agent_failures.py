@@ -1,7 +1,6 @@
 """What becomes of an episode whose agent fails: it is run again, then masked, or the run stops. It
 is never scored 0."""
 
-import socket
 import threading
 from dataclasses import replace
 from functools import partial
@@ -98,21 +97,21 @@ class Shopkeeper(BaseHTTPRequestHandler):
 @pytest.fixture
 def away(tmp_path):
     """A server that is there three seconds from now; agents find its port in their folder."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = taken.getsockname()
-    (tmp_path / "port").write_text(str(address[1]))
-    servers = []
+    with HTTPServer(("127.0.0.1", 0), Shopkeeper, bind_and_activate=False) as server:
+        server.server_bind()  # nobody else gets its port, which refuses whoever comes until then
+        (tmp_path / "port").write_text(str(server.server_port))
+        is_back = threading.Event()
 
-    def be_back():
-        servers.append(HTTPServer(address, Shopkeeper))
-        servers[0].serve_forever()
+        def be_back():
+            is_back.set()
+            server.server_activate()
+            server.serve_forever()
 
-    timer = threading.Timer(3.0, be_back)
-    yield timer
-    timer.cancel()
-    for each in servers:
-        each.shutdown()
-        each.server_close()
+        timer = threading.Timer(3.0, be_back)
+        yield timer
+        timer.cancel()
+        if is_back.is_set():
+            server.shutdown()
 
 
 def test_a_server_that_comes_back_is_waited_for_with_the_same_bits(play, undisturbed, away, caplog):
