@@ -11,9 +11,9 @@
 | `repeated` | in calls that failed or were lost, whose work somebody does again |
 
 An estimate: containers tell their own times, and one that is lost takes with it those of its last
-call. The Sandbox of a rollout worker's environments (`[compute.modal.environment]`) is counted as
-long as its container works or waits; it is made for the first shard, and ends with the worker. The
-file grows through every attempt of a run; what was paid is never cut back to a step.
+call. The Sandbox of a rollout worker's environments (`[compute.modal.environment]`) is counted with
+its container, behind its start: it is made for the first shard, and ends with the worker. The file
+grows through every attempt of a run; what was paid is never cut back to a step.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ GIBIBYTE = 0.0000022
 """Dollars per second of a GiB of memory that it reserves."""
 SANDBOX_CORE, SANDBOX_GIBIBYTE = 0.00003942, 0.00000672
 """The same of a Sandbox."""
+START = "start_workers"
+"""The stage before a worker's first shard."""
 
 
 class Meter:
@@ -108,7 +110,7 @@ class Meter:
         for kind, took in seconds.items():
             if took > 0:
                 rate = self._rates[role]
-                if kind != "start_up":
+                if kind != "start_up" and stage != START:
                     rate += self._sandbox_rates[role]
                 dollars = took * rate
                 self.spent += dollars
@@ -120,7 +122,7 @@ class Meter:
 def _call_of(label: str) -> tuple[str, int]:
     """Stage and step of a call such as `train_step/12/0`; `start` makes a worker ready."""
     if "/" not in label:
-        return "start_workers", 0
+        return START, 0
     stage, step, _ = label.split("/")
     return stage, int(step)
 

@@ -85,7 +85,8 @@ def assert_sandboxes_count(plane, before, run):
     rows = [row for row in read_costs(run.store.path(COSTS)) if row["role"] == "rollout"]
     containers = container_rate(compute, "rollout") * sum(row["seconds"] for row in rows)
     counted = sum(row["dollars"] for row in rows) - containers
-    assert counted == pytest.approx(sandbox_rate(compute, "rollout") * lived, rel=0.3)
+    cost = sandbox_rate(compute, "rollout") * lived
+    assert 0.9 * cost < counted < 1.5 * cost  # a lost one is away until the next is there
 
 
 def test_a_run_ends_with_the_bits_of_here_though_its_sandboxes_are_lost_in_mid_episode(

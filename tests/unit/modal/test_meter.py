@@ -97,7 +97,8 @@ def test_a_sandbox_of_environments_costs_what_it_reserves(tmp_path, mode, with_o
     for role in ("actor", "rollout", "reward"):
         before = plain.spent, beside.spent
         for each in (plain, beside):
-            each.answered(role, role, "x/0/0", answer(role, startup=100, idle=10, busy=90))
+            each.answered(role, role, "start", answer(role, startup=100, busy=50))
+            each.answered(role, role, "x/0/0", answer(role, idle=10, busy=90))
         more = (beside.spent - before[1]) - (plain.spent - before[0])
         expected = 100 * (4 * 0.00003942 + 8 * 0.00000672) if role in with_one else 0.0
         assert more == pytest.approx(expected)
