@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
 import modal
 
 from mortal_steps.compute.modal.compiled import PINS
-from mortal_steps.compute.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE
+from mortal_steps.compute.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE, Cluster
 from mortal_steps.config import ModalConfig
 from mortal_steps.config.engines import VLLM_PYTHON
 
@@ -27,7 +28,8 @@ PLATFORM = "x86_64-manylinux_2_39"
 VOLUME = os.environ.get(VOLUME_VARIABLE, ModalConfig().volume)
 """Holds the runs. `mortal deploy` says which it is, and the images tell the containers, where this
 module is imported again."""
-CLUSTER = os.environ.get(CLUSTER_VARIABLE, "")
+TOGETHER = os.environ.get(CLUSTER_VARIABLE, "")
+CLUSTER = Cluster(**json.loads(TOGETHER)) if TOGETHER else None
 """The same, of actors in several containers."""
 TRAINER = ("constraints.txt", "cuda.constraints.txt")
 """All that is in the environment of flow, actor and rewards."""
@@ -35,7 +37,7 @@ VLLM = ("vllm-gpu.constraints.txt",)
 """All that is in the environment with vLLM."""
 ENVIRONMENT = {
     VOLUME_VARIABLE: VOLUME,
-    CLUSTER_VARIABLE: CLUSTER,
+    CLUSTER_VARIABLE: TOGETHER,
     "HF_HOME": "/hub",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin take the cores from the container's others
 }

@@ -39,8 +39,6 @@ app = modal.App("mortal", include_source=False)
 runs = modal.Volume.from_name(VOLUME, create_if_missing=True, version=2)
 hub = modal.Volume.from_name(HUB_VOLUME, create_if_missing=True, version=2)
 
-NUM_TOGETHER, CLUSTER_GPU = int(CLUSTER.partition(" ")[0] or 1), CLUSTER.partition(" ")[2]
-
 APART, TOGETHER = ComputeConfig(), ComputeConfig(mode="single_node")
 
 
@@ -70,7 +68,7 @@ WORKER = {
 @app.function(image=trainer_image, timeout=600, retries=2)
 def about() -> Deployed:
     """Return what is deployed."""
-    return Deployed(release=this_release(), volume=VOLUME, actor_containers=NUM_TOGETHER)
+    return Deployed(release=this_release(), volume=VOLUME, cluster=CLUSTER)
 
 
 @app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600, cpu=2.0)
@@ -199,14 +197,16 @@ class ActorWorker(Worker):
     number: int = modal.parameter()
 
 
-if CLUSTER:
+if CLUSTER is not None:
 
     @app.cls(
         image=trainer_image,
-        **reserved("actor") | {"gpu": CLUSTER_GPU},
-        **WORKER | {"max_containers": NUM_TOGETHER},
+        gpu=CLUSTER.gpu,
+        cpu=CLUSTER.cpu,
+        memory=CLUSTER.memory_mb,
+        **WORKER | {"max_containers": CLUSTER.containers},
     )
-    @modal.clustered(size=NUM_TOGETHER, rdma=True)
+    @modal.clustered(size=CLUSTER.containers, rdma=True)
     class ActorCluster(Worker):
         """An actor with more ranks than one container has GPUs."""
 

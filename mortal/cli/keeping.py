@@ -105,9 +105,10 @@ def doctor(
 def deploy(config: ModalSettings = None) -> None:
     """Deploy the app to Modal, check it, and apply the Prefect deployments."""
     from mortal.remote import deploy
+    from mortal_steps.compute.modal.gpus import cluster_of
 
     settings = _settings(config)
-    deploy.deploy(settings.compute.modal, settings.actor_containers)
+    deploy.deploy(settings.compute.modal, cluster_of(settings))
 
 
 def _settings(config: Path | None) -> RunConfig:

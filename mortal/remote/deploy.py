@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
 import mortal_deployments
 from mortal_steps.compute.modal.deployed import Check, checks
-from mortal_steps.compute.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE
+from mortal_steps.compute.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE, Cluster
 from mortal_steps.config import ModalConfig
-from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError, MortalError, ServerError
 
 APP = "mortal_deployments.modal_app"
@@ -24,11 +25,11 @@ POOLS = ("local", "modal")
 """For runs on this machine's GPUs, and for those that compute on Modal."""
 
 
-def deploy(options: ModalConfig, actor_containers: int = 1) -> None:
+def deploy(options: ModalConfig, cluster: Cluster | None = None) -> None:
     """Bring the app to Modal and, where a Prefect server is named, the deployments to it. Raises
     `ComputeError`, and what the checks after it find."""
-    cluster = f"{actor_containers} {modal_gpu(options.actor)}" if actor_containers > 1 else ""
-    variables = {VOLUME_VARIABLE: options.volume, CLUSTER_VARIABLE: cluster}
+    together = json.dumps(asdict(cluster)) if cluster is not None else ""
+    variables = {VOLUME_VARIABLE: options.volume, CLUSTER_VARIABLE: together}
     _run("modal", "deploy", "-m", APP, "--name", options.app, environment=variables)
     if not examine(options):
         raise ComputeError(

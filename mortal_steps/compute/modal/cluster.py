@@ -28,8 +28,9 @@ from typing import Any, NoReturn
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.compute.modal.host import WorkerHost
-from mortal_steps.compute.modal.messages import CallRequest, CallResult
+from mortal_steps.compute.modal.messages import CallRequest, CallResult, check_lease
 from mortal_steps.errors import MortalError
+from mortal_steps.models.hub import model_folder
 from mortal_steps.policy.ranks.machines import Followers, Machines, Ranks
 from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.system.frames import receive_frame, send_frame
@@ -102,8 +103,8 @@ class ClusterHost(WorkerHost):
                         self._followers.keep()
                 receive_frame(first)
         except (EOFError, OSError):
-            logger.exception("the first container does not answer")
-            _end("the first container is lost")
+            logger.exception("the first container is lost, or ranks cannot be started here")
+            _end("this container cannot take part any more")
         return CallResult()
 
     def _first(self, request: CallRequest) -> socket.socket:
@@ -120,11 +121,15 @@ class ClusterHost(WorkerHost):
         """Get ready; return what keeps this container from it."""
         try:
             self._reload()
+            check_lease(self._store(), request.lease)
             if self._followers is None or self._followed != request.settings:
                 if self._followers is not None:
                     self._followers.close()
                 actor = self._specs(request)["actor"]
-                training = actor.kwargs["config"].training
+                config = actor.kwargs["config"]
+                # Ranks here are told the first container's path of it, which is the same here.
+                model_folder(actor.kwargs["model_path"], config.model)
+                training = config.training
                 ranks = Ranks(
                     count=training.ranks,
                     timeout_s=training.rank_timeout_s,

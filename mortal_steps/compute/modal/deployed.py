@@ -11,6 +11,7 @@ from typing import Any
 import modal
 
 from mortal_steps.compute.base import Role
+from mortal_steps.compute.modal.gpus import cluster_of
 from mortal_steps.compute.modal.release import (
     Deployed,
     other_cluster,
@@ -42,16 +43,20 @@ def worker_of(
     together: bool = False,
 ) -> Any:
     """Return a worker's handle: its class with the role's GPU, cores, memory, and the region. With
-    `together`, it is an actor in several containers."""
+    `together`, it is an actor in several containers, which has what it was deployed with: what is
+    chosen for a run would leave out the network between them."""
     options = compute.modal
     deployed = modal.Cls.from_name(
         options.app, TOGETHER if together else _class_of(role, compute, rollout)
     )
     gpu = compute.gpu_of(role)
+    reserved: dict[str, Any] = {
+        "gpu": modal_gpu(gpu) if gpu else None,
+        "cpu": compute.cpu_of(role),
+        "memory": compute.memory_mb_of(role),
+    }
     chosen = deployed.with_options(
-        gpu=modal_gpu(gpu) if gpu else None,
-        cpu=compute.cpu_of(role),
-        memory=compute.memory_mb_of(role),
+        **({} if together else reserved),
         region=options.region,
         secrets=[modal.Secret.from_name(name) for name in options.secrets],
     )
@@ -82,10 +87,11 @@ async def check_deployed(config: RunConfig) -> None:
     _engine_class(config.rollout)
     for check in checks(config.compute.modal):
         await check.ask()
-    if config.actor_containers > 1:
-        there = (await ask_about(config.compute.modal)).actor_containers
-        if there != config.actor_containers:
-            raise ComputeError(other_cluster(there, config.actor_containers))
+    wanted = cluster_of(config)
+    if wanted is not None:
+        there = (await ask_about(config.compute.modal)).cluster
+        if there != wanted:
+            raise ComputeError(other_cluster(there, wanted))
     if config.compute.scores_in_a_container or config.environment.is_used:
         await check_pickles(config)
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from mortal_steps.compute.devices import Gpu, gpus_elsewhere
+from mortal_steps.compute.modal.release import Cluster
 from mortal_steps.config import RunConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu, most_per_container
 from mortal_steps.errors import ConfigError
+
+CLUSTERED = ("H100", "H100!", "H200", "B200", "B200+", "B300")
+"""GPUs of machines that Modal connects with each other, as far as its guide says."""
+MOST_TOGETHER = 256
+"""GPUs that Modal gives a cluster."""
 
 
 def gpus_on_modal(config: RunConfig, size: int, samples: bool) -> dict[str, Any]:
@@ -32,6 +38,19 @@ def gpus_on_modal(config: RunConfig, size: int, samples: bool) -> dict[str, Any]
     return {"trainers": trainers, "engines": engines}
 
 
+def cluster_of(config: RunConfig) -> Cluster | None:
+    """Return the containers of an actor that is in several; None: it is in one."""
+    if config.actor_containers == 1:
+        return None
+    compute = config.compute
+    return Cluster(
+        containers=config.actor_containers,
+        gpu=modal_gpu(compute.modal.actor),
+        cpu=compute.cpu_of("actor"),
+        memory_mb=compute.memory_mb_of("actor"),
+    )
+
+
 def _trainers(config: RunConfig, trains: str) -> tuple[Gpu, ...]:
     wanted, ranks = config.compute.modal.actor, config.training.ranks
     most = most_per_container(wanted)
@@ -44,6 +63,13 @@ def _trainers(config: RunConfig, trains: str) -> tuple[Gpu, ...]:
             f"{most} of this kind; several train together if they are whole. Write "
             f"'{wanted.partition(':')[0]}:{most}' and training.ranks = "
             f"{most * -(-ranks // most)}, or have {most} ranks or fewer"
+        )
+    kind = modal_gpu(wanted).partition(":")[0]
+    if kind not in CLUSTERED or ranks > MOST_TOGETHER:
+        raise ConfigError(
+            f"compute.modal.actor = {wanted!r}: {trains}, in several containers, which Modal "
+            f"connects for {', '.join(CLUSTERED)}, up to {MOST_TOGETHER} of them; have {most} "
+            "ranks or fewer, or choose such a GPU"
         )
     containers = range(config.actor_containers)
     return tuple(gpu for each in containers for gpu in _rented(wanted, f"actor-{each}"))

@@ -13,8 +13,7 @@ from mortal_steps.system.sources import sources_sha256
 VOLUME_VARIABLE = "MORTAL_VOLUME"
 """Of the environment: the Volume that holds the runs."""
 CLUSTER_VARIABLE = "MORTAL_ACTOR_CLUSTER"
-"""The same for the containers of actors that are in several, such as `2 H100:8`; empty: there are
-none."""
+"""The same of actors that are in several: their `Cluster` as JSON; empty: there are none."""
 HUB_VOLUME = "mortal-hub"
 """The Volume that holds the cache of the Hugging Face hub, as HF_HOME."""
 
@@ -41,14 +40,28 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster:
+    """The containers of an actor that is in several."""
+
+    containers: int
+    gpu: str
+    """Of each, such as `H100:8`."""
+    cpu: float
+    memory_mb: int
+
+    def __str__(self) -> str:
+        return f"{self.containers} x {self.gpu}, {self.cpu:g} cores, {self.memory_mb} MiB each"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Deployed:
     """An app on Modal."""
 
     release: Release
     volume: str
     """Name of the Volume that its containers have, whatever the run."""
-    actor_containers: int = 1
-    """Of each actor that is in several."""
+    cluster: Cluster | None = None
+    """Of actors in several containers."""
 
 
 def this_release() -> Release:
@@ -78,10 +91,11 @@ def other_volume(deployed: str, wanted: str) -> str:
     )
 
 
-def other_cluster(deployed: int, wanted: int) -> str:
+def other_cluster(deployed: Cluster | None, wanted: Cluster) -> str:
     """Why the app cannot serve the run's actor, and what to do."""
-    has = f"actors in {deployed} containers" if deployed > 1 else "none in more than one"
     return (
-        f"the run's actor is in {wanted} containers together (training.ranks), and the deployed "
-        f"app has {has}; `mortal deploy CONFIG` with this run's configuration brings it there"
+        f"the run's actor is in several containers (training.ranks): {wanted}; the deployed app "
+        f"has {deployed or 'none in more than one'}. `mortal deploy CONFIG` with this run's "
+        "configuration brings it there; an app has one such actor, so give runs that want another "
+        "one an app of their own (compute.modal.app)"
     )

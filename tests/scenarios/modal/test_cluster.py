@@ -29,10 +29,10 @@ SETTINGS = {
 }
 
 
-def sixteen(app):
+def spread_config(gpus_each):
     """A run whose actor is in two containers of Modal's."""
-    modal = {"app": app, "actor": "H100:8"}
-    training = {"ranks": 16, "batch_size": 16}
+    modal = {"app": "spread", "actor": f"H100:{gpus_each}"}
+    training = {"ranks": 2 * gpus_each, "batch_size": 16}
     return RunConfig(compute={"backend": "modal", "modal": modal}, training=training)
 
 
@@ -40,8 +40,8 @@ def sixteen(app):
 def spread(plane, tmp_path_factory):
     """The plane with an app whose actors are in two containers."""
     file = tmp_path_factory.mktemp("spread") / "spread.toml"
-    file.write_text(dump_toml(sixteen("spread")))
-    plane.run(*MORTAL, "deploy", str(file), **at(file.parent))
+    file.write_text(dump_toml(spread_config(2)))
+    plane.run(sys.executable, "-m", DRIVER, "deploy", str(file), **at(ROOT))
     return plane
 
 
@@ -78,9 +78,15 @@ def containers(spread, kind):
     return [[each["task"] for each in found if ranks[each["task"]] == rank] for rank in (0, 1)]
 
 
-def test_an_app_without_such_actors_is_not_used(plane):
-    with pytest.raises(ComputeError, match=r"2 containers .* none in more than one; `mortal dep"):
-        asyncio.run(check_deployed(sixteen("mortal")))
+@pytest.mark.parametrize(
+    ("app", "there"), [("mortal", "none in more than one"), ("spread", "2 x H100:2, 8 cores")]
+)
+def test_an_app_with_other_actors_is_not_used(spread, app, there):
+    wanted = spread_config(8)
+    modal = wanted.compute.modal.model_copy(update={"app": app})
+    compute = wanted.compute.model_copy(update={"modal": modal})
+    with pytest.raises(ComputeError, match=rf"2 x H100:8, .* has {there}.*`mortal deploy CONFIG`"):
+        asyncio.run(check_deployed(wanted.model_copy(update={"compute": compute})))
 
 
 def test_ranks_in_two_containers_have_the_bits_of_those_on_one_machine(spread, tmp_path):

@@ -239,6 +239,8 @@ def spread_on_modal(ranks, **modal):
     [
         ("H100:4", 16, r"16 GPUs .* holds at most 8 .* Write 'H100:8' and training\.ranks = 16"),
         ("A10G:2", 6, r"holds at most 4 .* Write 'A10G:4' and training\.ranks = 8, or have 4"),
+        ("L4:8", 16, r"'L4:8': .* Modal connects for H100, .* have 8 ranks or fewer, or choose"),
+        ("H100:8", 512, r"up to 256 of them"),
         ("H100:8", 12, r"if they are whole\. Write 'H100:8' and training\.ranks = 16"),
     ],
 )
