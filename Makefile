@@ -232,4 +232,4 @@ $(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
 	touch $@
 
 clean:  ## Remove the environments and caches; runs stay
-	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) $(RAY_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) $(VERIFIERS) $(RAY_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
