@@ -55,6 +55,8 @@ class ClusterHost(WorkerHost):
         self._followers: Followers | None = None
         self._followed: FileRef | None = None
         self._server = listen(addresses[0], REQUESTS_PORT) if number == 0 else None
+        self._is_alone = False
+        """Whether another container has been lost since."""
 
     def call(self, request: CallRequest) -> CallResult:
         if self._server is None:
@@ -78,6 +80,8 @@ class ClusterHost(WorkerHost):
     ) -> Iterator[MortalError | None]:
         """Yield, once all others have come, what keeps one of them from taking part; let them go at
         the end, unless this container goes."""
+        if self._is_alone:
+            _end("another container was lost")
         deadline = time.monotonic() + COMES_WITHIN_S
         others: list[socket.socket] = []
         with contextlib.ExitStack() as connections:
@@ -89,8 +93,10 @@ class ClusterHost(WorkerHost):
             except (EOFError, OSError):
                 _end("another container does not come, or is lost")
             yield next((error for error in errors if error is not None), None)
+            # They say no more, so what can be read is an end. What has been answered counts.
+            self._is_alone = bool(select.select(others, [], [], 0)[0])
             for each in others:
-                with contextlib.suppress(OSError):  # the next request tells
+                with contextlib.suppress(OSError):
                     send_frame(each, None)
 
     def _follow(self, request: CallRequest) -> CallResult:
