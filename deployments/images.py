@@ -1,7 +1,5 @@
 """The images of the containers. Versions stand in requirements/ alone: those that the tests use."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

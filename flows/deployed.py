@@ -8,8 +8,6 @@ The server starts a deployment's flow run again when it believes that the proces
 process may be about to end, or gone with its machine, or alive and only cut off from the server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Continue a run by its id, as a flow: what `mortal resume` does, for deployments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

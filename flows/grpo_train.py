@@ -10,8 +10,6 @@ manifest's step. That step advances when everything about a step is done, so wha
 asked for again, and whoever has done it already answers from the store.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from functools import partial

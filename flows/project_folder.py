@@ -6,8 +6,6 @@ So a flow run starts in the empty folder that the worker makes for it, and the f
 project's once everything is imported.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -7,8 +7,6 @@ ends, and nothing is held. Resumed, retried or crashed, it begins at the top aga
 steps is answered by what it has committed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from functools import partial

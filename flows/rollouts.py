@@ -8,8 +8,6 @@ Which version samples which step is a function of the step (`schedule.policy_ver
 what happened to be ready, so both come out the same however fast either side is.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Iterable

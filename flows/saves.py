@@ -9,8 +9,6 @@ run before that starts from a step at which the checkpoint is still due; it pass
 since then, which have their records, and comes to the checkpoint again.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

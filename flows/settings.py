@@ -1,7 +1,5 @@
 """The configuration and the run id that follow from the parameters of a flow run."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ flow asks Prefect at its end whether the signal was a cancellation, or a machine
 After a cancellation, the flow has 30 s to save the run before the process is killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

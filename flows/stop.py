@@ -1,7 +1,5 @@
 """Requests to stop a run in order, whoever makes them: a signal, Prefect, or the loop itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar

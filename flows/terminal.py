@@ -1,7 +1,5 @@
 """What ties a flow run to whoever started it: their terminal, and what they read of its lines."""
 
-from __future__ import annotations
-
 import logging
 import os
 

@@ -10,8 +10,6 @@ arguments. So the same loop is a Prefect flow (grpo_train.py), and a plain corou
 or a benchmark.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine

@@ -1,8 +1,6 @@
 """Drives one run from the command line: check it, start a server, run the flow, print the
 result."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib

@@ -7,8 +7,6 @@
 Every parameter is mapped to a key of the configuration, or refused with the reason.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

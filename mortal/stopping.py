@@ -4,8 +4,6 @@ The process that drives the run is told: by SIGINT if it is one of this machine,
 lease if the run is on Modal, wherever its flow is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

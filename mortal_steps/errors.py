@@ -3,8 +3,6 @@
 `TransientError` and what is below it may be retried; everything else is final.
 """
 
-from __future__ import annotations
-
 
 class MortalError(Exception):
     """Base of every error that MORTAL raises on purpose. The message says what to do."""

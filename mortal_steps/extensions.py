@@ -7,8 +7,6 @@ a user's own `module:name` may be, too: it is imported from the folder in which 
 Nothing is imported until `load` is called; what must be known before stands in the entry.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util

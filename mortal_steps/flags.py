@@ -4,8 +4,6 @@
 Imports nothing, so that `--help` is quick.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping

@@ -3,8 +3,6 @@
 Contract 1 (which problems, which seeds) and contract 5 (which policy version samples what).
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Reward functions by name, and a completion's reward: the weighted sum of their scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from mortal_steps.config import RewardsConfig

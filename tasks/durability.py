@@ -6,8 +6,6 @@ result. Keys are file names, in one folder a stage: making folders takes longer 
 What is cached is a reference; `committed` checks that the store still has the file, whole.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Coroutine

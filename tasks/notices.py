@@ -6,8 +6,6 @@ next process of the run. Each event has the id of its notice, so the server reco
 gets twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ draft of one. `tests/unit/flow/test_prefect_patches.py` and `tests/e2e/test_serv
 version of Prefect does the same in another way.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

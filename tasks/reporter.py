@@ -6,8 +6,6 @@ version. All of them have the run's key, so the server lists the latest first. I
 be written, this is logged; it never ends a run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

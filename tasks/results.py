@@ -3,8 +3,6 @@
 A run outlasts a disk that takes no more of them, and neither memory nor files grow with its steps.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

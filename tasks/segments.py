@@ -14,8 +14,6 @@ begins a new segment at the step where the run stands, and marks as Crashed what
 has left Running. If the server does not answer, task runs belong to the run itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -15,8 +15,6 @@ A worker tells the process that it started of a cancellation. If there is no wor
 train`, or if it is gone, the run sees the cancellation here and stops in order.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

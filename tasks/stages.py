@@ -1,7 +1,5 @@
 """The stages of a run as Prefect's tasks: retried, cached, named, shown."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from prefect import task

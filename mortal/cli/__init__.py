@@ -1,7 +1,5 @@
 """The `mortal` command. Its parts, and heavy imports, wait until a command needs them."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import Annotated, NoReturn

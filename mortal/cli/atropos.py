@@ -1,7 +1,5 @@
 """`atropos`: a trainer for Atropos' environments, with the options of their example trainer."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """`clear-cache`: removes a model of the hub from the cache, so that it is downloaded again."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """`options`, `new-model`: commands that help to write a configuration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -3,8 +3,6 @@
 Their help is easy to read, and their errors tell how to write it.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """`server`, `schedule`, `automate`: the commands about the Prefect server."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Housekeeping: remove what runs leave on the disk, and check that this machine has what they
 need."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -2,8 +2,6 @@
 
 Neither torch nor Prefect is imported for the checks of the machine."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -6,8 +6,6 @@ The rename takes a run away while no other process can drive it. A hidden folder
 is not taken for a run, and goes with the next `mortal gc`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import shutil

@@ -3,8 +3,6 @@
 Prefect reads its settings when it is imported, which this does: see `mortal.server.api`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from importlib import metadata

@@ -1,7 +1,5 @@
 """`mortal deploy` and `mortal doctor`: what runs on Modal need, brought there and looked at."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

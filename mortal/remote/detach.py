@@ -6,8 +6,6 @@ The container drives the run as any other machine would, and another container g
 this one is taken away.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

@@ -4,8 +4,6 @@ Each is what the `mortal` command of the same name does, with the work in contai
 `modal run` has started.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path

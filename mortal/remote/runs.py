@@ -1,7 +1,5 @@
 """The `mortal` command's view of runs on a Modal Volume."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import logging

@@ -6,8 +6,6 @@ Prefect, which reads its settings when it is imported. So import it only after t
 which server to use.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

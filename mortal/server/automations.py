@@ -4,8 +4,6 @@ When an automation is deleted, Prefect also forgets the events that it has recei
 crash of a run that waits for its pause to end. An automation that exists already is therefore kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from prefect.client.orchestration import SyncPrefectClient, get_client

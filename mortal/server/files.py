@@ -15,8 +15,6 @@ vacuum removes flow runs that ended long ago. SQLite then reuses the space; its 
 shrink.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -4,8 +4,6 @@ Each command holds a lock while it lives, and the server ends when nobody holds 
 (mortal/server/process.py). If the server dies earlier, one of the commands starts it again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -5,8 +5,6 @@ once. The other one tells of what no process of a run can tell: that it is down 
 back, or waits for a person.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 from uuid import UUID

@@ -15,8 +15,6 @@ an event, even if it needs four attempts. The setting PREFECT_SERVER_EVENTS_CAUS
 this module.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from prefect.server.events.ordering import memory

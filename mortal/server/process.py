@@ -4,8 +4,6 @@ It listens on loopback, writes its address to server.json, and ends when no proc
 more (mortal/server/files.py), in whatever way those processes have ended.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -16,8 +16,6 @@ ours. Because automations of other people may still make the server pass on an e
 number of times that a run was Running is not counted here but read from the event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta

@@ -4,8 +4,6 @@ This module imports Prefect, which reads its settings when it is imported. So im
 the environment says which server to use.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -4,8 +4,6 @@ Prefect's in-process ("ephemeral") API forgets task runs when the process exits.
 configured, `mortal` therefore starts a real one, with a SQLite database in the state directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tomllib

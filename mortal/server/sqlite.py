@@ -7,8 +7,6 @@ seconds later; a service drops what it was doing. While a run records its stages
 second, this happens to about every other request that reads and then writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """What time and memory a run on Atropos' batches took, as their example trainer sums it up."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """What `mortal` prints tables and colours with: rich, which shows what runs hold as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

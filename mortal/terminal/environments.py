@@ -1,7 +1,5 @@
 """`mortal test-environment`: what the tools are, what they answered, and what differed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`mortal runs`, `status`, `list-checkpoints`: a line for each run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The lines that `mortal` prints: what runs hold is shown as it is, and moves no cursor."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

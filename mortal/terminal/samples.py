@@ -1,7 +1,5 @@
 """Completions with their prompts: those of a run with scores, those of a trial with their pace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import typer

@@ -1,7 +1,5 @@
 """`mortal test-reward`: the scores of each completion, and each function over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import typer

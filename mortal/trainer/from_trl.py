@@ -12,8 +12,6 @@ TRL is not imported here. Whoever gives a `GRPOConfig` has imported it; the name
 known without it.
 """
 
-from __future__ import annotations
-
 import enum
 import json
 from collections.abc import Mapping

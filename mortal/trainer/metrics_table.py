@@ -1,7 +1,5 @@
 """The table of a run's metrics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas

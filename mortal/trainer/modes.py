@@ -1,7 +1,5 @@
 """The modes of a run: whether its workers share one node or run separately."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

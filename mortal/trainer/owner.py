@@ -1,7 +1,5 @@
 """Starts the process that drives a run, waits for it, and raises the error that it raised."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -4,8 +4,6 @@ It reads a pickled `Request` from its standard input, and writes a pickled `Answ
 of its own. The end of its input means that its owner has ended, and has the effect of a Ctrl-C.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Turns the trainer's parameters into a configuration, as a TOML file would give it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal

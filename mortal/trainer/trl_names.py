@@ -1,7 +1,5 @@
 """What each option of TRL's configurations is called here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ It hands each batch out once and keeps no copy. So a request for a batch has a l
 never repeated: an answer that was cut off is a batch that is gone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

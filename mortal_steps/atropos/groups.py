@@ -8,8 +8,6 @@ One sequence of a group; positions line up, and -100 masks what the policy did n
     advantages           [ 0.0,  0.0,  0.5,  0.5]      only where the environment decides them
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

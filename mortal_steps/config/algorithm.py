@@ -1,7 +1,5 @@
 """`[algorithm]`: how a train step is made of scored completions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args

@@ -1,7 +1,5 @@
 """`[rollout.source_options]` of the batch source `atropos`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError

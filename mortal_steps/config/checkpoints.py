@@ -1,7 +1,5 @@
 """`[checkpoints]` and `[retention]`: what is saved of a run, and what is kept."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """`[compute]`: where workers run."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Literal, Self
 

@@ -1,7 +1,5 @@
 """`[data]`: where problems come from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self

@@ -5,8 +5,6 @@ Only rollout workers import an engine. The configuration, the checks before a ru
 on Modal use this table.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

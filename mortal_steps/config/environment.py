@@ -1,7 +1,5 @@
 """`[environment]`: what a model talks to, which answers its tool calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 

@@ -1,7 +1,5 @@
 """`[evaluation]`: scores on held-out problems."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, field_validator

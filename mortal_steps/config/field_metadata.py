@@ -7,8 +7,6 @@ Code that needs to know the nature of keys reads this metadata, so that no other
 be kept. A key without any decides a run's numbers, and belongs to its fingerprint.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import re

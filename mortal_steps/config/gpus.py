@@ -1,7 +1,5 @@
 """The names under which Modal rents GPUs. Modal's client does not check them."""
 
-from __future__ import annotations
-
 from mortal_steps.extensions import nearest
 
 GIB = 2**30

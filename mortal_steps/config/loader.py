@@ -1,7 +1,5 @@
 """Reads a configuration: a TOML file, flags, `--set` overrides, and errors a user can act on."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """`[logging]`: what is reported, and where."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator

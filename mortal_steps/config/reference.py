@@ -4,8 +4,6 @@
 docs/configuration.md (`make docs` writes it).
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """`[rollout]`: how completions are sampled."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field

@@ -1,7 +1,5 @@
 """What every table of the configuration has in common."""
 
-from __future__ import annotations
-
 import math
 import os.path
 from collections.abc import Iterator, Mapping

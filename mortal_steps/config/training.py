@@ -1,7 +1,5 @@
 """`[training]`: what TRL trains with, under the names that TRL has for its options."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Annotated, Any, Literal, Self

@@ -4,8 +4,6 @@ here, each with the reason.
 The names are read from TRL's source, because importing TRL takes seconds.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.util

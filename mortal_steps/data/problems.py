@@ -5,8 +5,6 @@ holds the problems. Their values are therefore what JSON can carry: tuples becom
 times ISO text, NaN (a missing number) None; what cannot be carried is a `DataError`.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import random

@@ -1,7 +1,5 @@
 """What a row may hold: a prompt, and values that JSON carries to the reward functions."""
 
-from __future__ import annotations
-
 import datetime
 import math
 from collections.abc import Mapping

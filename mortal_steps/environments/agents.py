@@ -1,7 +1,5 @@
 """`AgentHandler`: what runs in a process of environments whose code asks the model itself."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import logging

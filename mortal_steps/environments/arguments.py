@@ -1,7 +1,5 @@
 """Made-up arguments for tools that are tried out without a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """When what went wrong in a cell is tried again: a fault so many times, an outage so long."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

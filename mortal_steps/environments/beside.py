@@ -1,8 +1,6 @@
 """What a process of environments has for users' code beside them: judges, and where programs of a
 model run."""
 
-from __future__ import annotations
-
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.ledger import JudgedRun, share_ledger, use_run
 from mortal_steps.sandbox import executors

@@ -4,8 +4,6 @@ An environment is what its `reset` and the calls since have made of it. So a new
 ones again, in their order, and their answers are compared (see `faults`).
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The cells of a shard as the rollout worker sees them: opened, asked all at once, closed."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading

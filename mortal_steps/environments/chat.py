@@ -9,8 +9,6 @@ The templates and the reading of calls are those that TRL settled when the run b
 (`ChatSettings`), so a worker without TRL does what GRPOTrainer does.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from datetime import datetime

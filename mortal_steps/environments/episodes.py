@@ -1,7 +1,5 @@
 """`ToolEpisodes`: completions in which the model calls tools, as TRL's GRPOTrainer makes them."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ methods, `get_reward()`. Other than there, each episode has an instance and rand
 own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The process that has imported the tools and environments of a run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace

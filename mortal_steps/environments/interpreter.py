@@ -1,7 +1,5 @@
 """The interpreter of the environments' process: is there what it needs?"""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import shutil

@@ -22,8 +22,6 @@ tokens of all its episodes, in their order. No other round depends on whether it
 taken: engines keep nothing from one `sample` to the next.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

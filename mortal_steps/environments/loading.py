@@ -1,7 +1,5 @@
 """Load a user's environments and tools, as TRL's GRPOTrainer does, and say what they offer."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """What a rollout worker asks the processes of environments, and what they answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

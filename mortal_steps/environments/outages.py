@@ -1,7 +1,5 @@
 """Which exceptions of a tool say that it could not be asked, and are no answer."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Sequence

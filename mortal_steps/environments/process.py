@@ -1,7 +1,5 @@
 """A process of episodes, asked once: it answers, or a `Fault` says why it did not."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Episodes that keep a ledger of each shard."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What environments return or raise, as a chat or a message to the user has it."""
 
-from __future__ import annotations
-
 import json
 import traceback
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ has the calls of these turns answered, all at once. What an episode says depends
 environment and the weights, and on the batches that it was part of: never on the clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows that environments bring themselves, as those of `data.source = "environment"`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any

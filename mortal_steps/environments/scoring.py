@@ -1,8 +1,6 @@
 """Scores of a problem's episodes that need their environments: `get_reward`, and reward functions
 that take `environments`. All other rewards are called later, without them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How the episodes of a problem begin."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig

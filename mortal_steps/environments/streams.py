@@ -1,8 +1,6 @@
 """Random streams of episodes: what `random` and numpy's functions draw in an episode depends on its
 seed, and not on the episodes that live in the same process."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ the code anew. What answers differently there is no function of its row, its see
 and a run with it does not end with the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What comes of a trial of environments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ from there would run as code in whoever reads it. Texts may come from models and
 they become what can be stored and printed.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping

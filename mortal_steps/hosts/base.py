@@ -5,8 +5,6 @@ hours does), end its process, or be killed for its memory. So it runs in a proce
 the clock that limits it runs in this one.
 """
 
-from __future__ import annotations
-
 import abc
 import itertools
 import os

@@ -1,7 +1,5 @@
 """TCP connections whose other ends are on another machine, as numbered pieces of bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import socket

@@ -1,8 +1,6 @@
 """A fork of a host: what the host has imported and made, in a process of its own, within
 milliseconds."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import tempfile

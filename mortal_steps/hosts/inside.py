@@ -5,8 +5,6 @@ a file for where in its code it was, and where it is told to fork. It is asked i
 answers in JSON: it trusts its owner, which does not trust what users' code makes of this process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc

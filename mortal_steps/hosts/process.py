@@ -1,8 +1,6 @@
 """A host as its owner sees it: a process that is watched, killed and replaced, and that can be
 forked. What it starts ends with it (`Child`)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -7,8 +7,6 @@ tells in JSON what the host answers. Clocks, stacks and endings are those of the
 code is on. It ends, with all its processes, when its owner has gone.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

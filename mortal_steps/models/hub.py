@@ -4,8 +4,6 @@ A branch moves. A run notes which commit its model was (`model.revision`), and e
 loads the model, wherever and whenever it starts, loads the files of that commit.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from pathlib import Path

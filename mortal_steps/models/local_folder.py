@@ -4,8 +4,6 @@
 downloads it anew, would have a run that is resumed go on from another model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

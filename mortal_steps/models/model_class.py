@@ -1,7 +1,5 @@
 """The class of transformers' that a model is trained as."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

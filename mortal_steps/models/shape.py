@@ -3,8 +3,6 @@
 The names in config.json are those of llama and most decoders since (Qwen, Mistral, Gemma, Phi).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

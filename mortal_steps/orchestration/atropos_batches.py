@@ -4,8 +4,6 @@ The server hands a batch out once. It is committed before anything else is done 
 then on it is the step's, for a run that is killed and resumed as well.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

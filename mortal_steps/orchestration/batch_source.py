@@ -1,8 +1,6 @@
 """What a batch source is: it supplies what each step trains on; and the rollout workers of a run,
 with which it may sample."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,8 +1,6 @@
 """Commits rollouts that were made elsewhere as the batch of a step, one shard per step; for batch
 sources of your own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from mortal_steps.orchestration.batch_source import StepBatch

@@ -1,7 +1,5 @@
 """Checks of single settings, each before anything is started for the run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

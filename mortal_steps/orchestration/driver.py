@@ -1,7 +1,5 @@
 """Drives a run: takes the lease, owns the workers, and notes how the run ended."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Tries tools and environments out, without a model and without a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores on the held-out problems, shard by shard."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

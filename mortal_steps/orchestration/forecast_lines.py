@@ -1,7 +1,5 @@
 """A forecast in words, for `mortal train --dry-run`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 

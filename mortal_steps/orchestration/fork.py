@@ -4,8 +4,6 @@ The parent is only read, and may be training meanwhile. fork_files.py lists what
 The run directory appears by one rename, so there is either a whole fork or none.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import uuid

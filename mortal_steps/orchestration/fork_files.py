@@ -7,8 +7,6 @@
 and as copies the logs up to the checkpoint. Completions and scores are made again.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@
 there is none, and otherwise checks that the directory belongs to the same configuration.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,8 +1,6 @@
 """What environments bring themselves, known before a run begins: rewards, such as `get_reward` of a
 class, and rows."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ environments are reset for a few rows, TRL checks its options, and every prompt 
 the model's context. This process imports no torch.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

@@ -1,7 +1,5 @@
 """What a reporter is: it shows a run's progress somewhere outside its own logs."""
 
-from __future__ import annotations
-
 import logging
 
 logger = logging.getLogger(__name__)

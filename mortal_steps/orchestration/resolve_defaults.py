@@ -1,7 +1,5 @@
 """Resolves the defaults that depend on the machine and the model, when a run begins."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Checks that a run's cards have room for it, and finds the nearest settings that fit."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ A stage asks a worker and commits the result to the store; stages exchange refer
 is retried, named or cached: `mortal_tasks.stages` overrides the stages with Prefect's tasks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import functools

@@ -5,8 +5,6 @@ tracker that fails is started again, after a longer time with each failure, and 
 own record ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

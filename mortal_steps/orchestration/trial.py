@@ -6,8 +6,6 @@ Failures are masked whatever `rewards.on_error` says, because somebody who tries
 to see all of the failures.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import statistics

@@ -10,8 +10,6 @@ state in memory does not contain it yet (a fresh container), the journaled batch
 from the newest whole checkpoint when the next step needs them.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How a run's chats with tools are rendered and read: `data/chat.json`, from its beginning on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime

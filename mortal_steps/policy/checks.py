@@ -1,7 +1,5 @@
 """What is found wrong with a run's training before there is a run: options, model, prompts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat

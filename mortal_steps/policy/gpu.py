@@ -1,7 +1,5 @@
 """What torch can do with this machine's GPU, where training runs, and why it is not there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mortal_steps.config import RolloutConfig

@@ -14,8 +14,6 @@ whether they had other batches or, on other hardware as a rule, gave other weigh
 A fork with a configuration of its own begins at sha256(the parent's id, fingerprint).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

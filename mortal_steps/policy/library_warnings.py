@@ -3,8 +3,6 @@
 What they say stands in the log of the process, too, which few people read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sys

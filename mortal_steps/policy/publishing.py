@@ -1,7 +1,5 @@
 """Publishes the weights of a run, and decides how long each version is kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future

@@ -9,8 +9,6 @@ folder appears by one rename, as always: until then the journal leads to the sta
 checkpoint before.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ replayed. New steps are taken in the same way; the only difference is the end, s
 compared with what was committed the first time.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections.abc import Callable

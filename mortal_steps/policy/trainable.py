@@ -1,8 +1,6 @@
 """Checks that a completion can be trained on: its tokens, logprobs and turns have to fit
 together."""
 
-from __future__ import annotations
-
 from mortal_steps.errors import EngineError
 from mortal_steps.types import Completion
 

@@ -1,8 +1,6 @@
 """Compares the candidate with the model in use: numbers, a verdict by a threshold, and a page to
 read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

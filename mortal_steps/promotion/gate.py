@@ -7,8 +7,6 @@ killed anywhere and passed again. Between comparing and deciding any time may go
 refused if another model is in use by then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mortal_steps.compute.local import LocalCompute

@@ -9,8 +9,6 @@ the reward functions. So a model is judged once: a kill costs the shards in flig
 that was judged on the same problems is not judged again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

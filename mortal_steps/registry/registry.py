@@ -5,8 +5,6 @@ a numbered record; then the link is swapped by one rename. A kill between the tw
 model in use, and whoever comes next swaps the link.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

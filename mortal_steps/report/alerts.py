@@ -4,8 +4,6 @@ What is reported is a pure function of the run's logs. So a process that continu
 through them, after which it is in the same state as the process before it.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections import deque

@@ -9,8 +9,6 @@ Nobody sampled the lines that begin with `|`: they are what tools answered. All 
 did. Lines are wrapped, and of a long answer the first are shown.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The result of an evaluation: mean scores over the held-out problems."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

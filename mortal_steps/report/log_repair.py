@@ -1,7 +1,5 @@
 """Makes damaged logs again from the records from which they were written."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Models, datasets and error messages may hold Markdown, HTML, backticks. In a fen
 span, none of it means anything.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Makes text from elsewhere safe for a terminal."""
 
-from __future__ import annotations
-
 
 def printable(text: str) -> str:
     r"""Return the text with its control characters spelled out, such as `\x1b`; line breaks stay.

@@ -1,7 +1,5 @@
 """Shows progress: on a terminal a bar, elsewhere a line now and then."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import time

@@ -4,8 +4,6 @@ All of it is derived: it is written again at every beginning, in between, and at
 became of it meanwhile. So one that cannot be written is a line in the log.
 """
 
-from __future__ import annotations
-
 import html
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Statistics of each reward function: its scores, its failures, its duration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ How it stands, the reward curve, evaluations, where the time went, completions, 
 what to do with it.
 """
 
-from __future__ import annotations
-
 import base64
 import shlex
 import time

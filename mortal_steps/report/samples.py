@@ -1,7 +1,5 @@
 """Completions of a run's step, for people to read: the best, the worst, the masked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -1,7 +1,5 @@
 """The status of a run, read from little: for lists that are looked at again and again."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import time

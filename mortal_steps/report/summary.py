@@ -1,7 +1,5 @@
 """A run in one record: what `mortal show` prints and the flow returns."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Formats numbers for people."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 

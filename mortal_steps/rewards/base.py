@@ -13,8 +13,6 @@ It runs in a process of its own, the reward host, for `rewards.timeout_s` at mos
 it is called again with the same completions and, where failures are masked, for single problems.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """The columns of a dataset with which built-in rewards compare completions."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any

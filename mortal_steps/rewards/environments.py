@@ -9,8 +9,6 @@
 An instance is a reward function like any other: it is called as TRL calls one.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

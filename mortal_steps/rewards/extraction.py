@@ -4,8 +4,6 @@ Pure functions of a text. Models leave a fence or a tag open where they are cut 
 their thoughts before they use them, and repeat themselves: each function says what it makes of it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

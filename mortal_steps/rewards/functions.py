@@ -1,7 +1,5 @@
 """Reward functions that come with MORTAL; name them as `mortal.rewards.functions:<name>`."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

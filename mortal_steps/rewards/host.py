@@ -1,7 +1,5 @@
 """Reward functions in a host: a process of their own that loads them and calls them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import time

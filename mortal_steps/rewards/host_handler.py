@@ -4,8 +4,6 @@ Functions run in the main thread of the host; what async ones return is awaited 
 TRL, the async functions of a shard are awaited beside each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from mortal_steps.config import RewardTerm

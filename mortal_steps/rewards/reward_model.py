@@ -5,8 +5,6 @@ to the bit: a chat goes through the model's own template, a text is prompt and c
 stands on the right, and the score is the one logit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The worker that scores completions; the functions themselves run in its reward host."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ vLLM's own endpoint of that name, `/v1` as OpenAI's API; log-probabilities are t
 were drawn with.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

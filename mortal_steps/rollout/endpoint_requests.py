@@ -1,7 +1,5 @@
 """What a request to the policy's endpoint asks for: each value is of its kind and in its range."""
 
-from __future__ import annotations
-
 import math
 import secrets
 from collections.abc import Mapping

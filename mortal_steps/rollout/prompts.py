@@ -7,8 +7,6 @@ through the tokenizer as it is, special tokens included:
     [{"role": "user", "content": "abc="}] -> apply_chat_template(..., add_generation_prompt=True)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sample completions of a model that is not trained any more, or not yet."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The rollout worker: samples shards of a step with exactly the policy version asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

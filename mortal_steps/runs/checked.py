@@ -1,8 +1,6 @@
 """Compare one file or folder of a run directory with its digest, and the ids of its steps with each
 other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What a run has cost: its containers, from costs.jsonl (`mortal_steps.compute.modal.meter`), and
 its judges (`mortal_steps.rewards.judge.ledger`)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path

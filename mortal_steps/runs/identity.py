@@ -3,8 +3,6 @@
 Nothing else in the run directory tells what is in these files, so a damaged one stops the run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import time

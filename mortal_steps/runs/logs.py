@@ -8,8 +8,6 @@ Every line belongs to a step (`step` in it: train steps done), and only the proc
 run appends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ Everything important in it can be derived from the rest of the run directory, so
 is made again from the newest whole checkpoint.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping

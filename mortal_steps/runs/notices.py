@@ -8,8 +8,6 @@ The file is no part of the run's logs, which are cut back when a run goes on: it
 appends need not hold the run's lease.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -9,8 +9,6 @@ that names them, so those that were given within the last day stay in any case. 
 ever: adapters refer to them, also where no run does.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

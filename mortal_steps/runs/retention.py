@@ -7,8 +7,6 @@ A run goes when its last step is older than it is kept for. It stays, however ol
 - a run that stays goes back to it: is a fork of it, or begins with its model or its data.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run on disk: read by whoever looks at it, changed by the one process that drives it."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import threading

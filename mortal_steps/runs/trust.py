@@ -1,7 +1,5 @@
 """Checks whose run directory somebody asks to continue, because its settings start programs."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ passed over for an older one, and its identity, settings and problems are nowher
 of the reward and what workers printed have no digest: nothing reads them.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 cluster/rollout-0/waits.json    {"text": "no node has a free H100", "at": 1764108000.1}
 """
 
-from __future__ import annotations
-
 import json
 import time
 

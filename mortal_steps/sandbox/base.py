@@ -1,7 +1,5 @@
 """The vocabulary of the sandbox: a program, its limits, and the result of running it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, fields
 from typing import Protocol

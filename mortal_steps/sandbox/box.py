@@ -6,8 +6,6 @@ process is root, bubblewrap makes the box as root and each lane gets a user id o
 bubblewrap makes it in a user namespace, which any user may do.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -3,8 +3,6 @@
 To add one, write one class and one line in `EXECUTORS`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import platform

@@ -5,8 +5,6 @@ then sends its `limits`, followed by its code and its stdin. The server answers 
 ended, followed by its stdout and stderr.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

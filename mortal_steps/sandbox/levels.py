@@ -1,7 +1,5 @@
 """Finds out, by trying, how well this machine can isolate programs."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -6,8 +6,6 @@ only on its code and its input. A program that was killed from outside also runs
 somebody else did to it must not become its score.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

@@ -5,8 +5,6 @@ machines (vsock), memory that no limit counts (System V, memfd), the priority an
 program's own server, and parts of the kernel that no such program needs.
 """
 
-from __future__ import annotations
-
 import errno
 import platform
 import struct

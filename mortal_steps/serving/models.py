@@ -11,8 +11,6 @@ began with. *Parameters* have the names of the trainer's modules, which no engin
 exported to `exported/step-12-<digest>/`, which may be removed at any time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import shutil

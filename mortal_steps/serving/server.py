@@ -1,7 +1,5 @@
 """Build the command of vLLM's OpenAI-compatible server for a run's model."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ which are nearly all there is, are split into their first, second, ... bytes and
 zstd: a float64 that came from a float32 is as small as the float32.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from array import array

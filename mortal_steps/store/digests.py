@@ -4,8 +4,6 @@ BLAKE3 takes a quarter of sha256's time and can use several cores. A plain hexad
 elsewhere is a sha256, by which a model is known outside of its run.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Single files: written whole or not at all, digested, and named when they cannot be written."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Committed folders: their manifests, how they replace each other, and which files are hashed."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

@@ -3,8 +3,6 @@
 Nothing else in the run directory tells what is in these files, so a damaged one stops the run.
 """
 
-from __future__ import annotations
-
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.run_store import RunStore

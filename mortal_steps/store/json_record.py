@@ -4,8 +4,6 @@ pydantic writes and reads the body: a dataclass, or a list or mapping of some. W
 not know is passed over, since newer code may have written it.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -7,8 +7,6 @@ beginning of the sha256 of the rest: a line that a kill has cut short, or that w
 count.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Records of a run directory: one value of a known type per file."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ reference is whole or known to be damaged; a reference has the same digest. It i
 pyarrow.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

@@ -11,8 +11,6 @@ The rows of both files belong together by step, shard, group and generation. Wha
 whole shard is the file's header (columns.py).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import types

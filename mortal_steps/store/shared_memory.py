@@ -8,8 +8,6 @@ copied to the run directory (policy/publishing.py); all else can be made again f
 The folder is removed when the run's workers end, and by `mortal gc` after a kill.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

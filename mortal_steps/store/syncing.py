@@ -1,7 +1,5 @@
 """Syncing committed folders to disk, and deleting old ones, beside other work."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Sequence

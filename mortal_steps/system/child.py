@@ -11,8 +11,6 @@ hundredths of a second: it imports nothing but the standard library. Elsewhere t
 is no supervisor, and the owner alone ends the child.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ After an illegal access, an error of its memory or a launch that failed, a GPU f
 call of the process that used it, and serves a new one. So the call is repeated by a new process.
 """
 
-from __future__ import annotations
-
 import pickle
 import traceback
 from collections.abc import Iterable, Iterator

@@ -6,8 +6,6 @@ what it started are killed. When it ends by itself, those of its process group a
 this process, by its supervisor.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

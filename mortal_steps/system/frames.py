@@ -4,8 +4,6 @@ Both ends belong to one user. The socket is inherited, or both have proven who t
 Messages are pickles, but for those of a process that runs code of users (`mortal_steps.hosts`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import socket

@@ -1,7 +1,5 @@
 """Whether this machine has a GPU, whatever torch can do with it."""
 
-from __future__ import annotations
-
 import os
 
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")

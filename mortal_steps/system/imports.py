@@ -1,7 +1,5 @@
 """Imports of large libraries."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Any interpreter runs this very file (`libraries.packages_of`), so nothing is imp
 standard library.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util

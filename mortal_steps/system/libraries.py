@@ -4,8 +4,6 @@ Another version or another GPU may round in another way. A run notes those that 
 says so when it is continued with others.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import json

@@ -5,8 +5,6 @@ it answers with the HMAC of what the other has drawn. Nothing is encrypted, so t
 the machines has to be private.
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 import socket

@@ -1,8 +1,6 @@
 """How many processes can compute at a time, how much memory one may still take, how many files it
 may open."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -3,8 +3,6 @@
 There is no jitter: those that ask the same service in one run are few.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

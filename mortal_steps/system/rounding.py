@@ -4,8 +4,6 @@ A run notes those that are set when it begins. Its workers on this machine have 
 of them, whatever the environment says from which it is continued.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import os
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ owner has (`Child`). If all are killed at once, whoever makes the next such fold
 A folder is in use for as long as its owner or its worker holds the lock on it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

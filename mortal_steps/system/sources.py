@@ -1,7 +1,5 @@
 """Digest of MORTAL's own code: both sides of a call between machines must have the same."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Standard streams that nobody reads any more, as of a terminal that was closed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from typing import IO

@@ -4,8 +4,6 @@ JSON can hold halves of surrogate pairs (`"\\ud83d"`), which UTF-8 cannot, and c
 which affect a terminal.
 """
 
-from __future__ import annotations
-
 
 def storable(text: str) -> str:
     """Return the text, with what UTF-8 cannot hold written as an escape."""

@@ -1,7 +1,5 @@
 """Work in threads: beside an event loop, and beside other processes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

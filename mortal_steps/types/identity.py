@@ -1,7 +1,5 @@
 """Who a run is: what never changes about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated

@@ -1,8 +1,6 @@
 """What the flow asks of a worker, and what a train step is given: a union, with a kind for each
 sort of algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

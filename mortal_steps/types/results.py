@@ -1,7 +1,5 @@
 """What a stage tells of the policy: a step taken, a state saved, an evaluation. References, too."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What one training step is made of, from a problem to the batch that the actor trains on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType

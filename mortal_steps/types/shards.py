@@ -1,7 +1,5 @@
 """What a rollout worker and the reward worker commit to the store, a shard each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Code that a script gives as objects: named where it can be imported, else kept in a file."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import sys

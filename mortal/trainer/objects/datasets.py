@@ -1,7 +1,5 @@
 """Writes rows that were given as objects into a JSON Lines file."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Turns tools and environments, as TRL's GRPOTrainer takes them, into keys of `[environment]`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Turns models, tokenizers and adapters that were given as objects into configuration keys."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Turns rewards, in whatever form they are given, into entries of `[[rewards.terms]]`."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

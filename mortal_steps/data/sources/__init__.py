@@ -7,8 +7,6 @@ environment           brought by the environment of the run, which hands them ov
 A kind of its own is an entry of `DATASET_SOURCES` (config/data.py), or `module:name`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

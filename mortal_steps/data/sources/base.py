@@ -1,7 +1,5 @@
 """What a dataset source is: it is asked for rows, and yields them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol

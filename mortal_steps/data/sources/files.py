@@ -1,8 +1,6 @@
 """Rows of a single file, whose type its suffix tells: JSON, or a table that pyarrow reads in parts;
 and rows of a folder or of the Hugging Face Hub, read by `datasets`."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

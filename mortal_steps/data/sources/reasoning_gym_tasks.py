@@ -1,7 +1,5 @@
 """Rows of a reasoning_gym task, made here."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The process in which an episode's code runs, and is run again when it is lost."""
 
-from __future__ import annotations
-
 from mortal_steps.environments.cell import Cell, Failed
 from mortal_steps.environments.faults import REMEDIES, Fault, fault_of
 from mortal_steps.environments.gateway.server import Server

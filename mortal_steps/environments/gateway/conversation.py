@@ -9,8 +9,6 @@ messages are compared with those that were said, and only what is new is rendere
     asked     user: hi, assistant: HELLO, user: and now?   a branch: rendered anew, as a new prompt
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`GatewayEpisodes`: completions of episodes whose code asks the model itself."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

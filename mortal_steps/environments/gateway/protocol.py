@@ -3,8 +3,6 @@
 Each way to ask is a class: what a request asks for, the answer to it, and the answer in parts.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol

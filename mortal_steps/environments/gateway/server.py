@@ -1,7 +1,5 @@
 """HTTP on this machine: the addresses of episodes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

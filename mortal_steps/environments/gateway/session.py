@@ -1,7 +1,5 @@
 """An episode while it is played, and all of a shard's, round by round."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """`type = "agent"`: a function of the user's that gets an address and plays an episode."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,8 +1,6 @@
 """What environments by others are: those that are called for what the model says, and those whose
 code asks for the model's messages itself."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol, Self

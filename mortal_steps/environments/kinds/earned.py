@@ -1,7 +1,5 @@
 """What the steps of an episode have earned, as one number."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 HowEarned = Literal["sum", "last"]

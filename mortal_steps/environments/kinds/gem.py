@@ -1,7 +1,5 @@
 """`type = "gem"`: environments of GEM, https://github.com/axon-rl/gem (`pip install gem-llm`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal

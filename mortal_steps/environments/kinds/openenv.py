@@ -1,7 +1,5 @@
 """`type = "openenv"`: servers of OpenEnv, https://github.com/huggingface/OpenEnv."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ So nothing is connected again behind an episode's back. A session that is lost i
 cell begins the episode anew, once the server is there again, and repeats its steps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

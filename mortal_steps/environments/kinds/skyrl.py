@@ -1,8 +1,6 @@
 """`type = "skyrl"`: environments of SkyRL-gym, https://github.com/NovaSky-AI/SkyRL (`pip install
 skyrl-gym`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal

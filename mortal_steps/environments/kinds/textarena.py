@@ -1,8 +1,6 @@
 """`type = "textarena"`: games of TextArena for one player, https://github.com/LeonGuertler/TextArena
 (`pip install textarena`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """`type = "verifiers"`: environments of the package verifiers, by their id."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import logging
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Its harness `null` starts an interpreter for each message of a user, which takes seconds.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections.abc import Mapping

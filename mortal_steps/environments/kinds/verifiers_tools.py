@@ -6,8 +6,6 @@ It runs MODULE as verifiers does, whose servers say what a tool raised as text f
 tool that raises an outage gives no answer: it is noted in a file, and the episode ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

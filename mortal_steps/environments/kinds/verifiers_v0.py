@@ -1,7 +1,5 @@
 """Environments of verifiers v0 (0.3): `load_environment`, rollouts, rubrics."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Environments of verifiers v1 (0.4): tasksets, and how agents play their tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -5,8 +5,6 @@ Advantages are those of https://arxiv.org/abs/2402.03300, with the ratio clipped
 as the mean over its completions.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field

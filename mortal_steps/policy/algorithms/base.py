@@ -1,7 +1,5 @@
 """What the actor asks of an algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

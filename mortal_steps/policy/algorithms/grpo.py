@@ -5,8 +5,6 @@ of the losses. tests/integration/policy/test_trl_parity.py compares all of it, b
 stock `GRPOTrainer.train()`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar
 
 from mortal_steps.config import RolloutConfig, TrainingConfig

@@ -4,8 +4,6 @@ RLOO is https://arxiv.org/abs/2402.14740. tests/integration/policy/test_rloo_par
 of it, bit for bit, with stock `RLOOTrainer.train()`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar
 
 from pydantic import field_validator

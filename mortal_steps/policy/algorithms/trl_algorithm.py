@@ -3,8 +3,6 @@
 Nothing here imports torch or TRL before an algorithm is checked: configurations are read with it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from mortal_steps.config import RunConfig

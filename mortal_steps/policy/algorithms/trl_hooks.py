@@ -1,7 +1,5 @@
 """What an algorithm of TRL's says of itself; the modules in `stepping` drive its trainer by it."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from mortal_steps.config import RolloutConfig, TrainingConfig

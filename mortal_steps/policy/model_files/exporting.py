@@ -6,8 +6,6 @@ uses.
 The file has the bits that the actor published, or would have published, after the same step.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -9,8 +9,6 @@ bits of the live one.
 Private name used here: peft `AuxiliaryTrainingWrapper`.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from typing import Any

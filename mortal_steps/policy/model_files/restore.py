@@ -6,8 +6,6 @@ rounds an optimizer's float32 state to the type of bfloat16 weights, and makes t
 quantized model, which TRL trains in bfloat16, one of float32.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

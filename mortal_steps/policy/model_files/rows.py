@@ -15,8 +15,6 @@ Names used here that torch calls early prototypes: `torch.serialization.skip_dat
 `_checkpoint_offset` of a storage that is loaded under `FakeTensorMode`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Loading and saving the tokenizer of the model that is trained."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase

@@ -4,8 +4,6 @@ Private names used here: transformers `modeling_utils.remove_tied_weights_from_s
 `core_model_loading.revert_weight_conversion` and a model's `_keys_to_ignore_on_save`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json

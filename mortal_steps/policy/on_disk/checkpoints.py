@@ -5,8 +5,6 @@ checkpoints/
   best.json     the checkpoint to keep whatever follows, and its score (`BestCheckpoint`)
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging

@@ -1,7 +1,5 @@
 """Finds the step from which a run can continue, given its checkpoints and its journal."""
 
-from __future__ import annotations
-
 import logging
 
 from mortal_steps.config import RolloutConfig

@@ -12,8 +12,6 @@ checkpoint can be restored and forked without any rollouts. If all newer checkpo
 the steps after it are sampled again with the same seeds.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass

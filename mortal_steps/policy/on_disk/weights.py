@@ -15,8 +15,6 @@ With `rollout.weight_sync = "direct"` the folders lie in shared memory (`RunStor
 here only copies of those that a checkpoint refers to.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Sequence

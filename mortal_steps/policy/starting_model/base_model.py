@@ -4,8 +4,6 @@ used as it is.
 A model that is made is kept in a cache, `<runs_dir>/.models/<digest of everything that made it>`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

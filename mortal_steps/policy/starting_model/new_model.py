@@ -10,8 +10,6 @@ alphabet can spell one:
       0     1     2   3 4 5        "cab" -> [5, 3, 4]
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

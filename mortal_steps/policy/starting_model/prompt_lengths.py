@@ -3,8 +3,6 @@
 A dataset may have a million prompts: they are tokenized many at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

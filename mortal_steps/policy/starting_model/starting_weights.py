@@ -4,8 +4,6 @@ transformers makes up what the files lack: it draws the weights at random, says 
 goes on. It has no opinion on what a model is trained for, either.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -5,8 +5,6 @@ rewards need a policy that succeeds now and then. A completion may be a dialogue
 messages; then the loss is on those of the assistant.
 """
 
-from __future__ import annotations
-
 import difflib
 import tempfile
 from collections.abc import Mapping, Sequence

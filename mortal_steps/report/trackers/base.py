@@ -1,7 +1,5 @@
 """What a tracker is: it receives each step of a run exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

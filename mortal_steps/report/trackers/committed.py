@@ -4,8 +4,6 @@ The manifest says after every step how far each log belongs to the steps done; w
 that may be cut off again, and is not read.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict

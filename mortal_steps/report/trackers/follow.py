@@ -9,8 +9,6 @@ Where it goes on is read from the tracker's own record, so a kill of any process
 or come twice. Two processes at one record could, so each holds a lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -4,8 +4,6 @@ A step is one record of a file, with its checksum, so it is there as a whole or 
 process writes a file of its own, named after all before it, as TensorBoard's reader wants them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

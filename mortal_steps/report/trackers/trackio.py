@@ -4,8 +4,6 @@ Steps go into the database itself, in one transaction for all that are new, and 
 threads are not needed: `trackio show` reads the same file.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -6,8 +6,6 @@ each process writes the whole run into a folder of its own, in place of the one 
 the newest steps in memory, and nothing tells which of them a kill has lost.
 """
 
-from __future__ import annotations
-
 import netrc
 import os
 import shutil

@@ -4,8 +4,6 @@ A function that raises an error, or returns anything but numbers and None, gives
 failure is never scored 0. All this runs inside the reward host.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

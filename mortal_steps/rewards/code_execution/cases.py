@@ -4,8 +4,6 @@ What a program should print or return is compared outside the sandbox and never 
 assertion runs beside the code.
 """
 
-from __future__ import annotations
-
 import binascii
 import json
 import marshal

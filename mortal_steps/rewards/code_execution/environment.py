@@ -1,7 +1,5 @@
 """The reward environment, and what it does as plain functions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ A list holds several, and a text may be JSON of any of these, or Python's own wa
 A table with a key that is not known here is refused, since it may change what is asked.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterable, Iterator, Mapping

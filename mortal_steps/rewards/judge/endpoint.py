@@ -1,7 +1,5 @@
 """One request to an OpenAI-compatible API, and what each way to fail means."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The reward environment that lets a language model score completions."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os

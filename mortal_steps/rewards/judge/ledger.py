@@ -8,8 +8,6 @@ A line is one paid answer: written when it has come, before anything is made of 
 without a usable score has the score null.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Mapping

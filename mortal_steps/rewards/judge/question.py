@@ -3,8 +3,6 @@
 Nothing is guessed: an answer without a score is not a 0.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """`type = "exact"`: whether a completion is the dataset's answer, letter by letter."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Callable, Sequence

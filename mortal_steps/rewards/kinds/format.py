@@ -3,8 +3,6 @@
 The format of DeepSeek-R1-Zero (<https://arxiv.org/abs/2501.12948>, table 1).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

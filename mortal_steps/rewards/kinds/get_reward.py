@@ -1,7 +1,5 @@
 """`type = "get_reward"`: what an environment says itself of its episode, as in TRL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """`type = "judge"`: let a language model score completions."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator

@@ -4,8 +4,6 @@ The length term of L1's LCPO-Exact, or with `at_most` of LCPO-Max, clipped to 0
 (<https://arxiv.org/abs/2503.04697>).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 

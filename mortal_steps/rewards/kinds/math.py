@@ -3,8 +3,6 @@
 By math-verify (<https://github.com/huggingface/Math-Verify>).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 

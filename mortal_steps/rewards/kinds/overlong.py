@@ -3,8 +3,6 @@
 Equation 13 of DAPO (<https://arxiv.org/abs/2503.14476>).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 

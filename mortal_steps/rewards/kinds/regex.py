@@ -1,7 +1,5 @@
 """`type = "regex"`: whether a completion matches a regular expression."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

@@ -4,8 +4,6 @@ By n-grams: appendix C.2 of "Demystifying Long Chain-of-Thought Reasoning in LLM
 (<https://arxiv.org/abs/2502.03373>), as one number for the completion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """`type = "sandbox"`: run completions as programs against the test cases of the dataset."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

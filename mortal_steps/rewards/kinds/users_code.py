@@ -3,8 +3,6 @@
 What these modules need to import the code is imported in `load`: the configuration is read without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self

@@ -4,8 +4,6 @@ math-verify's own time limits are signals of the main thread that do not always 
 are off.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

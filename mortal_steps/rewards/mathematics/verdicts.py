@@ -1,7 +1,5 @@
 """What is compared, what came of it, and the lanes in which that is found out."""
 
-from __future__ import annotations
-
 import enum
 import functools
 import json

@@ -7,8 +7,6 @@ out. What can be imported goes by its name, since whoever has the digest imports
 caller records the user's own modules among them. Another object goes by what `Pickler` keeps of it.
 """
 
-from __future__ import annotations
-
 import copyreg
 import dis
 import functools

@@ -4,8 +4,6 @@ The line says what the object is, so that a wrong one is refused before any of i
 pickle is code. It travels by value, so only to the Python that wrote it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

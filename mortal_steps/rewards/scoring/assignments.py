@@ -4,8 +4,6 @@ One host has the functions, one each a reward model, and a term that asks for pr
 has those.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -11,8 +11,6 @@ or a `generations-<shard>.parquet` of a run. Completions of one problem are a gr
 stand in the file. `answers` and `sample_programs` make groups without a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a shard's environments have said of its episodes: scores, failures, how they went."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

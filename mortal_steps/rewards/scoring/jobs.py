@@ -5,8 +5,6 @@ jobs take one problem after another from those that are left, so chance decides 
 which problem. The results are put into the order of the problems.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

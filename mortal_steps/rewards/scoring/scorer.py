@@ -6,8 +6,6 @@ completions out. None from the failing function alone would not do: the weighted
 would stand, and miss that part as if it were 0.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The user's files that a function is made of, parsed and not executed."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path

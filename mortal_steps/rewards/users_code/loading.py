@@ -1,7 +1,5 @@
 """Load the reward functions that terms and names stand for; a term's class may be a user's own."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import importlib

@@ -5,8 +5,6 @@ before the standard library, MORTAL, or what MORTAL needs: a `datasets.py` that 
 not be taken for the library that reads it.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.metadata

@@ -6,8 +6,6 @@ a completion is a function of its problem, its seed and the weights; a turn afte
 seed that follows from the completion's, such as `derive_seed("turn", seed, 1)`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`single_turn`: the model answers each prompt once."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping, Sequence

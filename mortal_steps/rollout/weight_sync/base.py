@@ -4,8 +4,6 @@ Before it is called, the folder is compared with what was published and with the
 the canary proves that the engine computes with the new weights (canary.py).
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator

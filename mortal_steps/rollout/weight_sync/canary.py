@@ -15,8 +15,6 @@ Three checks guard against sampling with other weights than those asked for, whi
                  logprobs[i] belongs to token_ids[i + 1], at temperature 1
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -17,8 +17,6 @@ Two different tensors have the same sums by a chance of about 2^-32 at most. Who
 make two such: this tells faults, not forgers. Files have digests of another kind (`store.digests`).
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import threading
