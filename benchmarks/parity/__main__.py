@@ -78,9 +78,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=1, help="processes that train together")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone")
     parser.add_argument("--jobs", type=int, default=1, help="configurations at a time")
-    parser.add_argument("--keep", type=Path, help="folder for the files of those that differ")
+    parser.add_argument("--keep", type=Path, help="new folder for the files of the runs")
     add_output_option(parser, "parity")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.keep and args.keep.exists():
+        # Ranks would meet over the files by which those of an earlier run have met.
+        parser.error(f"--keep {args.keep} exists; name a folder that does not")
+    return args
 
 
 def _attempts(cases: list[Case], folder: Path, jobs: int) -> Iterator[Trial]:
