@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,11 @@ import typer
 from mortal.cli.arguments import Overrides, port_number
 from mortal.terminal.output import checking, say
 
-TRAINING, ENDPOINT, LORA, LOGS = "Training", "The policy's endpoint", "LoRA", "Logs"
+training_option = partial(typer.Option, rich_help_panel="Training")
+endpoint_option = partial(typer.Option, rich_help_panel="The policy's endpoint")
+lora_option = partial(typer.Option, rich_help_panel="LoRA")
+log_option = partial(typer.Option, rich_help_panel="Logs")
+"""Options of each panel of the help."""
 
 
 class Bridge(StrEnum):
@@ -38,32 +43,21 @@ def atropos(
             "trained, and loaded beside the base model under a name of its own.",
         ),
     ] = Bridge.NONE,
-    lr: Annotated[
-        float,
-        typer.Option(metavar="RATE", help="Learning rate, constant.", rich_help_panel=TRAINING),
-    ] = 1e-5,
-    training_steps: Annotated[
-        int, typer.Option(metavar="N", help="Optimizer steps.", rich_help_panel=TRAINING)
-    ] = 10,
+    lr: Annotated[float, training_option(metavar="RATE", help="Learning rate, constant.")] = 1e-5,
+    training_steps: Annotated[int, training_option(metavar="N", help="Optimizer steps.")] = 10,
     batch_size: Annotated[
-        int, typer.Option(metavar="N", help="Sequences of a micro-batch.", rich_help_panel=TRAINING)
+        int, training_option(metavar="N", help="Sequences of a micro-batch.")
     ] = 2,
     gradient_accumulation_steps: Annotated[
         int,
-        typer.Option(
+        training_option(
             metavar="N",
             help="Micro-batches of an optimizer step, which is made on one batch of the API.",
-            rich_help_panel=TRAINING,
         ),
     ] = 32,
-    seq_len: Annotated[
-        int, typer.Option(metavar="N", help="Most tokens of a sequence.", rich_help_panel=TRAINING)
-    ] = 2048,
+    seq_len: Annotated[int, training_option(metavar="N", help="Most tokens of a sequence.")] = 2048,
     clip_eps: Annotated[
-        float,
-        typer.Option(
-            metavar="RANGE", help="Clipping range of the ratio.", rich_help_panel=TRAINING
-        ),
+        float, training_option(metavar="RANGE", help="Clipping range of the ratio.")
     ] = 0.2,
     device: Annotated[
         str | None,
@@ -75,88 +69,50 @@ def atropos(
         Path, typer.Option(metavar="DIR", help="Folder that holds the run.")
     ] = Path("trained_model_checkpoints"),
     checkpoint_interval: Annotated[
-        int, typer.Option(metavar="N", help="Steps between checkpoints.", rich_help_panel=TRAINING)
+        int, training_option(metavar="N", help="Steps between checkpoints.")
     ] = 3,
     vllm_port: Annotated[
         str,
-        typer.Option(
+        endpoint_option(
             parser=port_number,
             metavar="PORT",
             help="Port at which environments sample from the policy.",
-            rich_help_panel=ENDPOINT,
         ),
     ] = "9001",
     vllm_restart_interval: Annotated[
-        int,
-        typer.Option(metavar="N", help="Steps between new weights.", rich_help_panel=ENDPOINT),
+        int, endpoint_option(metavar="N", help="Steps between new weights.")
     ] = 3,
     vllm_gpu_memory_utilization: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE", help="Share of the GPU's memory for vLLM.", rich_help_panel=ENDPOINT
-        ),
+        float, endpoint_option(metavar="SHARE", help="Share of the GPU's memory for vLLM.")
     ] = 0.45,
     vllm_config_path: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Not needed: the run starts the engine.", rich_help_panel=ENDPOINT
-        ),
+        Path | None, endpoint_option(metavar="FILE", help="Not needed: the run starts the engine.")
     ] = None,
     single_copy: Annotated[
-        bool,
-        typer.Option(
-            "--single-copy",
-            help="The same as --weight-bridge-mode shared_vllm.",
-            rich_help_panel=ENDPOINT,
-        ),
+        bool, endpoint_option("--single-copy", help="The same as --weight-bridge-mode shared_vllm.")
     ] = False,
     engine: Annotated[
         str | None,
-        typer.Option(
-            metavar="ENGINE",
-            help="vllm or transformers. Default: vllm if it is installed.",
-            rich_help_panel=ENDPOINT,
+        endpoint_option(
+            metavar="ENGINE", help="vllm or transformers. Default: vllm if it is installed."
         ),
     ] = None,
     vllm_python: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Interpreter that has vLLM, if it is another one.",
-            rich_help_panel=ENDPOINT,
-        ),
+        endpoint_option(metavar="PATH", help="Interpreter that has vLLM, if it is another one."),
     ] = None,
-    lora_r: Annotated[int, typer.Option(metavar="N", help="Rank.", rich_help_panel=LORA)] = 16,
-    lora_alpha: Annotated[
-        int, typer.Option(metavar="N", help="Scaling.", rich_help_panel=LORA)
-    ] = 32,
-    lora_dropout: Annotated[
-        float, typer.Option(metavar="P", help="Dropout.", rich_help_panel=LORA)
-    ] = 0.05,
+    lora_r: Annotated[int, lora_option(metavar="N", help="Rank.")] = 16,
+    lora_alpha: Annotated[int, lora_option(metavar="N", help="Scaling.")] = 32,
+    lora_dropout: Annotated[float, lora_option(metavar="P", help="Dropout.")] = 0.05,
     lora_target_modules: Annotated[
-        str,
-        typer.Option(metavar="NAMES", help="Layers, separated by spaces.", rich_help_panel=LORA),
+        str, lora_option(metavar="NAMES", help="Layers, separated by spaces.")
     ] = "q_proj v_proj",
-    use_wandb: Annotated[
-        bool, typer.Option("--use-wandb", help="Log to Weights & Biases.", rich_help_panel=LOGS)
-    ] = False,
-    wandb_project: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its project.", rich_help_panel=LOGS)
-    ] = None,
-    wandb_group: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its group.", rich_help_panel=LOGS)
-    ] = None,
-    benchmark: Annotated[
-        bool,
-        typer.Option("--benchmark", help="At the end, print times.", rich_help_panel=LOGS),
-    ] = False,
+    use_wandb: Annotated[bool, log_option("--use-wandb", help="Log to Weights & Biases.")] = False,
+    wandb_project: Annotated[str | None, log_option(metavar="NAME", help="Its project.")] = None,
+    wandb_group: Annotated[str | None, log_option(metavar="NAME", help="Its group.")] = None,
+    benchmark: Annotated[bool, log_option("--benchmark", help="At the end, print times.")] = False,
     debug_loading: Annotated[
-        bool,
-        typer.Option(
-            "--debug-loading",
-            help="Say where the log is that tells of loading.",
-            rich_help_panel=LOGS,
-        ),
+        bool, log_option("--debug-loading", help="Say where the log is that tells of loading.")
     ] = False,
     run_id: Annotated[
         str | None,
