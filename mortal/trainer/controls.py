@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
@@ -19,13 +19,12 @@ from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 from mortal_steps.serving.models import trained_files
 from mortal_steps.store.digests import digest_of_file
+from mortal_steps.system.threads import call_in_thread
 
 if TYPE_CHECKING:
     from mortal.trainer.objects.datasets import Rows
 
 STOP_PATIENCE_S = 600.0
-
-T = TypeVar("T")
 
 
 class RunControls:
@@ -140,7 +139,7 @@ class RunControls:
 
         run = self._run()
         if _may_be_elsewhere(run):
-            _in_thread(stop_remote, run.config.compute.modal.volume, run.info.run_id, timeout_s)
+            call_in_thread(stop_remote, run.config.compute.modal.volume, run.info.run_id, timeout_s)
         else:
             stop_local(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
@@ -239,7 +238,7 @@ def _look_on_modal(run: Run) -> RunStatus:
     from mortal.remote.runs import remote_status  # a local run needs no client of Modal's
 
     try:
-        return _in_thread(remote_status, run.config.compute.modal.volume, run.info.run_id)
+        return call_in_thread(remote_status, run.config.compute.modal.volume, run.info.run_id)
     except RunNotFoundError:
         return status_of(run)
 
@@ -247,13 +246,7 @@ def _look_on_modal(run: Run) -> RunStatus:
 def _download(run: Run) -> None:
     """Copy the run's records from the Volume, and the final model if the run has ended."""
     from mortal_steps.compute.modal import volume_runs
-    from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume import RunsVolume
 
-    run_in_thread(volume_runs.download_run(RunsVolume(run.config.compute.modal.volume), run.store))
-
-
-def _in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a client of Modal's in a thread: a notebook runs an event loop in the main one."""
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(function, *arguments).result()
+    volume = RunsVolume(run.config.compute.modal.volume)
+    call_in_thread(asyncio.run, volume_runs.download_run(volume, run.store))

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -34,6 +35,13 @@ def event_loop_in_thread(name: str) -> asyncio.AbstractEventLoop:
 
     threading.Thread(target=run, daemon=True, name=name).start()
     return loop
+
+
+def call_in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Return what the function does, called in a thread of its own: an event loop, such as that of
+    a notebook, may be at work in this one."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(function, *arguments).result()
 
 
 async def in_thread(work: Callable[[], T]) -> T:

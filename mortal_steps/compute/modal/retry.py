@@ -9,12 +9,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import aiohttp
 from modal import exception
@@ -102,9 +100,3 @@ class _UnreachableError(TransientError):
 def _is_about_a_file(error: Exception) -> bool:
     """Return whether it is: an `OSError` of the connection names no file, and concerns no disk."""
     return isinstance(error, OSError) and (error.filename is not None or is_disk_error(error))
-
-
-def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` in a thread of its own: an event loop may be at work in this one."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()
