@@ -14,8 +14,6 @@ import psutil
 
 from benchmarks.episodes import shop
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.ledger import Answered, Ledger
 from mortal_steps.environments.messages import (
     EpisodeStart,
@@ -23,6 +21,8 @@ from mortal_steps.environments.messages import (
     ToolAnswer,
     ToolCall,
 )
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.host import described, environment_host
 from mortal_steps.hosts.base import ForkingHost
 
 CONFIG = EnvironmentConfig(factory=f"{shop.__file__}:Shop")

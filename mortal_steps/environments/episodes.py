@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cell import Failed
-from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.chat import Chat
-from mortal_steps.environments.faults import answers_of
-from mortal_steps.environments.host import PREPARE_S, described, environment_host, sandbox_of
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import (
     Description,
@@ -20,6 +16,15 @@ from mortal_steps.environments.messages import (
     EpisodeKey,
     Opened,
     ToolAnswer,
+)
+from mortal_steps.environments.processes.cell import Failed
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.faults import answers_of
+from mortal_steps.environments.processes.host import (
+    PREPARE_S,
+    described,
+    environment_host,
+    sandbox_of,
 )
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns

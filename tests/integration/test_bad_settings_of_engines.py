@@ -4,8 +4,8 @@ import pytest
 
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checks import check_adapter, check_engine
-from mortal_steps.orchestration.resolve_defaults import resolved
+from mortal_steps.orchestration.checking.checks import check_adapter, check_engine
+from mortal_steps.orchestration.checking.resolve_defaults import resolved
 
 
 def checked(values):

@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
-from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.episodes import keys_of
 from mortal_steps.environments.gateway.cell import AgentCell
 from mortal_steps.environments.gateway.conversation import Branch, Conversation
 from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Session, Sessions
-from mortal_steps.environments.host import PREPARE_S, environment_host, sandbox_of
 from mortal_steps.environments.kinds.base import AskingEnvironment
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import AGENT, AgentResult, ToolAnswer, ToolCall
+from mortal_steps.environments.processes.cell import Failed
+from mortal_steps.environments.processes.host import PREPARE_S, environment_host, sandbox_of
+from mortal_steps.environments.processes.waiting import Watch
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
 from mortal_steps.environments.starts import episode_start
-from mortal_steps.environments.waiting import Watch
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rollout.engines.base import Engine

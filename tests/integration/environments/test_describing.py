@@ -2,12 +2,12 @@ import subprocess
 import sys
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.messages import EpisodeStart, Opened, ToolAnswer, ToolCall
+from mortal_steps.environments.processes.host import described, environment_host
 
 DESCRIBED = """
 import sys
-from mortal_steps.environments.loading import schemas
+from mortal_steps.environments.inside.loading import schemas
 
 def add(amount: int, what: str | None = None) -> str:
     '''Add an amount.

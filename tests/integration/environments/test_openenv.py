@@ -13,10 +13,10 @@ import pytest
 from websockets.sync.server import serve
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import describe_once, environment_host
 from mortal_steps.environments.kinds.openenv import OpenEnvEnvironment
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.host import describe_once, environment_host
 from mortal_steps.errors import ConfigError, TransientError
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.types import GeneratedShard

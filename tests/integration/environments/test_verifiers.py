@@ -9,7 +9,7 @@ import pytest
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.config.loader import parse_config
-from mortal_steps.environments.host import describe_once
+from mortal_steps.environments.processes.host import describe_once
 from mortal_steps.environments.rows import RowReader
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from tests.support.environments.cases import CaseRun

@@ -15,9 +15,9 @@ from mortal_steps.compute.placement import (
 )
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import as_begun
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-from mortal_steps.orchestration.trial import trial_specs
+from mortal_steps.orchestration.trials.trial import trial_specs
 from mortal_steps.promotion.judging import finished_specs
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

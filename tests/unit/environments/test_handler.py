@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.config.environment import OUTAGES
-from mortal_steps.environments.handler import EnvironmentHandler
+from mortal_steps.environments.inside.handler import EnvironmentHandler
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.calling.calls import CallArguments

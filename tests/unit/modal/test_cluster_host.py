@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.cluster import REQUESTS_PORT, ClusterHost
+from mortal_steps.compute.modal.inside.cluster import REQUESTS_PORT, ClusterHost
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.system.frames import send_frame

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from mortal_steps.environments.faults import Fault
 from mortal_steps.environments.gateway.conversation import Asked, RefusedError
+from mortal_steps.environments.processes.faults import Fault
 
 HI = {"role": "user", "content": "hi"}
 HELLO = {"role": "assistant", "content": "Hello there."}

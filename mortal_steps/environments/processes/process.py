@@ -1,0 +1,147 @@
+"""A process of episodes, asked once: it answers, or a `Fault` says why it did not."""
+
+import contextlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mortal_steps.environments.messages import EpisodeStart, Opened, Scores, ToolAnswer, ToolCall
+from mortal_steps.environments.processes.faults import REMEDIES, Fault, fault_of, named
+from mortal_steps.errors import JudgeError, MortalError, SandboxError, WorkerError
+from mortal_steps.hosts.base import Announced, Fork, HostLostError
+from mortal_steps.rewards.calling.calls import CallArguments
+
+RELEASE_S = 10.0
+"""How long a process may take to let go what it holds elsewhere."""
+
+
+class EpisodesProcess:
+    """Holds the fork in which episodes live. Every method raises a `Fault`."""
+
+    def __init__(self, fork: Fork, limit_s: float) -> None:
+        """Let each `reset` and each call take `limit_s`."""
+        self.fork, self._limit_s = fork, limit_s
+        self._places: dict[int, int] = {}
+        """Where in the process each episode is."""
+
+    def announce(self, asked: Mapping[int, EpisodeStart | Sequence[ToolCall]]) -> None:
+        """Tell which episodes are opened, or called, next."""
+        self.fork.announce(list(itertools.starmap(self._request, asked.items())))
+
+    def open(self, episode: int, start: EpisodeStart) -> Opened:
+        found: list[Opened] = self._ask(episode, None, start, list[Opened])
+        self._places[episode] = len(self._places)
+        if found[0].outage is not None:
+            raise Fault(episode, named(None), found[0].outage, REMEDIES["outage"])
+        if found[0].failure is not None:
+            raise Fault(episode, named(None), found[0].failure, REMEDIES["raised"])
+        return found[0]
+
+    def call(self, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
+        answers: list[ToolAnswer] = self._ask(episode, calls, calls, list[ToolAnswer])
+        for answer in answers:
+            if answer.outage is not None:
+                name = named(calls) if calls[0].is_reply else f"tool {answer.name}"
+                raise Fault(episode, name, answer.outage, REMEDIES["outage"])
+        if calls[0].is_reply and answers[0].is_error:  # a model is told errors of tools alone
+            raise Fault(episode, named(calls), str(answers[0].content), REMEDIES["raised"])
+        return answers
+
+    def save(self, episode: int) -> Any:
+        return self._once(episode, "save", Any)
+
+    def load(self, episode: int, state: Any) -> None:
+        self._once(episode, "load", None, state=state)
+
+    def score(
+        self,
+        episodes: Sequence[int],
+        arguments: CallArguments,
+        limits: Mapping[str, float],
+    ) -> Scores:
+        """Return the rewards of these episodes, each of which has so many seconds."""
+        name, limit_s = f"reward {', '.join(limits)}", sum(limits.values())
+        try:
+            found: Scores = self.fork.call(
+                "score",
+                returns=Scores,
+                timeout_s=limit_s,
+                episodes=[self._places[each] for each in episodes],
+                arguments=arguments,
+                limits=limits,
+            )
+            for column in (*found.by_name.values(), *found.extra.values()):
+                if len(column) != len(episodes):
+                    raise self.fork.spoilt(f"{len(column)} values of {len(episodes)} episodes")
+        except HostLostError as lost:
+            raise fault_of(None, name, lost, limit_s) from None
+        except (WorkerError, JudgeError, SandboxError) as error:
+            raise _raised(None, name, error) from None
+        return found
+
+    def release(self) -> None:
+        """Have it let go what would outlive it, or end by its own clock."""
+        with contextlib.suppress(MortalError):
+            self.fork.call("release", returns=None, timeout_s=RELEASE_S)
+
+    def kill(self) -> None:
+        self.fork.kill()
+
+    def close(self) -> None:
+        self.fork.close()
+
+    def _once(self, episode: int, method: str, returns: Any, **given: Any) -> Any:
+        """Have an environment save or load."""
+        name, limit_s = f"`_{method}`", self._limit_s
+        place = self._places[episode]
+        try:
+            return self.fork.call(
+                method, returns=returns, timeout_s=limit_s, episode=place, **given
+            )
+        except HostLostError as lost:
+            raise fault_of(episode, name, lost, limit_s) from None
+        except WorkerError as error:
+            raise Fault(episode, name, f"{error}", REMEDIES["raised"]) from None
+
+    def _ask(
+        self,
+        episode: int,
+        calls: Sequence[ToolCall] | None,
+        asked: EpisodeStart | Sequence[ToolCall],
+        returns: Any,
+    ) -> Any:
+        wanted = 1 if calls is None else len(calls)
+        method, limit_s, payload = self._request(episode, asked)
+        try:
+            answers = self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
+            if len(answers) != wanted:
+                raise self.fork.spoilt(f"{len(answers)} answers instead of {wanted}")
+        except HostLostError as lost:
+            raise fault_of(episode, named(calls), lost, limit_s) from None
+        except (WorkerError, JudgeError, SandboxError) as error:
+            raise _raised(episode, named(calls), error) from None
+        return answers
+
+    def _request(self, episode: int, asked: EpisodeStart | Sequence[ToolCall]) -> Announced:
+        if isinstance(asked, EpisodeStart):
+            return "open", self._limit_s, {"starts": [asked]}
+        payload = {"episode": self._places[episode], "calls": asked}
+        return "call", self._limit_s * len(asked), payload
+
+
+def rows_of(arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
+    if len(rows) == len(arguments.problem_ids):
+        return arguments
+    return replace(
+        arguments,
+        by_name={
+            name: [given[row] for row in rows] if isinstance(given, list) else given
+            for name, given in arguments.by_name.items()
+        },
+        problem_ids=[arguments.problem_ids[row] for row in rows],
+    )
+
+
+def _raised(episode: int | None, name: str, error: Exception) -> Fault:
+    return Fault(episode, name, f"{type(error).__name__}: {error}", REMEDIES["raised"])
