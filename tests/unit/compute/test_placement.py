@@ -319,6 +319,9 @@ def shared(run):
         (3, {}, None),
         (3, {"devices": ["1,2"]}, None),
         (2, {"devices": ["0", "1"], "num_rollout_workers": 4}, 0.2),
+        (1, {"actor": ["GPU-0000-0"]}, 0.3),
+        (1, {"devices": ["GPU-0000-0"]}, 0.3),
+        (2, {"actor": ["GPU-0000-0"]}, None),
     ],
 )
 def test_workers_on_one_gpu_share_its_memory(monkeypatch, gpus, settings, share):
