@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,23 +61,17 @@ class EpisodesProcess:
         limits: Mapping[str, float],
     ) -> Scores:
         """Return the rewards of these episodes, each of which has so many seconds."""
-        name, limit_s = f"reward {', '.join(limits)}", sum(limits.values())
-        try:
-            found: Scores = self.fork.call(
-                "score",
-                returns=Scores,
-                timeout_s=limit_s,
-                episodes=[self._places[each] for each in episodes],
-                arguments=arguments,
-                limits=limits,
-            )
+        payload = {
+            "episodes": [self._places[each] for each in episodes],
+            "arguments": arguments,
+            "limits": limits,
+        }
+        request = "score", sum(limits.values()), payload
+        with self._faults(None, f"reward {', '.join(limits)}", request):
+            found: Scores = self._answer(request, Scores)
             for column in (*found.by_name.values(), *found.extra.values()):
                 if len(column) != len(episodes):
                     raise self.fork.spoilt(f"{len(column)} values of {len(episodes)} episodes")
-        except HostLostError as lost:
-            raise fault_of(None, name, lost, limit_s) from None
-        except (WorkerError, JudgeError, SandboxError) as error:
-            raise _raised(None, name, error) from None
         return found
 
     def release(self) -> None:
@@ -93,16 +87,9 @@ class EpisodesProcess:
 
     def _once(self, episode: int, method: str, returns: Any, **given: Any) -> Any:
         """Have an environment save or load."""
-        name, limit_s = f"`_{method}`", self._limit_s
-        place = self._places[episode]
-        try:
-            return self.fork.call(
-                method, returns=returns, timeout_s=limit_s, episode=place, **given
-            )
-        except HostLostError as lost:
-            raise fault_of(episode, name, lost, limit_s) from None
-        except WorkerError as error:
-            raise Fault(episode, name, f"{error}", REMEDIES["raised"]) from None
+        request = method, self._limit_s, {"episode": self._places[episode], **given}
+        with self._faults(episode, f"`_{method}`", request):
+            return self._answer(request, returns)
 
     def _ask(
         self,
@@ -112,16 +99,27 @@ class EpisodesProcess:
         returns: Any,
     ) -> Any:
         wanted = 1 if calls is None else len(calls)
-        method, limit_s, payload = self._request(episode, asked)
-        try:
-            answers = self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
+        request = self._request(episode, asked)
+        with self._faults(episode, named(calls), request):
+            answers = self._answer(request, returns)
             if len(answers) != wanted:
                 raise self.fork.spoilt(f"{len(answers)} answers instead of {wanted}")
-        except HostLostError as lost:
-            raise fault_of(episode, named(calls), lost, limit_s) from None
-        except (WorkerError, JudgeError, SandboxError) as error:
-            raise _raised(episode, named(calls), error) from None
         return answers
+
+    def _answer(self, request: Announced, returns: Any) -> Any:
+        method, limit_s, payload = request
+        return self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
+
+    @contextlib.contextmanager
+    def _faults(self, episode: int | None, name: str, request: Announced) -> Iterator[None]:
+        """Raise a `Fault` for a request that gets no answer in the block."""
+        try:
+            yield
+        except HostLostError as lost:
+            raise fault_of(episode, name, lost, request[1]) from None
+        except (WorkerError, JudgeError, SandboxError) as error:
+            how = f"{type(error).__name__}: {error}"
+            raise Fault(episode, name, how, REMEDIES["raised"]) from None
 
     def _request(self, episode: int, asked: EpisodeStart | Sequence[ToolCall]) -> Announced:
         if isinstance(asked, EpisodeStart):
@@ -141,7 +139,3 @@ def rows_of(arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         },
         problem_ids=[arguments.problem_ids[row] for row in rows],
     )
-
-
-def _raised(episode: int | None, name: str, error: Exception) -> Fault:
-    return Fault(episode, name, f"{type(error).__name__}: {error}", REMEDIES["raised"])

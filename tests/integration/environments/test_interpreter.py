@@ -4,8 +4,9 @@ import pytest
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
-from mortal_steps.environments.processes.host import describe_once, environment_host
+from mortal_steps.environments.processes.host import environment_host
 from mortal_steps.errors import ConfigError
+from tests.support.environments.describing import describe_once
 from tests.support.environments.interpreters import INSTALLED, NEEDED, make_interpreter
 
 WHERE = """
