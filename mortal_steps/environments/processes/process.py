@@ -30,16 +30,22 @@ class EpisodesProcess:
         self.fork.announce(list(itertools.starmap(self._request, asked.items())))
 
     def open(self, episode: int, start: EpisodeStart) -> Opened:
-        found: list[Opened] = self._ask(episode, None, start, list[Opened])
+        request = self._request(episode, start)
+        with self._faults(episode, named(None), request):
+            found: Opened = self._answer(request, Opened)
         self._places[episode] = len(self._places)
-        if found[0].outage is not None:
-            raise Fault(episode, named(None), found[0].outage, REMEDIES["outage"])
-        if found[0].failure is not None:
-            raise Fault(episode, named(None), found[0].failure, REMEDIES["raised"])
-        return found[0]
+        if found.outage is not None:
+            raise Fault(episode, named(None), found.outage, REMEDIES["outage"])
+        if found.failure is not None:
+            raise Fault(episode, named(None), found.failure, REMEDIES["raised"])
+        return found
 
     def call(self, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
-        answers: list[ToolAnswer] = self._ask(episode, calls, calls, list[ToolAnswer])
+        request = self._request(episode, calls)
+        with self._faults(episode, named(calls), request):
+            answers: list[ToolAnswer] = self._answer(request, list[ToolAnswer])
+            if len(answers) != len(calls):
+                raise self.fork.spoilt(f"{len(answers)} answers instead of {len(calls)}")
         for answer in answers:
             if answer.outage is not None:
                 name = named(calls) if calls[0].is_reply else f"tool {answer.name}"
@@ -91,21 +97,6 @@ class EpisodesProcess:
         with self._faults(episode, f"`_{method}`", request):
             return self._answer(request, returns)
 
-    def _ask(
-        self,
-        episode: int,
-        calls: Sequence[ToolCall] | None,
-        asked: EpisodeStart | Sequence[ToolCall],
-        returns: Any,
-    ) -> Any:
-        wanted = 1 if calls is None else len(calls)
-        request = self._request(episode, asked)
-        with self._faults(episode, named(calls), request):
-            answers = self._answer(request, returns)
-            if len(answers) != wanted:
-                raise self.fork.spoilt(f"{len(answers)} answers instead of {wanted}")
-        return answers
-
     def _answer(self, request: Announced, returns: Any) -> Any:
         method, limit_s, payload = request
         return self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
@@ -123,7 +114,7 @@ class EpisodesProcess:
 
     def _request(self, episode: int, asked: EpisodeStart | Sequence[ToolCall]) -> Announced:
         if isinstance(asked, EpisodeStart):
-            return "open", self._limit_s, {"starts": [asked]}
+            return "open", self._limit_s, {"start": asked}
         payload = {"episode": self._places[episode], "calls": asked}
         return "call", self._limit_s * len(asked), payload
 
