@@ -85,12 +85,12 @@ def placed_config(config: RunConfig) -> RunConfig:
         free = [name for name, gpu in of_actor.items() if gpu.uuid not in reserved]
         ranks = config.training.ranks
         actor = (",".join((free if len(free) >= ranks else list(of_actor))[:ranks]),)
+    workers = config.rollout.num_rollout_workers
     trains_on = {of_actor[name].uuid for devices in actor for name in named(devices)}
     if not rollout and of_engines:
         free = [name for name, gpu in of_engines.items() if gpu.uuid not in trains_on]
         size = gpus_per_engine(config.rollout)
-        rollout = _grouped(free, size) or _grouped(list(of_engines), size)[:1]
-    workers = config.rollout.num_rollout_workers
+        rollout = _grouped(free, size) or _grouped(list(of_engines), size)[: workers or 1]
     if workers is None and any(map(named, rollout)):
         single = config.compute.mode == "single_node"
         workers = 1 if single else len(rollout)

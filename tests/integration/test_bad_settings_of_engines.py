@@ -32,6 +32,14 @@ def test_engines_that_keep_their_memory_cannot_sleep():
             checked(values)
 
 
+def test_copies_of_an_engine_are_rollout_workers():
+    options = {"data_parallel_size": 2, "tensor_parallel_size": 2}
+    with pytest.raises(ConfigError, match=r"data_parallel_size: .* set rollout\.num_rollout_work"):
+        checked({"rollout": {"engine": "vllm", "engine_options": options}})
+    options["data_parallel_size"] = 1
+    checked({"rollout": {"engine": "vllm", "engine_options": options}})
+
+
 def test_one_seed_for_a_shard_is_for_engines_that_can():
     values = {"rollout": {"engine": "vllm", "seeds": "engine"}}
     checked(values)

@@ -246,6 +246,11 @@ def check_engine(rollout: RolloutConfig, eval_temperature: float) -> None:
             f"rollout.sleep_while_training = true: {name} does not give its memory back. Leave it "
             'out, or use rollout.engine = "vllm"'
         )
+    if name == "vllm" and rollout.engine_options.get("data_parallel_size", 1) != 1:
+        raise ConfigError(
+            "rollout.engine_options.data_parallel_size: vLLM refuses it where no server starts the "
+            "engines. Each rollout worker has one: set rollout.num_rollout_workers instead"
+        )
     if rollout.seeds == "engine" and not kind.one_seed:
         raise ConfigError(
             f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '
