@@ -93,11 +93,8 @@ class EnvironmentHandler(Beside):
             rewards=list(self._rewards),
         )
 
-    def open(self, *, starts: Sequence[EpisodeStart]) -> list[Opened]:
-        """Begin episodes, which are numbered on from those that were begun before."""
-        return [self._open(start) for start in starts]
-
-    def _open(self, start: EpisodeStart) -> Opened:
+    def open(self, *, start: EpisodeStart) -> Opened:
+        """Begin an episode, numbered on from those that were begun before."""
         began, stream = time.perf_counter(), RandomStream(start.reset_seed)
         loaded = self._loaded[start.environment or ""]
         instance, observed, failure, outage = None, None, None, None

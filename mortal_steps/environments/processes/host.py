@@ -119,42 +119,32 @@ class Describer:
         self,
         *,
         environment: EnvironmentConfig,
-        passed_on: Collection[str],
+        passed_on: Collection[str] = (),
         modal: ModalConfig | None = None,
     ) -> None:
-        self._environment = environment
-        self._passed_on, self._modal = passed_on, modal
+        self._code = environment.code
+        self._host = environment_host(environment, {}, passed_on=passed_on, modal=modal)
 
     def describe(self) -> Description:
         """Return what they offer. Raises `ConfigError` for what cannot be imported or described,
         `WorkerLostError`."""
-        return describe_once(self._environment, self._passed_on, self._modal)
-
-
-def describe_once(
-    environment: EnvironmentConfig,
-    passed_on: Collection[str] = (),
-    modal: ModalConfig | None = None,
-) -> Description:
-    """Return `Describer.describe` from a process that ends with this."""
-    host = environment_host(environment, {}, passed_on=passed_on, modal=modal)
-    try:
-        return described(host)
-    except HostLostError as lost:
-        if lost.how == "SIGKILL":  # which no module does to itself
-            raise WorkerLostError(
-                "the process that imported [environment] was killed (SIGKILL); memory may have run "
-                "out"
+        try:
+            return described(self._host)
+        except HostLostError as lost:
+            if lost.how == "SIGKILL":  # which no module does to itself
+                raise WorkerLostError(
+                    "the process that imported [environment] was killed (SIGKILL); memory may have "
+                    "run out"
+                ) from None
+            wrong = f"ended the process ({lost.how}); a module must not end it when it is imported"
+            if lost.why == "timeout":
+                wrong = f"takes longer than {START_S:g} s"
+            raise ConfigError(
+                f"[environment]: importing {', '.join(self._code) or 'an object'} {wrong}\n"
+                f"{lost.stack}"
             ) from None
-        wrong = f"ended the process ({lost.how}); a module must not end it when it is imported"
-        if lost.why == "timeout":
-            wrong = f"takes longer than {START_S:g} s"
-        raise ConfigError(
-            f"[environment]: importing {', '.join(environment.code) or 'an object'} {wrong}\n"
-            f"{lost.stack}"
-        ) from None
-    finally:
-        host.close()
+        finally:
+            self._host.close()
 
 
 def described(host: ForkingHost) -> Description:

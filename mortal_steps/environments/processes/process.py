@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,16 +30,22 @@ class EpisodesProcess:
         self.fork.announce(list(itertools.starmap(self._request, asked.items())))
 
     def open(self, episode: int, start: EpisodeStart) -> Opened:
-        found: list[Opened] = self._ask(episode, None, start, list[Opened])
+        request = self._request(episode, start)
+        with self._faults(episode, named(None), request):
+            found: Opened = self._answer(request, Opened)
         self._places[episode] = len(self._places)
-        if found[0].outage is not None:
-            raise Fault(episode, named(None), found[0].outage, REMEDIES["outage"])
-        if found[0].failure is not None:
-            raise Fault(episode, named(None), found[0].failure, REMEDIES["raised"])
-        return found[0]
+        if found.outage is not None:
+            raise Fault(episode, named(None), found.outage, REMEDIES["outage"])
+        if found.failure is not None:
+            raise Fault(episode, named(None), found.failure, REMEDIES["raised"])
+        return found
 
     def call(self, episode: int, calls: Sequence[ToolCall]) -> list[ToolAnswer]:
-        answers: list[ToolAnswer] = self._ask(episode, calls, calls, list[ToolAnswer])
+        request = self._request(episode, calls)
+        with self._faults(episode, named(calls), request):
+            answers: list[ToolAnswer] = self._answer(request, list[ToolAnswer])
+            if len(answers) != len(calls):
+                raise self.fork.spoilt(f"{len(answers)} answers instead of {len(calls)}")
         for answer in answers:
             if answer.outage is not None:
                 name = named(calls) if calls[0].is_reply else f"tool {answer.name}"
@@ -61,23 +67,17 @@ class EpisodesProcess:
         limits: Mapping[str, float],
     ) -> Scores:
         """Return the rewards of these episodes, each of which has so many seconds."""
-        name, limit_s = f"reward {', '.join(limits)}", sum(limits.values())
-        try:
-            found: Scores = self.fork.call(
-                "score",
-                returns=Scores,
-                timeout_s=limit_s,
-                episodes=[self._places[each] for each in episodes],
-                arguments=arguments,
-                limits=limits,
-            )
+        payload = {
+            "episodes": [self._places[each] for each in episodes],
+            "arguments": arguments,
+            "limits": limits,
+        }
+        request = "score", sum(limits.values()), payload
+        with self._faults(None, f"reward {', '.join(limits)}", request):
+            found: Scores = self._answer(request, Scores)
             for column in (*found.by_name.values(), *found.extra.values()):
                 if len(column) != len(episodes):
                     raise self.fork.spoilt(f"{len(column)} values of {len(episodes)} episodes")
-        except HostLostError as lost:
-            raise fault_of(None, name, lost, limit_s) from None
-        except (WorkerError, JudgeError, SandboxError) as error:
-            raise _raised(None, name, error) from None
         return found
 
     def release(self) -> None:
@@ -93,39 +93,28 @@ class EpisodesProcess:
 
     def _once(self, episode: int, method: str, returns: Any, **given: Any) -> Any:
         """Have an environment save or load."""
-        name, limit_s = f"`_{method}`", self._limit_s
-        place = self._places[episode]
-        try:
-            return self.fork.call(
-                method, returns=returns, timeout_s=limit_s, episode=place, **given
-            )
-        except HostLostError as lost:
-            raise fault_of(episode, name, lost, limit_s) from None
-        except WorkerError as error:
-            raise Fault(episode, name, f"{error}", REMEDIES["raised"]) from None
+        request = method, self._limit_s, {"episode": self._places[episode], **given}
+        with self._faults(episode, f"`_{method}`", request):
+            return self._answer(request, returns)
 
-    def _ask(
-        self,
-        episode: int,
-        calls: Sequence[ToolCall] | None,
-        asked: EpisodeStart | Sequence[ToolCall],
-        returns: Any,
-    ) -> Any:
-        wanted = 1 if calls is None else len(calls)
-        method, limit_s, payload = self._request(episode, asked)
+    def _answer(self, request: Announced, returns: Any) -> Any:
+        method, limit_s, payload = request
+        return self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
+
+    @contextlib.contextmanager
+    def _faults(self, episode: int | None, name: str, request: Announced) -> Iterator[None]:
+        """Raise a `Fault` for a request that gets no answer in the block."""
         try:
-            answers = self.fork.call(method, returns=returns, timeout_s=limit_s, **payload)
-            if len(answers) != wanted:
-                raise self.fork.spoilt(f"{len(answers)} answers instead of {wanted}")
+            yield
         except HostLostError as lost:
-            raise fault_of(episode, named(calls), lost, limit_s) from None
+            raise fault_of(episode, name, lost, request[1]) from None
         except (WorkerError, JudgeError, SandboxError) as error:
-            raise _raised(episode, named(calls), error) from None
-        return answers
+            how = f"{type(error).__name__}: {error}"
+            raise Fault(episode, name, how, REMEDIES["raised"]) from None
 
     def _request(self, episode: int, asked: EpisodeStart | Sequence[ToolCall]) -> Announced:
         if isinstance(asked, EpisodeStart):
-            return "open", self._limit_s, {"starts": [asked]}
+            return "open", self._limit_s, {"start": asked}
         payload = {"episode": self._places[episode], "calls": asked}
         return "call", self._limit_s * len(asked), payload
 
@@ -141,7 +130,3 @@ def rows_of(arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         },
         problem_ids=[arguments.problem_ids[row] for row in rows],
     )
-
-
-def _raised(episode: int | None, name: str, error: Exception) -> Fault:
-    return Fault(episode, name, f"{type(error).__name__}: {error}", REMEDIES["raised"])

@@ -102,7 +102,7 @@ def try_rollout(
             call_once(specs["actor"], "build_base_model", problems=ref)
         if config.environment.is_used:
             check_rows(config, problems)
-            call_once(_chat_keeper(specs["actor"], config, path), "keep")
+            call_once(specs["actor"], "keep_chat")
         spec = dataclasses.replace(specs["rollout"], factory=WORKER)
         sampled: SampledProblems = call_once(
             spec,
@@ -112,17 +112,6 @@ def try_rollout(
             sampling=config.sampling,
         )
     return sampled
-
-
-def _chat_keeper(actor: WorkerSpec, config: RunConfig, model_path: str) -> WorkerSpec:
-    kept = {
-        "run_dir": actor.kwargs["run_dir"],
-        "model": config.model,
-        "model_path": model_path,
-        "template_options": config.training.template_options,
-    }
-    factory = "mortal_steps.policy.chat_settings:ChatKeeper"
-    return dataclasses.replace(actor, factory=factory, kwargs=kept)
 
 
 def trial_specs(
