@@ -13,7 +13,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from mortal_steps.orchestration.batch_source import BatchSource, RolloutWorkers, StepBatch
+from mortal_steps.orchestration.batch_sources.batch_source import (
+    BatchSource,
+    RolloutWorkers,
+    StepBatch,
+)
 from mortal_steps.orchestration.session import Session
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import (

@@ -19,7 +19,7 @@ from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
-from mortal_steps.orchestration.batch_source import (
+from mortal_steps.orchestration.batch_sources.batch_source import (
     BatchSource,
     BatchSourceFactory,
     RolloutWorkers,

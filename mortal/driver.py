@@ -33,10 +33,10 @@ from mortal.terminal.output import (
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
-from mortal_steps.orchestration.batch_source import has_samplers
-from mortal_steps.orchestration.forecast_lines import placement_in_words
+from mortal_steps.orchestration.batch_sources.batch_source import has_samplers
+from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
+from mortal_steps.orchestration.checking.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize

@@ -5,7 +5,7 @@
 
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources.base import DatasetSource, SourceRequest
-from mortal_steps.orchestration.batch_source import BatchSource, StepBatch
+from mortal_steps.orchestration.batch_sources.batch_source import BatchSource, StepBatch
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.rloo import RLOO

@@ -39,8 +39,8 @@ def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
 def stop_remote(volume: str, run_id: str, patience_s: float) -> RunStatus:
     """Stop a run on Modal; raises as `stop_local` does."""
     from mortal.remote.runs import remote_status
-    from mortal_steps.compute.modal.volume import RunsVolume
-    from mortal_steps.compute.modal.volume_lease import ask_to_stop, find_lease
+    from mortal_steps.compute.modal.files.volume import RunsVolume
+    from mortal_steps.compute.modal.files.volume_lease import ask_to_stop, find_lease
 
     remote_status(volume, run_id)  # there is such a run
     who = f"`mortal stop` on {socket.gethostname()}"

@@ -16,11 +16,11 @@ from benchmarks.environments.table import Tried
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.data.values import NO_PROMPT
-from mortal_steps.environments.host import describe_once
 from mortal_steps.environments.rows import RowReader
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.types import Completion, GeneratedShard, Problem, RewardedShard, SamplingParams
 from tests.support.environments.cases import CaseRun
+from tests.support.environments.describing import describe_once
 from tests.support.environments.engine import SCRIPTS, ScriptedEngine, Voice, called
 from tests.support.environments.models import build_model
 from tests.support.environments.mortal import Workers

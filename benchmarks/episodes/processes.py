@@ -14,8 +14,6 @@ import psutil
 
 from benchmarks.episodes import shop
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.ledger import Answered, Ledger
 from mortal_steps.environments.messages import (
     EpisodeStart,
@@ -23,6 +21,8 @@ from mortal_steps.environments.messages import (
     ToolAnswer,
     ToolCall,
 )
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.host import described, environment_host
 from mortal_steps.hosts.base import ForkingHost
 
 CONFIG = EnvironmentConfig(factory=f"{shop.__file__}:Shop")
@@ -60,7 +60,7 @@ def _starts(host: ForkingHost) -> dict[str, float]:
     for _ in range(50):
         began = time.perf_counter()
         fork = host.fork()
-        fork.call("open", returns=list[Opened], timeout_s=60.0, starts=[START])
+        fork.call("open", returns=Opened, timeout_s=60.0, start=START)
         times.append(time.perf_counter() - began)
         fork.close()
     return {"cell start, ms": 1e3 * statistics.median(times)}
@@ -70,7 +70,7 @@ def _calls(host: ForkingHost) -> dict[str, float]:
     """Call two cells beside each other, each of them call after call."""
     forks, times = [host.fork(), host.fork()], []
     for fork in forks:
-        fork.call("open", returns=list[Opened], timeout_s=60.0, starts=[START])
+        fork.call("open", returns=Opened, timeout_s=60.0, start=START)
 
     def ask(fork: Any) -> None:
         for _ in range(1_000):

@@ -185,7 +185,7 @@ def fork(
     other settings are its own from its first step.
     """
     checking(f"looking at run {run_id}")
-    from mortal_steps.orchestration.fork import fork_run
+    from mortal_steps.orchestration.forking.fork import fork_run
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 

@@ -12,7 +12,7 @@ from mortal.cli.arguments import AsJson, Overrides, with_flags
 from mortal.terminal.output import print_json, waiting
 
 if TYPE_CHECKING:  # help needs no configuration
-    from mortal_steps.orchestration.trial import Trial
+    from mortal_steps.orchestration.trials.trial import Trial
 
 ConfigFile = Annotated[
     Path | None,
@@ -63,7 +63,7 @@ def test_rollout(
     """
     from mortal.terminal.samples import show_sampled
     from mortal_steps.config.loader import load_config
-    from mortal_steps.orchestration.trial import chosen_problems, try_rollout
+    from mortal_steps.orchestration.trials.trial import chosen_problems, try_rollout
 
     settings = load_config(config, overrides or (), flags)
     waiting("reading the prompts")
@@ -123,7 +123,7 @@ def test_reward(
     Exit code 1: a function failed on a completion.
     """
     from mortal_steps.config.loader import CODE_DATASET, load_config
-    from mortal_steps.orchestration.trial import (
+    from mortal_steps.orchestration.trials.trial import (
         given_texts,
         try_rewards,
     )
@@ -198,8 +198,8 @@ def test_environment(
     """
     from mortal.terminal.environments import conclusions, show_environments
     from mortal_steps.config.loader import load_config
-    from mortal_steps.orchestration.environment_trial import read_calls, try_environments
-    from mortal_steps.orchestration.trial import chosen_problems
+    from mortal_steps.orchestration.trials.environment_trial import read_calls, try_environments
+    from mortal_steps.orchestration.trials.trial import chosen_problems
 
     settings = load_config(config, overrides or (), flags)
     given = None if calls is None else read_calls(calls)

@@ -22,8 +22,8 @@ from mortal_steps.compute.modal.detached import (
     hand_over,
     spawn_orchestrator,
 )
-from mortal_steps.compute.modal.project import fetch_project
-from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.compute.modal.files.project import fetch_project
+from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError, TransientError
 from mortal_steps.orchestration.open_run import open_run

@@ -48,8 +48,8 @@ def try_rollout(
     from mortal.terminal.samples import show_sampled
     from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
-    from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-    from mortal_steps.orchestration.trial import chosen_problems
+    from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+    from mortal_steps.orchestration.trials.trial import chosen_problems
 
     with _explained():
         settings = resolve_defaults(settings_of(config, given))

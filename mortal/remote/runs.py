@@ -6,8 +6,8 @@ import logging
 import tempfile
 from pathlib import Path
 
-from mortal_steps.compute.modal import volume_runs
-from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.compute.modal.files import volume_runs
+from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import RunSummary, summarize

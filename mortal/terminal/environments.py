@@ -8,7 +8,7 @@ from rich.text import Text
 
 from mortal.terminal.console import console, in_columns
 from mortal_steps.environments.messages import EnvironmentTools
-from mortal_steps.environments.tried import TriedEnvironments, TriedRow
+from mortal_steps.environments.trials.tried import TriedEnvironments, TriedRow
 from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import number

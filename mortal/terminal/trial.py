@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import typer
 
 from mortal.terminal.console import print_columns
-from mortal_steps.orchestration.trial import Trial, TriedFunction
+from mortal_steps.orchestration.trials.trial import Trial, TriedFunction
 from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import number

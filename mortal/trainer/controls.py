@@ -245,8 +245,8 @@ def _look_on_modal(run: Run) -> RunStatus:
 
 def _download(run: Run) -> None:
     """Copy the run's records from the Volume, and the final model if the run has ended."""
-    from mortal_steps.compute.modal import volume_runs
-    from mortal_steps.compute.modal.volume import RunsVolume
+    from mortal_steps.compute.modal.files import volume_runs
+    from mortal_steps.compute.modal.files.volume import RunsVolume
 
     volume = RunsVolume(run.config.compute.modal.volume)
     call_in_thread(asyncio.run, volume_runs.download_run(volume, run.store))

@@ -40,7 +40,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     import asyncio
 
     from mortal_steps.data.problems import read_held_out
-    from mortal_steps.orchestration.own_rewards import own_rows
+    from mortal_steps.orchestration.checking.own_rewards import own_rows
     from mortal_steps.promotion.judging import Judge
     from mortal_steps.runs.run import find_run
     from mortal_steps.serving.models import trained_model, whole_model

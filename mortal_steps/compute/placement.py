@@ -85,12 +85,12 @@ def placed_config(config: RunConfig) -> RunConfig:
         free = [name for name, gpu in of_actor.items() if gpu.uuid not in reserved]
         ranks = config.training.ranks
         actor = (",".join((free if len(free) >= ranks else list(of_actor))[:ranks]),)
+    workers = config.rollout.num_rollout_workers
     trains_on = {of_actor[name].uuid for devices in actor for name in named(devices)}
     if not rollout and of_engines:
         free = [name for name, gpu in of_engines.items() if gpu.uuid not in trains_on]
         size = gpus_per_engine(config.rollout)
-        rollout = _grouped(free, size) or _grouped(list(of_engines), size)[:1]
-    workers = config.rollout.num_rollout_workers
+        rollout = _grouped(free, size) or _grouped(list(of_engines), size)[: workers or 1]
     if workers is None and any(map(named, rollout)):
         single = config.compute.mode == "single_node"
         workers = 1 if single else len(rollout)
@@ -165,19 +165,19 @@ def measures_memory(local: LocalConfig, rollout: RolloutConfig, workers: int) ->
 
 def _share(local: LocalConfig, workers: int) -> float | None:
     """Return the part of a GPU's memory for one rollout worker; None if the GPU is its own."""
-    actor, samplers = devices_of(local.actor), devices_of(local.rollout)
-    on_one = -(-workers // max(len(samplers), 1))
-    if _overlap(actor, samplers):
+    on_one = -(-workers // max(len(devices_of(local.rollout)), 1))
+    if _overlap(local):
         return round(SAMPLERS_SHARE / (on_one + 1), 3)
     return round(FREE_GPU / on_one, 3) if on_one > 1 else None
 
 
-def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether two roles have a GPU in common. A role that names no devices sees all of them."""
-    if not some or not others:
+def _overlap(local: LocalConfig) -> bool:
+    """Whether actor and rollout workers have a GPU in common, whatever each calls it. A role that
+    names no devices sees all of them."""
+    if not devices_of(local.actor) or not devices_of(local.rollout):
         return True
-    used = {name for devices in some for name in named(devices)}
-    return any(name in used for devices in others for name in named(devices))
+    training = {gpu.uuid for gpu in gpus_of_role(local, "actor").values()}
+    return any(gpu.uuid in training for gpu in gpus_of_role(local, "rollout").values())
 
 
 def check_devices(config: RunConfig, *, samples: bool = True) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.placement import measures_memory, sharing_gpus
+from mortal_steps.compute.placement import gpus_per_engine, measures_memory, sharing_gpus
 from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.gpus import gpu_count
@@ -123,9 +123,10 @@ def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[R
     python = os.environ.get(engine.node_python) if engine.node_python else None
     actor, rollout = specs["actor"], replace(specs["rollout"], python=python)
     if config.compute.modal.vllm_mode == "server":
-        *others, last = map(str, range(gpu_count(config.compute.modal.gpu)))
-        actor = replace(actor, devices=(",".join(others),))
-        rollout = replace(rollout, devices=(last,))
+        gpus = [str(number) for number in range(gpu_count(config.compute.modal.gpu))]
+        size = gpus_per_engine(config.rollout)
+        actor = replace(actor, devices=(",".join(gpus[:-size]),))
+        rollout = replace(rollout, devices=(",".join(gpus[-size:]),))
     else:
         shared = sharing_gpus(LocalConfig(), rollout.kwargs["rollout"], 1)
         rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shared})

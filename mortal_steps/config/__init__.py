@@ -2,7 +2,7 @@
 
 One module per table or few of a config TOML; `run.py` holds them together. `loader` reads files and
 turns pydantic's complaints into `ConfigError`s, `reference` prints every key;
-`mortal_steps.orchestration.preflight` checks what needs the disk.
+`mortal_steps.orchestration.checking.preflight` checks what needs the disk.
 """
 
 from mortal_steps.config.algorithm import AlgorithmConfig

@@ -18,11 +18,11 @@ BATCH_SOURCES = Registry(
     simple(
         {
             GENERATE: "mortal_flows.rollouts:Rollouts",
-            ATROPOS: "mortal_steps.orchestration.atropos_batches:AtroposBatches",
+            ATROPOS: "mortal_steps.orchestration.batch_sources.atropos_batches:AtroposBatches",
         }
     ),
 )
-"""Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_source.py)."""
+"""Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_sources/batch_source.py)."""
 
 SINGLE_TURN = "single_turn"
 EPISODES = Registry(

@@ -2,17 +2,9 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
-from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cell import Failed
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.chat import Chat
-from mortal_steps.environments.faults import answers_of
-from mortal_steps.environments.host import PREPARE_S, described, environment_host, sandbox_of
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import (
     Description,
@@ -21,18 +13,20 @@ from mortal_steps.environments.messages import (
     Opened,
     ToolAnswer,
 )
+from mortal_steps.environments.processes.cell import Failed
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.faults import answers_of
+from mortal_steps.environments.processes.host import (
+    described,
+)
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes
 from mortal_steps.environments.starts import environment_of, episode_start
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.episodes.base import ToolSettings
-from mortal_steps.scores import reward_names
 from mortal_steps.types import (
-    ChatSettings,
     GeneratedGroup,
     PolicyVersion,
     Problem,
@@ -43,40 +37,8 @@ from mortal_steps.types import (
 class ToolEpisodes(RecordedEpisodes):
     """Samples a shard in rounds; tools and environments run in processes of their own."""
 
-    def __init__(
-        self,
-        *,
-        tokenizer: Any,
-        template_options: Mapping[str, Any],
-        environment: EnvironmentConfig,
-        rewards: RewardsConfig,
-        chat: ChatSettings,
-        settings: ToolSettings,
-        run_dir: Path,
-        before_start: Callable[[], None] | None = None,
-    ) -> None:
-        """`rewards` are those of the stage: of these, the ones that need the environments are
-        computed here. Judges keep what they paid for in `run_dir`. `before_start` is called before
-        each start of the environments' process."""
-        super().__init__(tokenizer=tokenizer, template_options=template_options, rewards=rewards)
-        self._environment = environment
-        self._rewards = rewards
-        self._chat = Chat(tokenizer, chat, template_options)
-        terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
-        self._settings = settings
-        self._step = 0
-        self._sandbox = sandbox_of(environment, rewards, settings.app)
-        self._host = environment_host(
-            environment,
-            terms,
-            sandbox=self._sandbox,
-            judge=JudgedRun(run_dir=str(run_dir.absolute()), call_timeout_s=environment.timeout_s),
-            passed_on=settings.passed_on,
-            before_start=before_start,
-            modal=settings.modal,
-        )
-        self._known: Description | None = None
-        self._took: Mapping[str, float] = {}
+    _step = 0
+    _known: Description | None = None
 
     def sample(
         self,
@@ -86,8 +48,7 @@ class ToolEpisodes(RecordedEpisodes):
         params: SamplingParams,
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
-        self._host.start()
-        self._host.call("prepare_forks", returns=None, timeout_s=PREPARE_S)
+        self._start_host()
         offered = self.described.environments
         cells = Cells(
             self._host,
@@ -113,13 +74,6 @@ class ToolEpisodes(RecordedEpisodes):
 
     def begin_step(self, step: int) -> None:
         self._step = step
-
-    def took(self) -> Mapping[str, float]:
-        return self._took
-
-    def close(self) -> None:
-        self._host.close()
-        super().close()
 
     @property
     def described(self) -> Description:

@@ -32,8 +32,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.environments.faults import difference_of
 from mortal_steps.environments.messages import ToolAnswer, ToolCall
+from mortal_steps.environments.processes.faults import difference_of
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.store.files import delete_folder
 from mortal_steps.store.line_files import LineFiles

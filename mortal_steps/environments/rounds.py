@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mortal_steps.environments.cell import Failed
 from mortal_steps.environments.chat import Chat, Tools, calls_of, reply_to
 from mortal_steps.environments.ledger import Ledger, batch_of, history_of
 from mortal_steps.environments.messages import EpisodeKey, ToolAnswer, ToolCall
+from mortal_steps.environments.processes.cell import Failed
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.schedule import derive_seed

@@ -6,8 +6,8 @@ from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardTerm
 from mortal_steps.data.values import as_json
-from mortal_steps.environments.host import START_S, environment_host
-from mortal_steps.environments.streams import RandomStream
+from mortal_steps.environments.inside.streams import RandomStream
+from mortal_steps.environments.processes.host import START_S, environment_host
 
 HANDLER = "mortal_steps.environments.rows:RowsHandler"
 ROWS_AT_ONCE = 1000

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.messages import Description, Scores
+from mortal_steps.environments.processes.cells import Cells
 from mortal_steps.environments.rounds import Running
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.rewards.base import TrainerState

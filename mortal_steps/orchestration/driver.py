@@ -13,8 +13,12 @@ from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError, WeightsMismatchError
-from mortal_steps.orchestration.batch_source import declared, has_samplers, needed_roles
-from mortal_steps.orchestration.forecast_lines import placement_in_words
+from mortal_steps.orchestration.batch_sources.batch_source import (
+    declared,
+    has_samplers,
+    needed_roles,
+)
+from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model

@@ -4,6 +4,7 @@
 there is none, and otherwise checks that the directory belongs to the same configuration.
 """
 
+import asyncio
 import contextlib
 import os
 import re
@@ -19,9 +20,9 @@ from mortal_steps.config.loader import override_config
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
 from mortal_steps.models.local_folder import check_model
-from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.checks import check_environment
-from mortal_steps.orchestration.resolve_defaults import (
+from mortal_steps.orchestration.checking import preflight
+from mortal_steps.orchestration.checking.checks import check_environment
+from mortal_steps.orchestration.checking.resolve_defaults import (
     resolve_defaults,
     resolved_like,
     with_own_seed,
@@ -36,6 +37,7 @@ from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.runs.trust import check_trusted
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
+from mortal_steps.system.threads import call_in_thread
 from mortal_steps.types import Problem
 
 
@@ -185,11 +187,11 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
 def download_run(volume: str, root: Path) -> bool:
     """Download a run that may have gone on elsewhere; returns whether it is there."""
     # Imported where used: a local run needs no client of Modal's.
-    from mortal_steps.compute.modal import volume_runs
-    from mortal_steps.compute.modal.retry import run_in_thread
-    from mortal_steps.compute.modal.volume import RunsVolume
+    from mortal_steps.compute.modal.files import volume_runs
+    from mortal_steps.compute.modal.files.volume import RunsVolume
 
-    return run_in_thread(volume_runs.download_run(RunsVolume(volume), RunStore(root)))
+    copied = volume_runs.download_run(RunsVolume(volume), RunStore(root))
+    return call_in_thread(asyncio.run, copied)
 
 
 def create_run(

@@ -123,6 +123,11 @@ class Actor:
         make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
         keep_base_model(self._store, path)
 
+    def keep_chat(self) -> None:
+        """Commit how chats with tools are rendered and read; see `chat_settings.keep_chat`."""
+        options = self._config.training.template_options
+        keep_chat(self._store, self._config.model, self._model_path, options)
+
     def prepare(self, *, step: int, publish: bool = True) -> ActorReady:
         """Get ready to take `step`. With `publish`, the versions that sample it and the steps after
         it are published and returned.
@@ -141,8 +146,7 @@ class Actor:
         if step == 0 and is_hub_model(self._config.model):
             check_model(self._config.model, model_folder(self._model_path, self._config.model))
         if self._config.environment.is_used:
-            options = self._config.training.template_options
-            keep_chat(self._store, self._config.model, self._model_path, options)
+            self.keep_chat()
         published = tuple(
             weights.find(self._store, version)
             or self._publisher.publish(self._states.bring_to(version).stepper, version)

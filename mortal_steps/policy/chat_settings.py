@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig
@@ -50,25 +49,6 @@ def keep_chat(
             "read calls, than TRL and the model's tokenizer give now; continue with the versions "
             "of TRL and of the model that it began with, or fork it"
         )
-
-
-class ChatKeeper:
-    """Keeps how chats are rendered where there is no actor, as in a trial."""
-
-    def __init__(
-        self,
-        *,
-        run_dir: str,
-        model: ModelConfig,
-        model_path: str,
-        template_options: Mapping[str, Any],
-    ) -> None:
-        self._store = RunStore(Path(run_dir))
-        self._model, self._model_path = model, model_path
-        self._template_options = template_options
-
-    def keep(self) -> None:
-        keep_chat(self._store, self._model, self._model_path, self._template_options)
 
 
 def _settled_of(

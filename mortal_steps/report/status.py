@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mortal_steps.environments.waiting import waiting_in
+from mortal_steps.environments.processes.waiting import waiting_in
 from mortal_steps.report.units import duration
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.manifest import MANIFEST_FILE

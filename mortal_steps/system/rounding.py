@@ -46,7 +46,10 @@ ROUNDING = (
     "VLLM_USE_V2_MODEL_RUNNER",
     # In which order GPUs that share a model add up.
     "NCCL_ALGO",
+    "NCCL_NVLS_ENABLE",
     "NCCL_PROTO",
+    "NCCL_M*_CTAS",
+    "NCCL_M*_NCHANNELS",
 )
 """Patterns of names. PYTORCH_CUDA_ALLOC_CONF is none of them: it decides where tensors lie, and
 nothing about what is computed with them."""

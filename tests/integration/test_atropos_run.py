@@ -11,8 +11,8 @@ import pytest
 
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.checks import check_rows
+from mortal_steps.orchestration.checking import preflight
+from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.runs.logs import TIMINGS
 from mortal_steps.runs.run import find_run

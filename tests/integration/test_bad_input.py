@@ -21,9 +21,9 @@ from mortal_steps.errors import (
     RewardError,
     StoreError,
 )
-from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.checking import preflight
+from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.resolve_defaults import resolved
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.report.alerts import note_warnings
 from mortal_steps.runs.identity import write_identity
@@ -280,7 +280,7 @@ def test_an_environment_in_which_torch_would_wait_or_train_otherwise(tmp_path, m
 
 
 def test_an_interpreter_that_leaves_docstrings_out(tmp_path):
-    source = "from mortal_steps.orchestration.checks import check_environment\ncheck_environment()"
+    source = "from mortal_steps.orchestration.checking import checks\nchecks.check_environment()"
     asked = subprocess.run(
         [sys.executable, "-OO", "-c", source], capture_output=True, text=True, check=False
     )

@@ -4,8 +4,8 @@ import pytest
 
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checks import check_adapter, check_engine
-from mortal_steps.orchestration.resolve_defaults import resolved
+from mortal_steps.orchestration.checking.checks import check_adapter, check_engine
+from mortal_steps.orchestration.checking.resolve_defaults import resolved
 
 
 def checked(values):
@@ -30,6 +30,14 @@ def test_engines_that_keep_their_memory_cannot_sleep():
         values["rollout"]["engine"] = name
         with pytest.raises(ConfigError, match=f"sleep_while_training = true: {name} does not give"):
             checked(values)
+
+
+def test_copies_of_an_engine_are_rollout_workers():
+    options = {"data_parallel_size": 2, "tensor_parallel_size": 2}
+    with pytest.raises(ConfigError, match=r"data_parallel_size: .* set rollout\.num_rollout_work"):
+        checked({"rollout": {"engine": "vllm", "engine_options": options}})
+    options["data_parallel_size"] = 1
+    checked({"rollout": {"engine": "vllm", "engine_options": options}})
 
 
 def test_one_seed_for_a_shard_is_for_engines_that_can():

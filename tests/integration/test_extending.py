@@ -9,7 +9,7 @@ import pytest
 
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration import batches
+from mortal_steps.orchestration.batch_sources import batches
 from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.journal import find_entry

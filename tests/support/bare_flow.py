@@ -9,7 +9,8 @@ import torch
 
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems
-from mortal_steps.orchestration import driver, preflight
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.report.recorder import Recorder
 from tests.support import bare

@@ -2,9 +2,9 @@
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.forecast import forecast
-from mortal_steps.orchestration.forecast_lines import lines_of
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.checking.forecast import forecast
+from mortal_steps.orchestration.checking.forecast_lines import lines_of
+from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
 SMALL, LARGE = "Qwen2.5-0.5B-Instruct", "Qwen2.5-7B-Instruct"

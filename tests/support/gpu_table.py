@@ -4,9 +4,9 @@ import tomllib
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.gpus import GIB
-from mortal_steps.orchestration.forecast import forecast
-from mortal_steps.orchestration.forecast_lines import lines_of
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.checking.forecast import forecast
+from mortal_steps.orchestration.checking.forecast_lines import lines_of
+from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from tests.support.gpu_setups import PROMPT
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 

@@ -41,7 +41,7 @@ def test_a_killed_worker_has_committed_nothing_whatever_it_was_printing(tmp_path
 
 
 def test_a_process_of_environments_that_starts_cuts_off_no_shard(tmp_path):
-    handler = "process 78 is a mortal_steps.environments.handler:EnvironmentHandler"
+    handler = "process 78 is a mortal_steps.environments.inside.handler:EnvironmentHandler"
     lines = (started(1), sampled(2), line(3, HOST, handler), line(4, OWNER, "generate/3/1 ends"))
     assert of_log(tmp_path, *lines) == (1, 0, [])
     assert of_log(tmp_path, *lines, sampled(5)) == (2, 0, [SHARD])

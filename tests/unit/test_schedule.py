@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.config import RunConfig, TrainingConfig
-from mortal_steps.orchestration.resolve_defaults import with_own_seed
+from mortal_steps.orchestration.checking.resolve_defaults import with_own_seed
 from mortal_steps.schedule import (
     RunSchedule,
     completion_seed,

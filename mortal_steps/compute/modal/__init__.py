@@ -1,11 +1,15 @@
 """Workers in Modal containers.
 
-compute.py    `ModalCompute`: which container serves which role
-calls.py      one call: submitted once, attached to by whoever comes back, polled to its end
-messages.py     what travels: a request there, its result back, and small records in both
-mirror.py     other files on their way between this run directory and the Volume
-project.py    what is a user's own: code that workers import, model folders
-host.py       the inside of a container; knows no Modal
+compute              `ModalCompute`: which container serves which role
+calls, retry         one call: submitted once, attached to by whoever comes back, polled to its end
+messages             what travels: a request there, its result back, and small records in both
+deployed, release    what is deployed, and whether a run can use it
+detached             a run that a container drives
+gpus, meter          which GPUs are rented, and what they cost
+environments         environments in Modal Sandboxes
+sandboxes            programs in Modal Sandboxes
+files                on their way between this machine, the Volume and containers
+inside               what runs in the containers; knows no Modal
 """
 
 import os

@@ -13,18 +13,18 @@ from typing import Any
 from modal import exception
 
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.detached import settings_of, share
+from mortal_steps.compute.modal.files import volume_lease
+from mortal_steps.compute.modal.files.mirror import Mirror
+from mortal_steps.compute.modal.files.volume import RunsVolume
+from mortal_steps.compute.modal.files.volume_lease import ModalLease
+from mortal_steps.compute.modal.files.volume_runs import download_batches, download_run
 from mortal_steps.compute.modal.messages import CallRequest, Settings
 from mortal_steps.compute.modal.meter import Meter
-from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.retry import call_with_retries
-from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.compute.modal.volume_lease import ModalLease
-from mortal_steps.compute.modal.volume_runs import download_batches, download_run
 from mortal_steps.compute.pool import Compute, Pool
 from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError

@@ -9,9 +9,8 @@ from typing import Any
 
 import modal
 
-from mortal_steps.compute.modal.messages import Settings
-from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.project import (
+from mortal_steps.compute.modal.files.mirror import Mirror
+from mortal_steps.compute.modal.files.project import (
     digest_of,
     fetch_folder,
     project_files,
@@ -19,10 +18,11 @@ from mortal_steps.compute.modal.project import (
     share_folder,
     share_project,
 )
+from mortal_steps.compute.modal.files.volume import RunsVolume
+from mortal_steps.compute.modal.files.volume_lease import find_lease, in_use
+from mortal_steps.compute.modal.files.volume_runs import download_run
+from mortal_steps.compute.modal.messages import Settings
 from mortal_steps.compute.modal.retry import call_with_retries
-from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.compute.modal.volume_lease import find_lease, in_use
-from mortal_steps.compute.modal.volume_runs import download_run
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import RELOAD
 from mortal_steps.errors import ConfigError

@@ -18,7 +18,7 @@ from typing import Any
 
 import modal
 
-from mortal_steps.compute.modal.project import project_files
+from mortal_steps.compute.modal.files.project import project_files
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import ModalConfig
 from mortal_steps.errors import ComputeError, MortalError, TransientError

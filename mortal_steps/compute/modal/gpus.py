@@ -24,15 +24,18 @@ def gpus_on_modal(config: RunConfig, size: int, samples: bool) -> dict[str, Any]
     trains = f"the actor trains on {'one GPU' if ranks == 1 else f'{ranks} GPUs (training.ranks)'}"
     if config.compute.mode == "single_node":
         apart = modal.vllm_mode == "server"
-        other = ", and the rollout worker samples on one" if apart else ""
-        _check_count("gpu", modal.gpu, ranks + apart, trains + other)
-        *_, last = gpus = _rented(modal.gpu, "node")
-        return {"trainers": gpus[:ranks], "engines": ((last,),) if samples else ()}
+        other = f", and the rollout worker samples on {'one' if size == 1 else size}"
+        used = ranks + size if apart else max(ranks, size)
+        _check_count("gpu", modal.gpu, used, trains + other * (used > ranks))
+        gpus = _rented(modal.gpu, "node")
+        engine = gpus[-size:] if apart else gpus[:size]
+        return {"trainers": gpus[:ranks], "engines": (engine,) if samples else ()}
     trainers = _trainers(config, trains)
     if not samples:
         return {"trainers": trainers, "engines": ()}
     instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
-    _check_count("rollout", modal.rollout, size, f"an engine samples on {size}", instead)
+    on = f"{size} GPUs" if size > 1 else "1"
+    _check_count("rollout", modal.rollout, size, f"an engine samples on {on}", instead)
     workers = range(config.num_rollout_workers)
     engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
     return {"trainers": trainers, "engines": engines}
@@ -89,7 +92,7 @@ def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") 
             f"nothing. Write {fits!r}{instead}"
         )
     if count < used:
-        raise ConfigError(f"compute.modal.{key} = {wanted!r}: {why} GPUs. Write {fits!r}")
+        raise ConfigError(f"compute.modal.{key} = {wanted!r}: {why}. Write {fits!r}")
 
 
 def _rented(wanted: str, container: str) -> tuple[Gpu, ...]:

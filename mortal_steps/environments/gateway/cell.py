@@ -1,10 +1,10 @@
 """The process in which an episode's code runs, and is run again when it is lost."""
 
-from mortal_steps.environments.cell import Cell, Failed
-from mortal_steps.environments.faults import REMEDIES, Fault, fault_of
 from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Session
 from mortal_steps.environments.messages import AGENT, AgentResult
+from mortal_steps.environments.processes.cell import Cell, Failed
+from mortal_steps.environments.processes.faults import REMEDIES, Fault, fault_of
 from mortal_steps.errors import WorkerError
 from mortal_steps.hosts.base import Fork, HostLostError
 

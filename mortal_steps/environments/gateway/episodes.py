@@ -1,36 +1,28 @@
 """`GatewayEpisodes`: completions of episodes whose code asks the model itself."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from mortal_steps.config import RewardsConfig
-from mortal_steps.environments.cell import Failed
-from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.episodes import keys_of
 from mortal_steps.environments.gateway.cell import AgentCell
 from mortal_steps.environments.gateway.conversation import Branch, Conversation
 from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Session, Sessions
-from mortal_steps.environments.host import PREPARE_S, environment_host, sandbox_of
 from mortal_steps.environments.kinds.base import AskingEnvironment
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import AGENT, AgentResult, ToolAnswer, ToolCall
+from mortal_steps.environments.processes.cell import Failed
+from mortal_steps.environments.processes.waiting import Watch
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import sample_turns
 from mortal_steps.environments.scoring import GET_REWARD, check_most_succeeded, group_of
 from mortal_steps.environments.starts import episode_start
-from mortal_steps.environments.waiting import Watch
 from mortal_steps.errors import EnvironmentFailedError
-from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.types import (
-    ChatSettings,
     Episode,
     GeneratedGroup,
     PolicyVersion,
@@ -58,35 +50,8 @@ class _Played:
 class GatewayEpisodes(RecordedEpisodes):
     """Samples a shard in rounds: once each episode has asked or has ended, all are answered."""
 
-    def __init__(
-        self,
-        *,
-        tokenizer: Any,
-        template_options: Mapping[str, Any],
-        environment: AskingEnvironment,
-        rewards: RewardsConfig,
-        chat: ChatSettings,
-        settings: ToolSettings,
-        run_dir: Path,
-        before_start: Callable[[], None] | None = None,
-    ) -> None:
-        """See `ToolEpisodes`. Of `rewards`, those are given here that the code itself returns."""
-        super().__init__(tokenizer=tokenizer, template_options=template_options, rewards=rewards)
-        self._environment = environment
-        self._chat = Chat(tokenizer, chat, template_options)
-        terms = dict(zip(reward_names(rewards), rewards.all_terms, strict=True))
-        self._own_rewards = [name for name, term in terms.items() if term.type == GET_REWARD]
-        self._host = environment_host(
-            environment,
-            terms,
-            sandbox=sandbox_of(environment, rewards, settings.app),
-            judge=JudgedRun(run_dir=str(run_dir.absolute()), call_timeout_s=environment.timeout_s),
-            passed_on=settings.passed_on,
-            before_start=before_start,
-            modal=settings.modal,
-        )
-        self._server: Server | None = None
-        self._took: Mapping[str, float] = {}
+    _environment: AskingEnvironment
+    _server: Server | None = None
 
     def sample(
         self,
@@ -96,8 +61,7 @@ class GatewayEpisodes(RecordedEpisodes):
         params: SamplingParams,
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
-        self._host.start()
-        self._host.call("prepare_forks", returns=None, timeout_s=PREPARE_S)
+        self._start_host()
         server = self._server = self._server or Server(self._chat)
         sessions = Sessions(self._environment.timeout_s)
         keys = keys_of(problems)
@@ -161,12 +125,8 @@ class GatewayEpisodes(RecordedEpisodes):
         for each, found in zip(asking, noted, strict=True):
             each.difference = each.difference or found.difference
 
-    def took(self) -> Mapping[str, float]:
-        return self._took
-
     def close(self) -> None:
         super().close()
-        self._host.close()
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -232,6 +192,12 @@ class GatewayEpisodes(RecordedEpisodes):
             running.prompt = problem.prompt
             running.prompt_ids = self._chat.prompt_ids(problem.prompt, ())
             running.token_ids, running.logprobs = [self.tokenizer.eos_token_id], [0.0]
+
+    @property
+    def _own_rewards(self) -> list[str]:
+        """Names of the rewards that the code itself returns."""
+        named = zip(reward_names(self._rewards), self._rewards.all_terms, strict=True)
+        return [name for name, term in named if term.type == GET_REWARD]
 
     def _scores(self, group: Sequence[_Played]) -> Iterator[Episode]:
         for each in group:

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from mortal_steps.environments.faults import REMEDIES, Fault
 from mortal_steps.environments.gateway.conversation import (
     Answer,
     Asked,
@@ -16,7 +15,8 @@ from mortal_steps.environments.gateway.conversation import (
     RefusedError,
 )
 from mortal_steps.environments.messages import AGENT, EpisodeKey
-from mortal_steps.environments.waiting import Watch
+from mortal_steps.environments.processes.faults import REMEDIES, Fault
+from mortal_steps.environments.processes.waiting import Watch
 from mortal_steps.errors import DataError
 
 Waiting = Future[Answer]

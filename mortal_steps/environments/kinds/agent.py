@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from mortal_steps.config.environment import Code, PickledCode
+from mortal_steps.environments.inside.loading import load_code
 from mortal_steps.environments.kinds.base import Agent, AskingEnvironment
-from mortal_steps.environments.loading import load_code
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.calling.calls import number_of

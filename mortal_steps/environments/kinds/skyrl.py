@@ -9,9 +9,9 @@ from pydantic import Field
 
 from mortal_steps.config.environment import PickledCode
 from mortal_steps.config.section import Options
+from mortal_steps.environments.inside.loading import load_code
 from mortal_steps.environments.kinds.base import CalledEnvironment
 from mortal_steps.environments.kinds.earned import Earned, HowEarned
-from mortal_steps.environments.loading import load_code
 from mortal_steps.errors import ConfigError
 
 Messages = Sequence[Mapping[str, Any]]

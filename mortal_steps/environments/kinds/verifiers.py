@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from mortal_steps.config.section import Options
+from mortal_steps.environments.inside.outages import Outages
 from mortal_steps.environments.kinds.base import Agent, AskingEnvironment
-from mortal_steps.environments.outages import Outages
 from mortal_steps.errors import ConfigError
 
 CHATTERS = ("verifiers", "httpx", "aiohttp.access")

@@ -19,8 +19,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 
 from mortal_steps.config.environment import is_file
-from mortal_steps.environments.outages import Outages
-from mortal_steps.environments.returned import raised
+from mortal_steps.environments.inside.outages import Outages
+from mortal_steps.environments.inside.returned import raised
 
 OUTAGES, NOTED = "MORTAL_TOOL_OUTAGES", "MORTAL_TOOL_OUTAGE_FILE"
 """Variables with the names of exceptions, and with the file for the one that is raised."""

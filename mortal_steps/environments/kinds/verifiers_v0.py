@@ -11,8 +11,8 @@ import openai.resources  # noqa: F401 - what each fork would import at its first
 import verifiers as vf
 from verifiers.types import ClientConfig
 
+from mortal_steps.environments.inside.outages import Outages
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
-from mortal_steps.environments.outages import Outages
 from mortal_steps.errors import ConfigError, DataError
 
 FOREVER_S = 1e7

@@ -68,7 +68,11 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     if not isinstance(tensor, DTensor):
         return tensor
     found = tensor.detach().full_tensor()
-    return found.cpu() if rank() == 0 else found.new_empty(0)
+    if rank() == 0:
+        return found.cpu()
+    # Wait for it: NCCL counts from when a rank asks, and would give up what rank 0 comes to late.
+    found.flatten()[:1].cpu()
+    return found.new_empty(0)
 
 
 def put(tensors: Mapping[str, torch.Tensor], into: Mapping[str, torch.Tensor]) -> None:

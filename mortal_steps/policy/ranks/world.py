@@ -118,13 +118,13 @@ def _interface(address: str) -> str:
     """Return the name of the network interface that has an address of this machine."""
     import psutil  # see `join`
 
-    if ip_address(address).is_loopback:
-        return "lo"
+    wanted = ip_address(address)
     for name, found in psutil.net_if_addrs().items():
         for each in found:
-            if each.family in (socket.AF_INET, socket.AF_INET6) and (
-                ip_address(each.address.partition("%")[0]) == ip_address(address)
-            ):
+            if each.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            there = ip_address(each.address.partition("%")[0])
+            if there == wanted or (there.is_loopback and wanted.is_loopback):
                 return str(name)
     raise ComputeError(f"no network interface of this machine has its address {address}")
 

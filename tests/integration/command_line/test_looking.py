@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mortal.terminal import listing
-from mortal_steps.environments.waiting import WAITING_FILE
+from mortal_steps.environments.processes.waiting import WAITING_FILE
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.store import RunStore

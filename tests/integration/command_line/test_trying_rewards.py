@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration.trial import try_rewards
+from mortal_steps.orchestration.trials.trial import try_rewards
 from mortal_steps.rewards.scoring.completions_file import read_completions
 
 SOURCE = """

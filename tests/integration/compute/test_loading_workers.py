@@ -12,7 +12,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, WorkerLostError
-from mortal_steps.orchestration.batch_source import RolloutWorkers
+from mortal_steps.orchestration.batch_sources.batch_source import RolloutWorkers
 from mortal_steps.orchestration.session import Session
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

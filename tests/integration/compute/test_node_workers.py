@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.host import Workers
+from mortal_steps.compute.modal.inside.host import Workers
 from mortal_steps.compute.roles import in_containers, worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import VLLM_PYTHON
@@ -53,12 +53,12 @@ def test_no_process_works_on_in_a_container_that_is_taken_away(node):
     assert node.call("actor", "add", {"amount": 4}, "") == 4, "Modal may have another call for it"
 
 
-def specs_on(monkeypatch, engine, **modal):
+def specs_on(monkeypatch, engine, options=None, **modal):
     """What a node starts for a run of an RL engineer whose own machine has paths of its own."""
     monkeypatch.setenv(VLLM_PYTHON, "/opt/vllm/bin/python")
     local = {"rollout": {"python": "/home/me/python", "devices": ["5"], "env": {"A": "B"}}}
     config = RunConfig(
-        rollout={"engine": engine, "engine_options": {"seed": 1}},
+        rollout={"engine": engine, "engine_options": options or {"seed": 1}},
         compute={"backend": "modal", "mode": "single_node", "modal": modal, "local": local},
     )
     specs = worker_specs(
@@ -80,6 +80,12 @@ def test_with_several_gpus_the_last_one_samples(monkeypatch):
     plain, node = specs_on(monkeypatch, "vllm", gpu="A100:3", vllm_mode="server")
     assert (node["actor"].devices, node["rollout"].devices) == (("0,1",), ("2",))
     assert node["rollout"].kwargs == plain["rollout"].kwargs
+
+
+def test_an_engine_on_several_gpus_has_the_last_ones(monkeypatch):
+    options = {"tensor_parallel_size": 2}
+    _, node = specs_on(monkeypatch, "vllm", options, gpu="A100:3", vllm_mode="server")
+    assert (node["actor"].devices, node["rollout"].devices) == (("0",), ("1,2",))
 
 
 def test_transformers_sample_in_the_environment_of_the_actor(monkeypatch):

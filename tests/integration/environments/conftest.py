@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import environment_host
 from mortal_steps.environments.messages import REPLY, EpisodeStart, ToolCall
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.host import environment_host
 from mortal_steps.hosts import base
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.base import TrainerState

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from mortal_steps.environments.gateway.episodes import GatewayEpisodes
-from mortal_steps.environments.host import environment_host
+from mortal_steps.environments.processes.host import environment_host
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 from mortal_steps.rollout.episodes.base import ToolSettings

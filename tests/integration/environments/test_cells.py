@@ -1,4 +1,4 @@
-"""mortal_steps.environments.cells: processes of episodes, asked at once, rebuilt when lost."""
+"""environments.processes.cells: processes of episodes, asked at once, rebuilt when lost."""
 
 import os
 import resource
@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from mortal_steps.environments import waiting
-from mortal_steps.environments.cell import CellClosedError
 from mortal_steps.environments.messages import ToolCall
+from mortal_steps.environments.processes import waiting
+from mortal_steps.environments.processes.cell import CellClosedError
 from tests.support.chaos.processes import started_by
 from tests.support.rewards.processes import assert_ends, is_alive
 

@@ -1,4 +1,4 @@
-"""mortal_steps.orchestration.resolve_defaults: what environments say of themselves."""
+"""mortal_steps.orchestration.checking.resolve_defaults: what environments say of themselves."""
 
 import signal
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config import EnvironmentConfig, RunConfig
-from mortal_steps.environments import host
-from mortal_steps.environments.host import describe_once
+from mortal_steps.environments.processes import host
 from mortal_steps.errors import ConfigError, WorkerLostError
-from mortal_steps.orchestration import own_rewards
+from mortal_steps.orchestration.checking import own_rewards
+from mortal_steps.orchestration.checking.own_rewards import with_other_environments
+from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults, resolved_like
 from mortal_steps.orchestration.open_run import changes
-from mortal_steps.orchestration.own_rewards import with_other_environments
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults, resolved_like
 from mortal_steps.scores import reward_weights
+from tests.support.environments.describing import describe_once
 
 MODULE = '''
 class Shop:

@@ -2,12 +2,12 @@ import subprocess
 import sys
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.host import described, environment_host
 from mortal_steps.environments.messages import EpisodeStart, Opened, ToolAnswer, ToolCall
+from mortal_steps.environments.processes.host import described, environment_host
 
 DESCRIBED = """
 import sys
-from mortal_steps.environments.loading import schemas
+from mortal_steps.environments.inside.loading import schemas
 
 def add(amount: int, what: str | None = None) -> str:
     '''Add an amount.
@@ -48,7 +48,7 @@ def test_what_describes_the_tools_is_not_in_the_process_that_is_forked(tmp_path)
         assert described(host).environments[""].tools[0]["function"]["name"] == "imports"
         fork = host.fork()
         start = EpisodeStart(environment=None, prompt=[], row={}, reset_seed=1, seed=1)
-        fork.call("open", returns=list[Opened], timeout_s=60.0, starts=[start])
+        fork.call("open", returns=Opened, timeout_s=60.0, start=start)
         calls = [
             ToolCall(name="imports", arguments={"module": name}, call_id=f"a/0/{name}")
             for name in ("numpy", "transformers")

@@ -3,8 +3,8 @@ process, then masked, or the run stops. It is never scored 0, and the model is t
 
 import pytest
 
-from mortal_steps.environments import attempts
-from mortal_steps.environments.cell import Failed
+from mortal_steps.environments.processes import attempts
+from mortal_steps.environments.processes.cell import Failed
 from mortal_steps.errors import EnvironmentFailedError
 
 LOSSES = {

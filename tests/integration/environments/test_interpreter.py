@@ -3,9 +3,10 @@
 import pytest
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.environments.host import describe_once, environment_host
-from mortal_steps.environments.messages import EpisodeStart, ToolCall
+from mortal_steps.environments.messages import EpisodeStart, Opened, ToolCall
+from mortal_steps.environments.processes.host import environment_host
 from mortal_steps.errors import ConfigError
+from tests.support.environments.describing import describe_once
 from tests.support.environments.interpreters import INSTALLED, NEEDED, make_interpreter
 
 WHERE = """
@@ -38,7 +39,7 @@ def test_environments_live_in_it_and_see_nothing_else_that_is_installed_here(tmp
             environment="", prompt=[{"role": "user", "content": ""}], row={}, reset_seed=0, seed=0
         )
         host.start()
-        host.call("open", returns=list, timeout_s=20, starts=[start])
+        host.call("open", returns=Opened, timeout_s=20, start=start)
         call = ToolCall(name="look", arguments={}, call_id="1")
         (answer,) = host.call("call", returns=list, timeout_s=20, episode=0, calls=[call])
     finally:

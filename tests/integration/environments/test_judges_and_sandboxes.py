@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import described, environment_host, sandbox_of
 from mortal_steps.environments.kinds.agent import AgentEnvironment
 from mortal_steps.environments.messages import AgentResult, EpisodeStart, ToolCall
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.host import described, environment_host, sandbox_of
 from mortal_steps.errors import ConfigError, EnvironmentFailedError, NoIsolationError
 from mortal_steps.rewards.judge.ledger import FOLDER, JudgedRun, Spending
 from mortal_steps.store.identity import IDENTITY_FILE

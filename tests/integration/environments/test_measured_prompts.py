@@ -5,8 +5,8 @@ from transformers import AutoTokenizer
 
 from mortal_steps.environments.chat import Chat
 from mortal_steps.errors import DataError
-from mortal_steps.orchestration.environment_trial import check_resets
-from mortal_steps.orchestration.preflight import check_training
+from mortal_steps.orchestration.checking.preflight import check_training
+from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.policy.chat_settings import chat_of
 from tests.support.environments.cases import TABLE, Case, build
 from tests.support.paths import ROOT

@@ -13,15 +13,16 @@ import pytest
 from websockets.sync.server import serve
 
 from mortal_steps.config import EnvironmentConfig, RewardsConfig
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import describe_once, environment_host
 from mortal_steps.environments.kinds.openenv import OpenEnvEnvironment
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.host import environment_host
 from mortal_steps.errors import ConfigError, TransientError
 from mortal_steps.rewards.calling.calls import CallArguments
 from mortal_steps.types import GeneratedShard
 from tests.support.environments import openenv_server
 from tests.support.environments.cases import Case, build
+from tests.support.environments.describing import describe_once
 from tests.support.environments.mortal import Workers
 from tests.support.paths import ROOT
 

@@ -9,10 +9,10 @@ import pytest
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.config.loader import parse_config
-from mortal_steps.environments.host import describe_once
 from mortal_steps.environments.rows import RowReader
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from tests.support.environments.cases import CaseRun
+from tests.support.environments.describing import describe_once
 from tests.support.environments.engine import SCRIPTS, Voice, called
 from tests.support.environments.models import build_model
 from tests.support.environments.mortal import run_mortal

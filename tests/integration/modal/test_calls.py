@@ -12,8 +12,8 @@ import pytest
 
 from mortal_flows.signals import stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
-from mortal_steps.compute.modal import volume_lease
-from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.compute.modal.files import volume_lease
+from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.errors import StoreError, WorkerLostError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.open_run import open_run

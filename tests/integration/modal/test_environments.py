@@ -10,12 +10,13 @@ import pytest
 
 from mortal_steps.compute.modal import CLIENT_PATH
 from mortal_steps.config import EnvironmentConfig, ModalConfig
-from mortal_steps.environments.cells import Cells
-from mortal_steps.environments.host import describe_once, environment_host
 from mortal_steps.environments.kinds.openenv import OpenEnvEnvironment
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
+from mortal_steps.environments.processes.cells import Cells
+from mortal_steps.environments.processes.host import environment_host
 from mortal_steps.errors import ComputeError, ConfigError
 from tests.support.environments import openenv_server
+from tests.support.environments.describing import describe_once
 
 KEY, PORT = "train-0", 28471
 PROMPT = [{"role": "user", "content": "Play. "}]

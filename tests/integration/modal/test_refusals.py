@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from mortal_steps.compute.modal.deployed import check_deployed, check_pickles
-from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.files.mirror import Mirror
+from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.compute.modal.release import Release, this_release
-from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError, ConfigError, StoreError
+from mortal_steps.orchestration.checking.preflight import check_modal
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.orchestration.preflight import check_modal
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem

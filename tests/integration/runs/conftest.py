@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.checking import preflight
 from tests.support.bare_flow import one_thread, unchecked
 
 

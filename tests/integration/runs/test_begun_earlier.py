@@ -18,7 +18,7 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import NewerFormatError, StoreError
-from mortal_steps.orchestration.fork import fork_run
+from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints

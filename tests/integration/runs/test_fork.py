@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
-from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.fork import fork_run
+from mortal_steps.orchestration.checking import preflight
+from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.runs.run import find_run

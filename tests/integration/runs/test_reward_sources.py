@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.errors import RewardError
-from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import accept_changed_rewards, open_run
 from mortal_steps.report.summary import summarize

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.compute.modal.volume_lease import find_lease
+from mortal_steps.compute.modal.files.volume import RunsVolume
+from mortal_steps.compute.modal.files.volume_lease import find_lease
 from mortal_steps.errors import StoreError
 from mortal_steps.runs.run import find_run
 from tests.support.modal.detached import STOP, detach, folder, staying

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.open_run import open_run
 from tests.support import bare_flow
 from tests.support.modal.bare_run import drive

@@ -7,7 +7,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.atropos_batches import AtroposBatches
+from mortal_steps.orchestration.batch_sources.atropos_batches import AtroposBatches
 from mortal_steps.orchestration.session import Session
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -72,7 +72,9 @@ async def test_a_batch_is_asked_for_again_after_the_policy_could_not_be_served(t
 async def test_a_policy_that_is_lost_while_a_batch_is_waited_for_stops_that_wait_alone(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("mortal_steps.orchestration.atropos_batches.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(
+        "mortal_steps.orchestration.batch_sources.atropos_batches.LOOK_EVERY_S", 0.01
+    )
     workers = LostAtFirst()
     workers.loads = -1
     with AtroposStub() as stub:

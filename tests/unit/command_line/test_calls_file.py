@@ -2,9 +2,9 @@
 
 import pytest
 
-from mortal_steps.environments.tried import GivenCall
+from mortal_steps.environments.trials.tried import GivenCall
 from mortal_steps.errors import DataError
-from mortal_steps.orchestration.environment_trial import read_calls
+from mortal_steps.orchestration.trials.environment_trial import read_calls
 
 
 def test_each_line_is_a_call(tmp_path):

@@ -18,7 +18,7 @@ from mortal_steps.compute.cluster.node import Node, Orders, this_mortal
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ComputeError, ConfigError, LeaseLostError
-from mortal_steps.orchestration.checks import check_interpreters
+from mortal_steps.orchestration.checking.checks import check_interpreters
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.waits import LEFT_AFTER_S, note_wait, waits

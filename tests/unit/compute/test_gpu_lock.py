@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from mortal_steps.compute import devices
 from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.compute.pool import GpuLock, Pool
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.system import gpus
+from tests.support.made_up_gpus import several
 
 PATIENCE_S = 60.0
 
@@ -121,6 +123,7 @@ def test_those_that_share_a_gpu_lock_it(rollout, local, expected, monkeypatch, t
         )
         return tuple(specs[role].shared_gpu for role in ("actor", "rollout", "reward"))
 
+    monkeypatch.setattr(devices, "ask_gpus", lambda *_: tuple(several(2)))
     monkeypatch.setattr(gpus, "GPUS", ())
     assert shared_gpu() == (False, False, False)
     monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))

@@ -1,6 +1,7 @@
 """Which worker is on which GPU, on machines that are made up."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -14,9 +15,9 @@ from mortal_steps.compute.placement import (
 )
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import as_begun
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults
-from mortal_steps.orchestration.trial import trial_specs
+from mortal_steps.orchestration.trials.trial import trial_specs
 from mortal_steps.promotion.judging import finished_specs
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -68,6 +69,13 @@ def test_the_actor_takes_the_first_gpu_and_each_other_gets_an_engine(
     [
         (8, {}, "0,1,2,3", [*"4567"]),
         (4, {}, "0,1,2,3", ["0"]),
+        (4, {"num_rollout_workers": 3}, "0,1,2,3", [*"012"]),
+        (
+            4,
+            {"num_rollout_workers": 4, "engine_options": {"tensor_parallel_size": 2}},
+            "0,1,2,3",
+            ["0,1", "2,3", "0,1", "2,3"],
+        ),
         (8, {"actor": ["4,5,6,7"]}, "4,5,6,7", [*"0123"]),
         (8, {"devices": ["0", "1"]}, "2,3,4,5", [*"01"]),
         (0, {}, "", ["", ""]),
@@ -277,6 +285,27 @@ def test_an_engine_on_eight_gpus_rents_eight():
         check_devices(RunConfig(compute=modal, rollout=parallel))
 
 
+@pytest.mark.parametrize(
+    ("gpu", "mode", "ranks", "instead"),
+    [
+        ("H100", "colocate", 1, "trains on one GPU, and the rollout worker samples on 2. Write '"),
+        ("H100:2", "server", 1, "trains on one GPU, and the rollout worker samples on 2. Write '"),
+        ("H100", "colocate", 4, "trains on 4 GPUs (training.ranks). Write 'H100:4'"),
+    ],
+)
+def test_a_single_node_has_the_gpus_of_its_engine(gpu, mode, ranks, instead):
+    modal = {"gpu": gpu, "vllm_mode": mode}
+    compute = {"backend": "modal", "mode": "single_node", "modal": modal}
+    rollout = {"engine_options": {"tensor_parallel_size": 2}}
+    with pytest.raises(ConfigError, match=re.escape(instead)) as refused:
+        check_devices(RunConfig(compute=compute, rollout=rollout, training={"ranks": ranks}))
+    modal["gpu"] = str(refused.value).rpartition("Write ")[2].strip("'")
+    found = find_placement(RunConfig(compute=compute, rollout=rollout, training={"ranks": ranks}))
+    (engine,) = found.engines
+    assert (len(found.trainers), len(engine)) == (ranks, 2)
+    assert found.shares == (mode == "colocate")
+
+
 def shared(run):
     return sharing_gpus(run.compute.local, run.rollout, run.num_rollout_workers)
 
@@ -290,6 +319,9 @@ def shared(run):
         (3, {}, None),
         (3, {"devices": ["1,2"]}, None),
         (2, {"devices": ["0", "1"], "num_rollout_workers": 4}, 0.2),
+        (1, {"actor": ["GPU-0000-0"]}, 0.3),
+        (1, {"devices": ["GPU-0000-0"]}, 0.3),
+        (2, {"actor": ["GPU-0000-0"]}, None),
     ],
 )
 def test_workers_on_one_gpu_share_its_memory(monkeypatch, gpus, settings, share):

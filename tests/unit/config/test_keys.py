@@ -15,7 +15,7 @@ from mortal_steps.config.field_metadata import (
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.resolve_defaults import resolved
+from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.scores import reward_names, reward_weights
 
 ROOT = Path(__file__).parents[3]

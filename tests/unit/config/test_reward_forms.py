@@ -5,7 +5,7 @@ import pytest
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.resolve_defaults import resolved, resolved_like
+from mortal_steps.orchestration.checking.resolve_defaults import resolved, resolved_like
 from mortal_steps.scores import reward_names
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

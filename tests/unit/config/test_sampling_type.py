@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from mortal_steps.config import RunConfig
-from mortal_steps.orchestration import resolve_defaults as defaults
+from mortal_steps.orchestration.checking import resolve_defaults as defaults
 from mortal_steps.system import gpus
 
 

@@ -7,9 +7,13 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checks import check_adapter
+from mortal_steps.orchestration.checking.checks import check_adapter
+from mortal_steps.orchestration.checking.resolve_defaults import (
+    resolve_defaults,
+    resolved,
+    resolved_like,
+)
 from mortal_steps.orchestration.open_run import changes
-from mortal_steps.orchestration.resolve_defaults import resolve_defaults, resolved, resolved_like
 
 
 def test_what_was_edited_is_named_though_a_default_of_the_run_does_not_go_with_it():

@@ -6,8 +6,8 @@ from mortal_steps.config import DataConfig, RunConfig
 from mortal_steps.data import load_problems
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.errors import ConfigError, DataError
-from mortal_steps.orchestration.checks import check_rows
-from mortal_steps.orchestration.preflight import check_something_scores
+from mortal_steps.orchestration.checking.checks import check_rows
+from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.types import Problem
 from tests.support.rows import prompts, write_lines
 

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import pytest
 
-from mortal_steps.environments.arguments import made_up_arguments
-from mortal_steps.environments.loading import schemas
+from mortal_steps.environments.inside.loading import schemas
+from mortal_steps.environments.trials.arguments import made_up_arguments
 
 
 def tool(

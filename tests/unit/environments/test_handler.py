@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.config.environment import OUTAGES
-from mortal_steps.environments.handler import EnvironmentHandler
+from mortal_steps.environments.inside.handler import EnvironmentHandler
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.calling.calls import CallArguments
@@ -35,7 +35,7 @@ def start_of(environment="", /, *, prompt=PROMPT, seed=1, reset_seed=7, **row):
 
 
 def opened(handler, *starts):
-    return handler.open(starts=list(starts) or [start_of()])
+    return [handler.open(start=start) for start in starts or [start_of()]]
 
 
 def answers_to(handler, *named, episode=0):
@@ -374,7 +374,7 @@ def test_an_outage_is_known_however_it_is_wrapped(tmp_path, monkeypatch, how):
     handler = EnvironmentHandler(environment=EnvironmentConfig(tools=("asks.py:ask",)), terms={})
     prompt = [{"role": "user", "content": "Ask."}]
     start = EpisodeStart(environment=None, prompt=prompt, row={}, reset_seed=1, seed=1)
-    handler.open(starts=[start])
+    handler.open(start=start)
     (answer,) = handler.call(
         episode=0, calls=[ToolCall(name="ask", arguments={"word": "a"}, call_id="a/0/1/0")]
     )
@@ -392,7 +392,7 @@ def test_what_a_module_draws_while_it_is_imported_is_the_same_in_every_process(
         config = EnvironmentConfig(tools=(f"{name}.py:ask",))
         handler = EnvironmentHandler(environment=config, terms={})
         start = EpisodeStart(environment=None, prompt=[], row={}, reset_seed=1, seed=1)
-        handler.open(starts=[start])
+        handler.open(start=start)
         call = ToolCall(name="ask", arguments={}, call_id="a/0/1/0")
         drawn.add(handler.call(episode=0, calls=[call])[0].content)
     assert len(drawn) == 1

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.cluster import REQUESTS_PORT, ClusterHost
+from mortal_steps.compute.modal import CLIENT_PATH
+from mortal_steps.compute.modal.inside.cluster import REQUESTS_PORT, ClusterHost
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.system.frames import send_frame
@@ -16,6 +17,14 @@ from mortal_steps.system.links import reach
 from mortal_steps.types import FileRef
 
 REQUEST = SimpleNamespace(settings=FileRef(path="settings.json", sha256="0" * 64), lease=1)
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(tmp_path, monkeypatch):
+    """A container settles in a folder of its own; the tests after these go on in theirs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("PYTHONPATH", CLIENT_PATH):
+        monkeypatch.setenv(name, "")
 
 
 class OfTheHub(ClusterHost):

@@ -6,13 +6,14 @@ import time
 import pytest
 from modal import exception
 
-from mortal_steps.compute.modal import retry, volume_runs
+from mortal_steps.compute.modal import retry
+from mortal_steps.compute.modal.files import volume_runs
+from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.compute.modal.retry import call_with_retries
-from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.preflight import check_rewards
+from mortal_steps.orchestration.checking.preflight import check_rewards
 from mortal_steps.policy.journal import JournalEntry, write_entry
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from mortal_steps.compute.modal import messages, mirror
+from mortal_steps.compute.modal import messages
+from mortal_steps.compute.modal.files import mirror
+from mortal_steps.compute.modal.files.mirror import Mirror
 from mortal_steps.compute.modal.messages import CallResult
-from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.errors import CorruptFileError, TransientError, WorkerError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically

@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checks import check_pictures
+from mortal_steps.orchestration.checking.checks import check_pictures
 from mortal_steps.types import Problem
 
 

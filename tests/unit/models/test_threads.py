@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
-from mortal_steps.orchestration.resolve_defaults import _is_small, resolve_defaults
+from mortal_steps.orchestration.checking.resolve_defaults import _is_small, resolve_defaults
 from mortal_steps.policy.starting_model.new_model import build_model
 
 SMALL = NewModelConfig()
@@ -16,7 +16,7 @@ LARGE = NewModelConfig(hidden_size=256, num_layers=4, head_dim=64, intermediate_
 def test_a_small_model_is_trained_with_one_thread(
     shape: NewModelConfig, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mortal_steps.orchestration.resolve_defaults._cores", lambda: 8)
+    monkeypatch.setattr("mortal_steps.orchestration.checking.resolve_defaults._cores", lambda: 8)
     build_model(tmp_path, shape, seed=0)
     for model in ({"new": shape.model_dump()}, {"name_or_path": str(tmp_path)}):
         config = RunConfig.model_validate({"model": model, "rollout": {"engine": "transformers"}})

@@ -1,7 +1,10 @@
 """mortal_steps.policy.ranks.machines, and where ranks of several machines meet."""
 
 import os
+import socket
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from mortal_steps.errors import ComputeError
@@ -32,7 +35,10 @@ def test_no_ranks_are_started_before_the_first_machine_awaits_them():
     assert followers._children == []
 
 
-def test_gloo_talks_by_the_interface_that_has_the_machines_address():
+def test_gloo_talks_by_the_interface_that_has_the_machines_address(monkeypatch):
     assert world._interface("127.78.0.2") == world._interface("::1") == "lo"
+    local = SimpleNamespace(family=socket.AF_INET, address="127.0.0.1")
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"lo0": [local]})  # as macOS has it
+    assert world._interface("127.0.0.1") == "lo0"
     with pytest.raises(ComputeError, match=r"has its address 203\.0\.113\.7"):
         world._interface("203.0.113.7")

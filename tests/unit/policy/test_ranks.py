@@ -14,7 +14,7 @@ from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError, ConfigError, StoreError
 from mortal_steps.policy import checks
 from mortal_steps.policy.algorithms.grpo import GRPO
-from mortal_steps.policy.ranks import crew, loading
+from mortal_steps.policy.ranks import crew, loading, parts
 from mortal_steps.policy.ranks.follower import Follower
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 from tests.support.policy.rollouts import make_config
@@ -115,6 +115,25 @@ def test_memory_is_measured_once_the_others_have_dropped_their_snapshots(led):
     led[0]._answers[0].put(Answer(number=1))
     crew.LedParts(led[0], Measuring(), ()).why_no_snapshot()
     assert free == ["why_no_snapshot"] and led[0]._answers[0].empty()
+
+
+class DealtOut(torch.Tensor):
+    """As a `DTensor` on a GPU: what it is gathered into is there only once it is copied."""
+
+    def full_tensor(self):
+        return self
+
+    def cpu(self):
+        self.waited.append(self.shape)
+        return super().cpu()
+
+
+def test_a_rank_waits_for_each_tensor_that_is_gathered(monkeypatch):
+    DealtOut.waited = []
+    monkeypatch.setattr(parts, "DTensor", DealtOut)
+    monkeypatch.setattr(parts, "rank", lambda: 1)
+    assert parts.whole(torch.ones(2, 3).as_subclass(DealtOut)).numel() == 0
+    assert DealtOut.waited == [(1,)]
 
 
 def test_orders_can_be_read_after_a_model_could_not_be_built(monkeypatch):

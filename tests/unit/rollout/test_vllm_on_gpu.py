@@ -7,7 +7,7 @@ import pytest
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import EngineError, UnusableProcessError
-from mortal_steps.orchestration import resolve_defaults as defaults
+from mortal_steps.orchestration.checking import resolve_defaults as defaults
 from mortal_steps.rollout.engines.vllm.engine import VllmEngine
 from mortal_steps.rollout.engines.vllm.platforms import with_fixed_kernels
 from mortal_steps.system.faults import ends_process

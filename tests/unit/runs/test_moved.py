@@ -9,6 +9,7 @@ import pytest
 from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.errors import ComputeError, RunNotFoundError
 from mortal_steps.orchestration.driver import open_session
+from mortal_steps.policy.ranks.world import NCCL
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import find_run, list_runs
@@ -80,6 +81,9 @@ def test_workers_round_as_in_the_environment_that_the_run_began_in(
         ("VLLM_USE_V2_MODEL_RUNNER", True),
         ("TORCHINDUCTOR_MAX_AUTOTUNE", True),
         ("TRITON_F32_DEFAULT", True),
+        *((name, True) for name in NCCL),
+        ("NCCL_MIN_NCHANNELS", True),
+        ("NCCL_DEBUG", False),
         ("TORCHINDUCTOR_CACHE_DIR", False),
         ("TRITON_CACHE_DIR", False),
         ("TRITON_HOME", False),

@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.orchestration import preflight, resolve_defaults
+from mortal_steps.orchestration.checking import preflight, resolve_defaults
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

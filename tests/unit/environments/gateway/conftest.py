@@ -11,7 +11,7 @@ from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.gateway.conversation import Conversation
 from mortal_steps.environments.gateway.server import Server
 from mortal_steps.environments.gateway.session import Sessions
-from mortal_steps.environments.waiting import Watch
+from mortal_steps.environments.processes.waiting import Watch
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.types import Problem

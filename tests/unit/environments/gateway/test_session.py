@@ -7,8 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from mortal_steps.environments.faults import Fault
 from mortal_steps.environments.gateway.conversation import Asked, RefusedError
+from mortal_steps.environments.gateway.episodes import ASKED
+from mortal_steps.environments.gateway.session import Sessions
+from mortal_steps.environments.processes import waiting
+from mortal_steps.environments.processes.faults import Fault
+from mortal_steps.environments.processes.waiting import Watch, waiting_in
 
 HI = {"role": "user", "content": "hi"}
 HELLO = {"role": "assistant", "content": "Hello there."}
@@ -55,6 +59,27 @@ def test_code_that_does_not_await_its_answer_has_failed(play):
         played.may_say.set()
         assert first.result() == again.result()
     assert "before it has its answer" in played.session.fault.reason
+
+
+def test_an_agent_that_is_waited_for_is_named(play, tmp_path, monkeypatch):
+    monkeypatch.setattr(waiting, "TELL_EVERY_S", 0.05)
+    sessions, conversation = Sessions(timeout_s=30), play().conversation
+    session = sessions.add(conversation)
+    session.begin()
+    asked = {session.key: [ASKED]}
+    with (
+        ThreadPoolExecutor(1) as threads,
+        Watch(tmp_path / "generations-2-calls", 4, [[session.key]], asked) as watch,
+    ):
+        waits = threads.submit(sessions.wait, watch)
+        wait_until(lambda: waiting_in(tmp_path))
+        [found] = waiting_in(tmp_path).items()
+        session.end()
+        assert waits.result() == []
+    shard, told = found
+    assert (shard, told.round, told.named) == ("2", 4, "agent")
+    assert (told.num_waiting, told.num_episodes) == (1, 1)
+    assert waiting_in(tmp_path) == {}
 
 
 def test_code_that_ends_before_it_has_its_answer_has_no_score(play):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mortal_steps.environments.agents import AgentHandler
+from mortal_steps.environments.inside.agents import AgentHandler
 from mortal_steps.environments.kinds.agent import AgentEnvironment, FunctionAgent
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError

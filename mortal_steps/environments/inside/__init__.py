@@ -1,0 +1,1 @@
+"""What runs in the processes of environments, with the code of users."""

@@ -1,0 +1,258 @@
+"""A cell: a process in which episodes live, and which is built anew when it is lost.
+
+An environment is what its `reset` and the calls since have made of it. So a new cell makes the same
+ones again, in their order, and their answers are compared (see `faults`).
+"""
+
+import logging
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mortal_steps.config import EnvironmentConfig
+from mortal_steps.environments.messages import EpisodeStart, Scores, ToolCall
+from mortal_steps.environments.processes.attempts import Attempts
+from mortal_steps.environments.processes.faults import (
+    Answer,
+    Fault,
+    answers_of,
+    check_scores,
+    difference_of,
+)
+from mortal_steps.environments.processes.process import EpisodesProcess, rows_of
+from mortal_steps.errors import EnvironmentFailedError
+from mortal_steps.hosts.base import ForkingHost
+from mortal_steps.rewards.calling.calls import CallArguments
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failed:
+    """What an episode has instead of answers."""
+
+    reason: str
+    """The boundary and what went wrong there, such as `tool search: no answer within 60 s`."""
+    attempts: int
+    is_difference: bool = False
+    """Whether its environment answered otherwise when it was asked again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Request:
+    """What is asked of an episode."""
+
+    episode: int
+    calls: Sequence[ToolCall] | None
+    """None: `reset`."""
+
+
+class CellClosedError(Exception):
+    """The cell was closed while something was asked of it."""
+
+
+class Cell:
+    """Asks the episodes of a cell, for one thread at a time; `key` names its problem, `starts` has
+    its episodes. Raises `EnvironmentFailedError` unless masked, `CellClosedError` after `kill`."""
+
+    def __init__(
+        self,
+        host: ForkingHost,
+        config: EnvironmentConfig,
+        key: str,
+        starts: Mapping[int, EpisodeStart],
+        *,
+        saves: bool = False,
+        keeps_nothing: bool = False,
+    ) -> None:
+        """Note whether environments can save and load, and whether calls leave no trace."""
+        self._host, self._config, self._key, self._starts = host, config, key, starts
+        self._process: EpisodesProcess | None = None
+        self._done: list[tuple[_Request, Answer]] = []
+        self._failed: dict[int, Failed] = {}
+        self._saves, self._keeps_nothing = saves, keeps_nothing
+        self._states: dict[int, Any] = {}
+        """What each episode's environment was at after its last calls, if it can say so."""
+        self._stopped = threading.Event()
+
+    def announce(self, asked: Mapping[int, Sequence[ToolCall] | None]) -> None:
+        """Tell what `ask` is given next, in this order: a process far away begins it at once."""
+        if self._saves or (self._process is None and self._done):  # there is more to be done
+            return
+        alive = {e: calls for e, calls in asked.items() if e not in self._failed}
+        self._running().announce({e: calls or self._starts[e] for e, calls in alive.items()})
+
+    def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
+        request, attempts = _Request(episode=episode, calls=calls), self._attempts()
+        while episode not in self._failed:
+            try:
+                process = self._running()
+                if episode in self._failed:  # it could not be done again
+                    break
+                answer = self._answer(process, request)
+                if self._saves and calls is not None:
+                    self._states[episode] = process.save(episode)
+            except Fault as fault:
+                self._begin_again(fault, attempts)
+            else:
+                self._done.append((request, answer))
+                return answer
+        return self._failed[episode]
+
+    def state_of(self, episode: int) -> Any:
+        """Return the state after the episode's last calls; None if it cannot say."""
+        return self._states.get(episode)
+
+    def restore(self, episode: int, state: Any) -> None:
+        """Have the episode's environment brought to this, before anything else is asked of it."""
+        self._states[episode] = state
+        self.close()
+
+    def score(
+        self,
+        episodes: Sequence[int],
+        arguments: CallArguments,
+        limits: Mapping[str, float],
+        own: Collection[str] = (),
+    ) -> Scores:
+        """Return the rewards of these episodes, each of which has so many seconds; None for those
+        that have failed. `own` names the rewards that an episode has without its siblings: where
+        one keeps failing, the episodes that are to blame have failed, and the others are scored."""
+        attempts = self._attempts()
+        while True:
+            found = Scores()
+            try:
+                process = self._running()
+                rows = [row for row, each in enumerate(episodes) if each not in self._failed]
+                if not rows:
+                    return found
+                alive = [episodes[row] for row in rows]
+                found = process.score(alive, rows_of(arguments, rows), limits)
+                check_scores(found)
+            except Fault as fault:
+                if self._begin_again(fault, attempts) or fault.episode is not None:
+                    continue
+                if self._blame(episodes, arguments, {n: limits[n] for n in limits if n in own}):
+                    attempts = self._attempts()
+                    continue
+                how = fault.reason
+                return found if found.failures else Scores(failures=dict.fromkeys(limits, how))
+            return _spread(found, rows, len(episodes))
+
+    def _blame(
+        self, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
+    ) -> bool:
+        """Fail the episodes whose own rewards fail alone; return whether there are any."""
+        count = len(self._failed)
+        each_s = {name: limit_s / len(episodes) for name, limit_s in limits.items()}
+        for row, episode in enumerate(episodes):
+            if episode in self._failed or not limits:
+                continue
+            try:
+                process = self._running()
+                if episode not in self._failed:
+                    check_scores(process.score([episode], rows_of(arguments, [row]), each_s))
+            except Fault as fault:
+                self._begin_again(fault.of(episode), Attempts(0, 0.0))
+        self.close()  # what was scored here must not be again
+        return len(self._failed) > count
+
+    def failure_of(self, episode: int) -> Failed | None:
+        return self._failed.get(episode)
+
+    def release(self) -> None:
+        if self._process is not None:
+            self._process.release()
+
+    def kill(self) -> None:
+        self._stopped.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    def _running(self) -> EpisodesProcess:
+        """Return the process; in a new one, everything is done again that was done before."""
+        if self._process is not None:
+            return self._process
+        process = EpisodesProcess(self._host.fork(), self._config.timeout_s)
+        self._process = process
+        if self._stopped.is_set():
+            process.kill()
+        for request, before in self._done:
+            is_known = self._keeps_nothing or request.episode in self._states
+            if request.episode in self._failed or (is_known and request.calls is not None):
+                continue
+            after = answers_of(self._answer(process, request))
+            difference = difference_of(request.episode, request.calls, answers_of(before), after)
+            if difference is not None:
+                self._fail(difference, 1, is_difference=True)
+        for episode, state in self._states.items():
+            if episode not in self._failed:
+                process.load(episode, state)
+        return process
+
+    def _answer(self, process: EpisodesProcess, request: _Request) -> Answer:
+        if request.calls is None:
+            return process.open(request.episode, self._starts[request.episode])
+        return process.call(request.episode, request.calls)
+
+    def _attempts(self) -> Attempts:
+        return Attempts(self._config.retries, self._config.timeout_s)
+
+    def _begin_again(self, fault: Fault, attempts: Attempts) -> bool:
+        """After a fault: end the process, and wait until the next attempt; have the episode failed
+        that has none left, and return False."""
+        self.close()
+        if self._stopped.is_set():
+            raise CellClosedError(self._key)
+        delay_s = attempts.delay_after(fault)
+        made = attempts.made[fault.episode]
+        if delay_s is None:
+            self._fail(fault, made)
+            return False
+        logger.warning(
+            "%s: %s; it is asked again in a new process%s (attempt %d)",
+            self._named(fault.episode),
+            fault.reason,
+            f" in {delay_s:g} s" if delay_s else "",
+            made + 1,
+        )
+        if self._stopped.wait(delay_s):
+            raise CellClosedError(self._key)
+        return True
+
+    def _fail(self, fault: Fault, attempts: int, *, is_difference: bool = False) -> None:
+        if self._config.on_error == "raise":
+            times = f" ({attempts} attempts)" if attempts > 1 else ""
+            parts = [
+                f"{self._named(fault.episode)}: {fault.reason}{times}",
+                fault.stack,
+                f'{fault.remedy} With environment.on_error = "mask", such episodes take no part '
+                "in training.",
+            ]
+            raise EnvironmentFailedError("\n".join(filter(None, parts)))
+        logger.warning("%s failed: %s", self._named(fault.episode), fault.reason)
+        if fault.episode is not None:
+            self._failed[fault.episode] = Failed(
+                reason=fault.reason, attempts=attempts, is_difference=is_difference
+            )
+
+    def _named(self, episode: int | None) -> str:
+        return f"problem {self._key}" + ("" if episode is None else f", generation {episode}")
+
+
+def _spread(found: Scores, rows: Sequence[int], count: int) -> Scores:
+    """Return the scores of these rows as those of `count`: None for the others."""
+    if len(rows) == count:
+        return found
+
+    def columns(short: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        of_row = {n: dict(zip(rows, values, strict=True)) for n, values in short.items()}
+        return {name: [of_row[name].get(row) for row in range(count)] for name in short}
+
+    return replace(found, by_name=columns(found.by_name), extra=columns(found.extra))

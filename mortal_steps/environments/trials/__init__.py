@@ -1,0 +1,1 @@
+"""Environments tried out without a model."""

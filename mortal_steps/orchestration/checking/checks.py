@@ -1,0 +1,291 @@
+"""Checks of single settings, each before anything is started for the run."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.memory import BYTES
+from mortal_steps.config import (
+    ComputeConfig,
+    ModelConfig,
+    RolloutConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from mortal_steps.config.atropos import atropos_options
+from mortal_steps.config.engines import ALWAYS_THERE
+from mortal_steps.config.rollout import ATROPOS
+from mortal_steps.data.values import TEXT_ALONE
+from mortal_steps.errors import ConfigError, DataError, StoreError
+from mortal_steps.extensions import nearest
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.local_folder import (
+    check_folder,
+    check_listed_weights,
+    takes_pictures,
+)
+from mortal_steps.models.shape import count_parameters
+from mortal_steps.orchestration.checking.resolve_defaults import (
+    find_context,
+    lacks,
+    rollout_interpreter,
+)
+from mortal_steps.store.shared_memory import check_shared_memory
+from mortal_steps.types import Problem
+
+TRAINS_ON_SEVERAL = (
+    "ACCELERATE_USE_DEEPSPEED",
+    "ACCELERATE_USE_FSDP",
+    "ACCELERATE_USE_MEGATRON_LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG",
+)
+"""What `accelerate launch` sets for a configuration of its own."""
+MORE_VERSIONS = 3
+"""Versions in shared memory at a time beside one for each step of staleness: those before and after
+the step that was taken last, and the one that is written."""
+PICTURES = ("image", "images")
+"""Columns in which TRL looks for pictures."""
+CONTEXT = "(the smaller of model.max_model_len and the model's own limit)"
+
+
+def check_environment(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise `ConfigError` for what would end, or hold up, the workers of this machine."""
+    if sys.flags.optimize >= 2:
+        raise ConfigError(
+            f"PYTHONOPTIMIZE={sys.flags.optimize} (python -OO) removes docstrings, and "
+            "transformers cannot be imported without its own; unset it, or set it to 1"
+        )
+    processes = environment.get("WORLD_SIZE", "1")
+    if processes not in ("", "1"):
+        raise ConfigError(
+            f"WORLD_SIZE = {processes!r} says that this process is one of several of a distributed "
+            "job, as torchrun starts them, and torch would wait for the others; MORTAL starts its "
+            "own ranks (training.ranks). Call it once, without torchrun, and unset WORLD_SIZE, "
+            "RANK and LOCAL_RANK"
+        )
+    for name in TRAINS_ON_SEVERAL:
+        if environment.get(name, "").lower() in ("1", "true", "yes", "on"):
+            raise ConfigError(
+                f"{name} = {environment[name]!r}, as `accelerate launch` sets it, asks accelerate "
+                "to train on several GPUs; MORTAL has training.ranks for that. Call it without "
+                f"accelerate, and unset {name}"
+            )
+
+
+def check_runs_dir(runs_dir: Path) -> None:
+    """Raise `StoreError` unless the folder of all runs exists or can be made, and is writable."""
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=runs_dir):
+            pass
+    except OSError as error:
+        raise StoreError(
+            f"runs_dir {runs_dir} is not writable: {error.strerror}; choose another --runs-dir"
+        ) from None
+
+
+def check_model(model: ModelConfig, max_tokens: int) -> None:
+    """Raise unless a local model is whole and its context fits `max_tokens` and a prompt."""
+    if model.new is None and not is_hub_model(model):
+        check_folder(Path(model.name_or_path))
+        check_listed_weights(Path(model.name_or_path))
+    context = _context(model)
+    if max_tokens >= context:
+        raise ConfigError(
+            f"rollout.max_tokens = {max_tokens} leaves no room for a prompt: the context is "
+            f"{context} tokens {CONTEXT}"
+        )
+
+
+def check_sequences(config: RunConfig) -> None:
+    """Raise `ConfigError` unless the sequences of Atropos' environments fit the model's context."""
+    if config.rollout.source != ATROPOS:
+        return
+    longest, context = (
+        atropos_options(config.rollout.source_options).seq_len,
+        _context(config.model),
+    )
+    if longest > context:
+        raise ConfigError(
+            f"rollout.source_options.seq_len = {longest}, and the context is {context} tokens "
+            f"{CONTEXT}; lower seq_len (--seq-len), or raise the smaller of the two"
+        )
+
+
+def _context(model: ModelConfig) -> int:
+    return min(model.max_model_len, find_context(model) or model.max_model_len)
+
+
+def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
+    """Raise `ConfigError` if training would leave out the pictures that stock TRL trains with. A
+    model on the hub, of which nothing is known here, may take them."""
+    if model.new is not None:
+        return
+    for name in PICTURES:
+        if name in problem.columns and (
+            is_hub_model(model) or takes_pictures(Path(model.name_or_path) / "config.json")
+        ):
+            raise ConfigError(
+                f"data.source = {source!r} has a column {name!r}, in which TRL looks for pictures, "
+                f"and {TEXT_ALONE}; rename or remove the column to train without it"
+            )
+
+
+def check_rows(config: RunConfig, rows: Iterable[Problem]) -> None:
+    """Raise `ConfigError` or `DataError` for rows that the environments cannot use."""
+    environment = config.environment
+    if (environment.is_used or config.num_made_rows) and not config.data.source:
+        _check_no_rows(config)
+    if not environment.is_used:
+        return
+    for row in rows:
+        if isinstance(row.prompt, str):
+            raise DataError(
+                f"row {row.id}: its prompt is text, and tools are called in chats; write "
+                '[{"role": "user", "content": ...}], or leave [environment] out'
+            )
+        if not environment.has_names:
+            return  # prompts are all of one kind
+        name = row.columns.get("environment")
+        if name not in environment.factories:
+            near = nearest(str(name), environment.factories, cutoff=0.6)
+            raise DataError(
+                f"row {row.id}: its column 'environment' is {name!r}, and environment.factory has "
+                f"{', '.join(map(repr, environment.factories))}; "
+                + (f"did you mean {near!r}?" if near else "name one of these in each row")
+            )
+
+
+def _check_no_rows(config: RunConfig) -> None:
+    """Raise `ConfigError` unless a run without a dataset knows how long it is, and with what."""
+    if config.environment.has_names:
+        raise ConfigError(
+            "data.source is not set, and environment.factory names several environments: a row's "
+            "column 'environment' says which is its own; set data.source, or give one factory"
+        )
+    if config.training.max_steps <= 0:
+        raise ConfigError(
+            f"training.max_steps = {config.training.max_steps}, and without data.source nothing "
+            "says how long to train; set training.max_steps"
+        )
+
+
+def check_room_for_weights(rollout: RolloutConfig, model: ModelConfig, *, adapter: bool) -> None:
+    """Raise `ConfigError` if `rollout.weight_sync` is `direct` and shared memory is missing or too
+    small for `model`, as it is sampled, or its adapter. The size of a model is only known if it is
+    a local folder. For other models, the actor checks this before step 0."""
+    if rollout.shares_weights:
+        published = 0 if adapter else _published_bytes(model)  # an adapter is a small file
+        check_shared_memory((rollout.staleness + MORE_VERSIONS) * published)
+
+
+def _published_bytes(model: ModelConfig) -> int:
+    if model.new is not None or is_hub_model(model):
+        return 0
+    folder = Path(model.name_or_path)
+    if model.dtype == "auto":
+        return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return count_parameters(folder) * BYTES[model.dtype]
+
+
+def check_interpreters(
+    compute: ComputeConfig, rollout: RolloutConfig, roles: Collection[Role]
+) -> None:
+    """Raise `ConfigError` unless interpreters exist, and the rollout workers' has its engine."""
+    if compute.backend == "modal":
+        return  # where images hold them
+    ray = compute.ray.python or sys.executable
+    if compute.backend == "ray" and (shutil.which(ray) is None or lacks(ray, "ray")):
+        raise ConfigError(
+            f"compute.backend = 'ray', but {ray} has no Ray; install it (pip install "
+            "'ray>=2.60,<3'), or set compute.ray.python to an interpreter that has it"
+        )
+    for role in sorted(roles):
+        check_interpreter(compute, role)
+    name, kind = rollout.engine or ALWAYS_THERE, rollout.engine_kind
+    if "rollout" not in roles or kind.needs is None:
+        return
+    python = rollout_interpreter(compute)
+    if lacks(python, kind.needs):
+        install = f" ({kind.install})" if kind.install else ""
+        raise ConfigError(
+            f"rollout.engine = {name!r}, but {python} has no {kind.needs}; set "
+            f"compute.local.rollout.python to an interpreter with {kind.needs}{install}, or use "
+            f"rollout.engine = {ALWAYS_THERE!r}"
+        )
+    if lacks(python, "pyarrow"):
+        raise ConfigError(
+            f"{python}, under which rollout workers run, has no pyarrow, in which they write "
+            f"completions; install it there: {python} -m pip install pyarrow"
+        )
+
+
+def check_interpreter(compute: ComputeConfig, role: Role) -> None:
+    """Raise `ConfigError` unless the interpreter of a role exists."""
+    python = getattr(compute.local, role).python
+    if python and shutil.which(python) is None:
+        raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
+
+
+def check_engine(rollout: RolloutConfig, eval_temperature: float) -> None:
+    """Raise `ConfigError` unless the engine can sample as `[rollout]` and `[evaluation]` ask."""
+    name, kind = rollout.engine or ALWAYS_THERE, rollout.engine_kind
+    asked = {"rollout": rollout.temperature, "evaluation": eval_temperature}
+    for table, temperature in asked.items():
+        if temperature > kind.highest_temperature:
+            raise ConfigError(
+                f"{table}.temperature = {temperature:g}: {name} accepts at most "
+                f"{kind.highest_temperature:g}; lower it, or use rollout.engine = {ALWAYS_THERE!r}"
+            )
+    if rollout.sleep_while_training and not kind.sleeps:
+        raise ConfigError(
+            f"rollout.sleep_while_training = true: {name} does not give its memory back. Leave it "
+            'out, or use rollout.engine = "vllm"'
+        )
+    if name == "vllm" and rollout.engine_options.get("data_parallel_size", 1) != 1:
+        raise ConfigError(
+            "rollout.engine_options.data_parallel_size: vLLM refuses it where no server starts the "
+            "engines. Each rollout worker has one: set rollout.num_rollout_workers instead"
+        )
+    if rollout.seeds == "engine" and not kind.one_seed:
+        raise ConfigError(
+            f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '
+            'rollout.seeds at "request", or use rollout.engine = "vllm"'
+        )
+
+
+def check_adapter(
+    rollout: RolloutConfig, training: TrainingConfig, only_merged: str | None
+) -> None:
+    """Raise `ConfigError` unless the engine can compute a LoRA adapter beside its base model, if
+    that is published. `only_merged` is the key by which no engine can, if there is one."""
+    if not training.publishes_adapter:
+        return
+    lora = training.lora
+    name, adapters = rollout.engine or ALWAYS_THERE, rollout.engine_kind.adapters
+    if only_merged:
+        raise ConfigError(
+            f'training.lora.publish = "adapter": engines do not compute beside a base what '
+            f'{only_merged} makes of the adapter; leave it out, or write "merged": rollout workers '
+            "then receive whole models"
+        )
+    if adapters is None:
+        return  # an engine of the user's own knows what it takes
+    merged = (
+        'set training.lora.publish = "merged", with which rollout workers receive whole models, or '
+        f"rollout.engine = {ALWAYS_THERE!r}"
+    )
+    if adapters.room_for(lora.r) is None:
+        raise ConfigError(
+            f"training.lora.r = {lora.r}: {name} takes adapters of rank {adapters.ranks[-1]} or "
+            f"less; {merged}"
+        )
+    if not adapters.embeddings and (found := lora.adapted_embeddings()):
+        raise ConfigError(
+            f"training.lora.target_modules adapts {found[0]}: {name} takes no adapters of "
+            f"embeddings; {merged}"
+        )

@@ -1,0 +1,116 @@
+"""A forecast in words, for `mortal train --dry-run`."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from mortal_steps.compute.devices import Gpu
+from mortal_steps.compute.memory import CONTEXT
+from mortal_steps.compute.placement import Placement
+from mortal_steps.config import TrainingConfig
+from mortal_steps.orchestration.checking.forecast import VLLM_SHARE, Card, Forecast, gib
+from mortal_steps.orchestration.checking.room_on_gpus import warnings_of
+from mortal_steps.report.units import counted
+
+logger = logging.getLogger(__name__)
+
+
+def report_forecast(found: Forecast, show: Callable[[str], None] | None) -> tuple[str, ...]:
+    """Show a forecast, or log and return its warnings; raises as `warnings_of`."""
+    if show is None:
+        for warning in (warnings := warnings_of(found)):
+            logger.warning("%s", warning)
+        return warnings
+    for line in lines_of(found):
+        show(line)
+    return ()
+
+
+def lines_of(found: Forecast) -> Iterator[str]:
+    """Yield the forecast for a user; raises what `warnings_of` raises."""
+    warnings = warnings_of(found)
+    yield _line("placement", placement_in_words(found.placement))
+    yield _line("batch", _batch(found.config.training))
+    if found.placement.engines:
+        yield _line("sampling", _sampling(found))
+    alike: dict[tuple[object, ...], list[Card]] = {}
+    for card in found.cards():
+        alike.setdefault((card.gpu.name, card.training, tuple(card.engines)), []).append(card)
+    for cards in alike.values():
+        yield from _card_lines(found, cards)
+    for warning in warnings:
+        yield _line("warning", warning)
+
+
+def placement_in_words(found: Placement) -> str:
+    """Such as `actor on GPU 0 (NVIDIA A10G), 1 rollout worker on GPU 1 (NVIDIA A10G)`."""
+    count = len(found.engines)
+    workers = counted(count, "rollout worker")
+    actor = _named(found.trainers)
+    if found.shares and len(found.gpus) == 1:
+        return f"actor and {workers} on {actor}"
+    sampling = {gpu.uuid: gpu for gpus in found.engines for gpu in gpus}
+    each = "one each on " if 1 < count == len(sampling) else "on "
+    return f"actor on {actor}, {workers} {each}{_named(list(sampling.values()))}"
+
+
+def _named(gpus: Sequence[Gpu]) -> str:
+    if not gpus:
+        return "the CPU"
+    name = gpus[0].name
+    numbers = ", ".join(gpu.address for gpu in gpus if gpu.address)
+    if not numbers:
+        return f"{len(gpus)} {name}" if len(gpus) > 1 else f"one {name}"
+    return f"GPU {numbers} ({name})"
+
+
+def _batch(training: TrainingConfig) -> str:
+    count = training.steps_per_generation
+    pieces = "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
+    ranks = f" on each of {training.ranks} ranks" if training.ranks > 1 else ""
+    rows = training.rows // count // training.ranks
+    return (
+        f"{training.rows} completions, trained in {pieces} of {rows}{ranks} "
+        f"(training.gradient_accumulation_steps = {training.accumulation_steps})"
+    )
+
+
+def _sampling(found: Forecast) -> str:
+    config, rollout = found.placed, found.placed.rollout
+    kind = rollout.engine_kind
+    parts = [f"{rollout.engine} in {config.sampled_model.dtype}"]
+    parts.append(counted(config.num_shards, "shard"))
+    if kind.memory_option is not None and any(found.placement.engines):
+        share = rollout.engine_options.get(kind.memory_option, VLLM_SHARE)
+        parts.append(f"{kind.memory_option} {share}")
+    parts.append(f"weight_sync {rollout.weight_sync}")
+    return ", ".join(parts)
+
+
+def _card_lines(found: Forecast, cards: Sequence[Card]) -> Iterator[str]:
+    card, config = cards[0], found.config
+    name = card.name
+    if len(cards) > 1:
+        numbers = ", ".join(each.gpu.address for each in cards if each.gpu.address)
+        each = f"GPU {numbers}, each " if numbers else f"{len(cards)} x "
+        name = f"{each}{card.gpu.name}, {gib(card.gpu.memory)} GiB"
+    yield _line("memory", name)
+    if (one := card.training) is not None:
+        length = found.prompt + config.training.max_completion_length
+        yield _line(
+            "  actor",
+            f"weights {gib(one.weights)}, gradients {gib(one.gradients)}, optimizer "
+            f"{gib(one.optimizer)}, activations {gib(one.activations)}, logits {gib(one.logits)}, "
+            f"CUDA {gib(CONTEXT)} GiB (sequences of {length:,} tokens)",
+        )
+    for engine in card.engines:
+        fit = engine.tokens // (found.prompt + config.max_tokens)
+        yield _line(
+            "  rollout",
+            f"{gib(engine.reserved)} GiB: weights {gib(engine.weights)}, keys and values "
+            f"{gib(engine.cache)} ({counted(fit, 'sequence')} of full length)",
+        )
+    yield _line("  in all", f"{gib(card.most)} GiB, {card.most / card.gpu.memory:.0%}")
+
+
+def _line(what: str, text: str) -> str:
+    return f"{what:<11}{text}".rstrip()

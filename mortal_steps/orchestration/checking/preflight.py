@@ -1,0 +1,261 @@
+"""Checks everything about a configuration that can be checked before a worker starts.
+
+These are the runs directory, the model folder, the dataset and its columns, and the interpreters.
+Then, each in a process of its own that ends with the check: every reward function is called once,
+environments are reset for a few rows, TRL checks its options, and every prompt is measured against
+the model's context. This process imports no torch.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.local import begin_imports, call_once
+from mortal_steps.compute.placement import check_devices
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.config.rewards import FORMS
+from mortal_steps.data.problems import read_problems
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.batch_sources.batch_source import declared, needed_roles
+from mortal_steps.orchestration.checking.checks import (
+    check_adapter,
+    check_engine,
+    check_interpreters,
+    check_model,
+    check_pictures,
+    check_room_for_weights,
+    check_rows,
+    check_runs_dir,
+    check_sequences,
+)
+from mortal_steps.orchestration.checking.forecast import forecast
+from mortal_steps.orchestration.checking.forecast_lines import report_forecast
+from mortal_steps.orchestration.checking.own_rewards import own_rows
+from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.policy.starting_model.prompt_lengths import Tools, keep_fitting
+from mortal_steps.report.units import counted
+from mortal_steps.rewards.code_execution.environment import COLUMNS
+from mortal_steps.system.scratch import Scratch
+from mortal_steps.system.threads import call_in_thread
+from mortal_steps.types import Problem
+
+logger = logging.getLogger(__name__)
+
+DRY_RUN_PROBLEMS = 2
+WORTH_A_WORD = 20_000
+"""Prompts whose tokens take seconds to count; the user is told that this is going on."""
+
+READING = ".reading-"
+"""Prefix of the temporary folder, among the runs, that holds the rows while they are read."""
+
+Problems = tuple[Sequence[Problem], Sequence[Problem]]
+"""The training problems and the held-out problems of a run."""
+
+
+class ParallelStartup:
+    """Work beside the checks; this class does none."""
+
+    def begin(self) -> None:
+        """Start slow processes: called when the quick checks have passed."""
+
+    def go_on(self) -> None:
+        """Go on: called when only the imports of the workers are left to wait for."""
+
+
+def check(
+    config: RunConfig,
+    problems: Problems | None = None,
+    say: Callable[[str], None] | None = None,
+    parallel: ParallelStartup | None = None,
+    warned: list[str] | None = None,
+    show: Callable[[str], None] | None = None,
+) -> Problems:
+    """Check a resolved configuration, and return the problems of the run.
+
+    The problems are read from their source unless they are given. `say` is called with a line on
+    every check that may take a while, and `show` with the lines of the forecast. What TRL warns of
+    is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
+    the `MortalError` that names what is wrong.
+    """
+    say, parallel = say or (lambda line: None), parallel or ParallelStartup()
+    warned = [] if warned is None else warned
+    check_runs_dir(Path(config.runs_dir))
+    roles = needed_roles(config.rollout, evaluates=config.evaluates)
+    sampled = config.max_tokens if "rollout" in roles else 0
+    check_model(config.model, sampled)
+    check_sequences(config)
+    if config.compute.backend == "modal":
+        say("checking what is deployed on Modal")
+    check_modal(config)
+    begin_workers_imports(config)
+    parallel.begin()
+    say("reading the dataset")
+    train, held_out = problems or _read(config, say)
+    if config.evaluation.eval_steps and not held_out:
+        raise ConfigError(
+            "evaluation.eval_steps is set, but there are no held-out problems; set "
+            "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
+        )
+    warn_of_repeats(config, len(train))
+    check_pictures(config.data.source, config.model, train[0])
+    check_rows(config, train)
+    check_rows(config, held_out)
+    if "rollout" in roles:
+        check_engine(config.rollout, config.evaluation.temperature)
+        check_adapter(config.rollout, config.training, config.only_merged)
+        check_room_for_weights(
+            config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
+        )
+    check_devices(config, samples="rollout" in roles)
+    if "reward" in roles:
+        say(
+            "calling the reward functions with a made-up completion"
+            if config.rewards.dry_run
+            else "importing the reward functions"
+        )
+        check_rewards(config, train)
+    tools: Mapping[str, Tools] = {}
+    if "rollout" in roles and config.environment.is_used and not config.environment.asks:
+        tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
+        say(f"beginning episodes of {len(tried)} rows")
+        tools = check_resets(config, tried)
+    say("measuring the prompts, and checking the training options with TRL")
+    parallel.go_on()
+    found, longest = check_training(config, train, held_out, warned, sampled, tools)
+    warned += report_forecast(forecast(config, longest, samples="rollout" in roles), show)
+    return found
+
+
+def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
+    """Warn if a step takes the same problem more than once."""
+    if config.training.batch_size > num_problems:
+        logger.warning(
+            "training.batch_size = %d is more than the %s there are to train on: every step takes "
+            "some of them several times",
+            config.training.batch_size,
+            counted(num_problems, "problem"),
+        )
+
+
+def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
+    """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
+    if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
+    check_interpreters(
+        config.compute, config.rollout, needed_roles(config.rollout, evaluates=config.evaluates)
+    )
+    actor = _passing_worker(config, "actor")
+    begin_imports(dataclasses.replace(actor, rounding=rounding))
+
+
+def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
+    scratch = Scratch(Path(config.runs_dir).absolute(), READING)
+    try:
+        return read_problems(
+            *(config.data, config.seed, scratch, say),
+            num_made=config.num_made_rows,
+            own_rows=own_rows(config),
+        )
+    except BaseException:
+        scratch.remove()
+        raise
+
+
+def check_modal(config: RunConfig) -> None:
+    """Raise `ConfigError` if workers are to run on Modal and cannot."""
+    if config.compute.backend == "modal":
+        # Imported where used: a local run needs no client of Modal's.
+        from mortal_steps.compute.modal.deployed import check_deployed
+        from mortal_steps.compute.modal.detached import code_of
+        from mortal_steps.compute.modal.meter import check_prices
+
+        check_prices(config.compute)
+        code_of(config)
+        call_in_thread(asyncio.run, check_deployed(config))
+
+
+def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
+    """Import every reward function and let it score a made-up completion."""
+    check_something_scores(config, problems[0])
+    if config.compute.scores_in_a_container and config.rewards.terms:
+        config = _without_rewards_on_gpus(config)
+        if not config.rewards.terms:
+            return
+    sample = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
+    call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
+
+
+def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
+    """Return the configuration, with only the rewards that this machine can call. Raises
+    `ConfigError` if other rewards need a GPU and their container has none."""
+    terms = config.rewards.terms
+    on_gpus = [term for term in terms if term.needs_gpu]
+    if on_gpus and config.compute.modal.reward_gpu is None:
+        raise ConfigError(
+            f"[[rewards.terms]]: {on_gpus[0].full_name} computes on a GPU, and the container for "
+            "rewards has none; set compute.modal.reward_gpu, for example to 'L4'"
+        )
+    here = tuple(term for term in terms if term not in on_gpus)
+    return config.model_copy(update={"rewards": config.rewards.model_copy(update={"terms": here})})
+
+
+def check_something_scores(config: RunConfig, problem: Problem) -> None:
+    """Raise `ConfigError` unless rewards are named or the problem has test cases."""
+    if config.rewards.are_named or any(name in problem.columns for name in COLUMNS):
+        return
+    raise ConfigError(
+        "[rewards] names no reward, so completions would run as programs against the dataset's "
+        f"test cases; but it has no column {' or '.join(COLUMNS)} (there are "
+        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). {_own_reward(config)}"
+        "Write "
+        f"rewards.functions, each as {FORMS}; or name the column with test cases in an entry of "
+        '[[rewards.terms]] with type = "sandbox"'
+    )
+
+
+def _own_reward(config: RunConfig) -> str:
+    if config.environment.asks:
+        return "Its environment gives no reward either: `-> float` says that an agent returns it. "
+    if config.environment.factory is None:
+        return ""
+    return "No environment defines `get_reward` either: define it, or name a reward. "
+
+
+def check_training(
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    warned: list[str],
+    sampled: int,
+    tools: Mapping[str, Tools],
+) -> tuple[Problems, int]:
+    """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
+    whose prompts, with the `tools` of their environments, fit the model (`data.on_long`) beside
+    `sampled` tokens, and the tokens of the longest. Its warnings are added to `warned`."""
+    count = len(train) + len(held_out)
+    if count >= WORTH_A_WORD:
+        logger.warning("counting the tokens of %s prompts", f"{count:,}")
+    without_effect, by_trl, lengths = call_once(
+        _passing_worker(config, "actor"),
+        "check",
+        train=train,
+        held_out=held_out,
+        supplied=declared(config.rollout.source, "supplies"),
+        sampled=sampled,
+        offered=tools,
+    )
+    warned += by_trl
+    for warning in (*without_effect, *by_trl):
+        logger.warning("%s", warning)
+    fitting = keep_fitting(config.data, train, held_out, lengths)
+    return fitting, min(lengths.longest, max(1, lengths.fits))
+
+
+def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
+    """Return a worker without a run directory or a model, which is only good for checks."""
+    nowhere = Path(os.devnull)
+    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]

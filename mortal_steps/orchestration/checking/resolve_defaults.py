@@ -1,0 +1,278 @@
+"""Resolves the defaults that depend on the machine and the model, when a run begins."""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
+from mortal_steps.config import ComputeConfig, ModelConfig, RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
+from mortal_steps.config.loader import find_key, write_key
+from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
+from mortal_steps.config.training import Published
+from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
+from mortal_steps.models.local_folder import read_context, weight_files
+from mortal_steps.orchestration.batch_sources.batch_source import has_samplers
+from mortal_steps.orchestration.checking.own_rewards import (
+    classes_in,
+    with_described_rewards,
+    with_own_rewards,
+)
+from mortal_steps.schedule import derive_seed
+
+logger = logging.getLogger(__name__)
+
+WORTH_TWO_THREADS = 1_000_000
+"""Parameters from which on two threads train faster than one. With 87,000 to 750,000 one thread is
+about three times as fast; with 1.5 million, two are 1.4 times as fast."""
+FLOAT32_BYTES = 4
+RESOLVED = (
+    "model.revision",
+    "rollout.num_shards",
+    "rollout.engine",
+    "rollout.dtype",
+    "rollout.max_tokens",
+    "rollout.weight_sync",
+    "training.gradient_accumulation_steps",
+    "training.lora.publish",
+    "compute.local.actor.threads",
+    "compute.local.rollout.threads",
+    "compute.local.reward.threads",
+)
+"""Keys whose defaults depend on the machine and the model; they have values once a run begins."""
+MOST_THREADS = 4
+"""What an actor takes of a machine's cores by default, at most."""
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
+
+
+def resolve_defaults(config: RunConfig) -> RunConfig:
+    """Return the configuration that a run begins with, all such defaults resolved. Raises what
+    `hub.find_commit` and `Describer.describe` raise."""
+    config = with_described_rewards(config)
+    commit = find_commit(config.model)
+    model = config.model.model_copy(update={"revision": commit}) if commit else config.model
+    samples = has_samplers(config.rollout, evaluates=config.evaluates)
+    found = find_placement(config, samples=samples)
+    resolved_config = resolved(
+        config.with_reward_commits(find_reward_commit),
+        cores=1 if _is_small(model) else _cores(),
+        commit=commit,
+        engine=_find_engine(config),
+        dtype=_find_sampling_type(config, found),
+        context=find_context(model),
+        weight_sync=_find_weight_sync(config, found),
+        num_rollout_workers=len(found.engines),
+        on_gpu=bool(found.trainers),
+    )
+    if samples:
+        _warn(config, resolved_config)
+    return resolved_config
+
+
+def with_own_seed(config: RunConfig) -> RunConfig:
+    """Return the configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    if config.seed != SEED_OF_THE_RUN:
+        return config
+    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
+
+
+def rollout_interpreter(compute: ComputeConfig) -> str:
+    return compute.local.rollout.python or sys.executable
+
+
+def lacks(python: str, module: str) -> bool:
+    """Return whether an interpreter would not find a module, which is not imported."""
+    probe = (
+        "import importlib.util as u, sys; sys.path.append(''); "
+        f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
+    )
+    return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
+
+
+def find_reward_commit(model: ModelConfig) -> str | None:
+    """Return the commit of a reward model's revision now; raises as `find_commit`."""
+    return find_commit(model, called="rewards: model", revised="rewards: revision")
+
+
+def _find_engine(config: RunConfig) -> str:
+    if config.rollout.engine is not None:
+        return config.rollout.engine
+    if config.compute.backend == "modal":
+        return next(name for name, kind in ENGINES.items() if kind.modal_class)
+    python = rollout_interpreter(config.compute)
+    return next(name for name, kind in ENGINES.items() if _has_engine(python, kind))
+
+
+def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
+    """Return the sampler's default type; None: the model's, or set already."""
+    own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
+    asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
+    autocasts = options.get("bf16") is not False and not options.get("fp16")
+    if not asked or own or not autocasts or config.model.dtype != "float32":
+        return None
+    return "bfloat16" if have_bfloat16(found) else None
+
+
+def _find_weight_sync(config: RunConfig, found: Placement) -> str:
+    """Return the default of the way in which workers get new weights. On a GPU nothing is gained by
+    giving back the old ones first, and an engine that can sleep pays for it."""
+    on_gpus = all(found.engines) and not config.rollout.sleep_while_training
+    return VOLUME if on_gpus else RELOAD
+
+
+def _has_engine(python: str, kind: EngineKind) -> bool:
+    if kind.needs is None:
+        return True
+    return shutil.which(python) is not None and not lacks(python, kind.needs)
+
+
+def find_context(model: ModelConfig) -> int | None:
+    """Return the model's context in tokens; None if that cannot be read yet."""
+    if model.new is not None:
+        return model.new.max_position_embeddings
+    if is_hub_model(model):
+        path = find_hub_file(model, "config.json")
+    else:
+        path = Path(model.name_or_path) / "config.json"
+    return read_context(path) if path is not None else None
+
+
+def _warn(config: RunConfig, resolved_config: RunConfig) -> None:
+    if config.compute.away_from_rollouts is not None:
+        if not config.environment.is_used:
+            logger.warning(
+                "[compute.modal.environment] has no effect: [environment] names neither tools nor "
+                "an environment"
+            )
+        elif config.environment.python is not None:
+            logger.warning("environment.python has no effect beside [compute.modal.environment]")
+    if config.rollout.engine is None and config.compute.backend == "local":
+        chosen = resolved_config.rollout.engine
+        needed = ENGINES.entry(chosen or ALWAYS_THERE).needs
+        has = f"has {needed}"
+        if needed is None:
+            others = [kind.needs for kind in ENGINES.values() if kind.needs]
+            has = f"does not have {' or '.join(others)}"
+        logger.warning(
+            "rollout.engine = %r: %s %s", chosen, rollout_interpreter(config.compute), has
+        )
+    if resolved_config.rollout.dtype != config.rollout.dtype and resolved_config.sampling_type:
+        logger.warning(
+            "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "
+            "rollout workers sample with copies of this type",
+            resolved_config.rollout.dtype,
+        )
+    sampled, trained = resolved_config.max_tokens, resolved_config.training.max_completion_length
+    if sampled > trained:
+        logger.warning(
+            "rollout.max_tokens = %d: reward functions see completions of up to that length, but "
+            "training.max_completion_length cuts them to %d tokens before training",
+            sampled,
+            trained,
+        )
+    if config.rollout.max_tokens is None and sampled < trained:
+        logger.warning(
+            "rollout.max_tokens = %d, half of the model's context (training.max_completion_length "
+            "would allow %d); the other half is for prompts",
+            sampled,
+            trained,
+        )
+
+
+def _is_small(model: ModelConfig) -> bool:
+    """Whether its operations are so short that a second thread would slow training down."""
+    if model.new is not None:
+        return model.new.num_parameters < WORTH_TWO_THREADS
+    weights = sum(path.stat().st_size for path in weight_files(Path(model.name_or_path)))
+    return 0 < weights < WORTH_TWO_THREADS * FLOAT32_BYTES
+
+
+def _cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def resolved(
+    config: RunConfig,
+    *,
+    cores: int,
+    commit: str | None = None,
+    engine: str = ALWAYS_THERE,
+    dtype: SamplingType | None = None,
+    context: int | None = None,
+    weight_sync: str = RELOAD,
+    num_rollout_workers: int | None = None,
+    on_gpu: bool = False,
+) -> RunConfig:
+    """Return the configuration with values for what defaults to the machine and the model.
+
+    The machine has `cores` CPU cores and, for rollout workers, this `engine` and `dtype`; the
+    model is of that `commit` of the hub, and takes `context` tokens. Weights reach the workers
+    by `weight_sync`. None: unknown or, as a `dtype`, the model's. The run has so many rollout
+    workers where it begins, and its actor is `on_gpu` or not.
+    """
+    workers = num_rollout_workers or config.num_rollout_workers
+    each = max(1, cores // config.training.ranks)
+    actor = 1 if config.rollout.staleness else min(each, MOST_THREADS)
+    room = min(config.model.max_model_len, context or config.model.max_model_len)
+    defaults = {
+        "model.revision": commit,
+        "rollout.num_shards": min(workers, config.training.batch_size),
+        "rollout.engine": engine,
+        "rollout.dtype": dtype,
+        "rollout.max_tokens": min(config.max_tokens, room // 2),
+        "rollout.weight_sync": weight_sync,
+        "training.gradient_accumulation_steps": (
+            config.training.accumulation_on_gpu() if on_gpu else 1
+        ),
+        "training.lora.publish": _published_by_default(config, engine),
+        "compute.local.actor.threads": actor,
+        "compute.local.rollout.threads": 1,
+        "compute.local.reward.threads": 1,
+    }
+    return _resolve(config, defaults)
+
+
+def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
+    """Return the configuration with what that of a run that has `begun` has for all that."""
+    terms = (*begun.rewards.all_terms, *begun.eval_rewards.all_terms)
+    models = iter([term.source for term in terms if term.source])
+
+    def commit_of(model: ModelConfig) -> str | None:
+        """Return the commit of the same term's model. One model may score at two revisions."""
+        before = next(models, None)
+        if before is None or before.name_or_path != model.name_or_path or model.is_pinned:
+            return None
+        return before.revision if before.is_pinned else None
+
+    values = begun.model_dump()
+    config = config.with_reward_commits(commit_of)
+    if config.environment.is_used:
+        config = with_own_rewards(config, classes_in(begun.rewards))
+    return _resolve(config, {key: find_key(values, key) for key in RESOLVED})
+
+
+def _published_by_default(config: RunConfig, engine: str) -> Published | None:
+    """Return what a LoRA run publishes; None for another."""
+    if not config.training.use_lora:
+        return None
+    takes_adapters = ENGINES.entry(config.rollout.engine or engine).adapters is not None
+    return "adapter" if takes_adapters and config.only_merged is None else "merged"
+
+
+def _resolve(config: RunConfig, defaults: Mapping[str, Any]) -> RunConfig:
+    """Fill in the keys that have no value; a commit goes before a branch."""
+    values = config.model_dump()
+    for key, value in defaults.items():
+        moves = key == "model.revision" and value and not config.model.is_pinned
+        if moves or find_key(values, key) in (None, "auto"):
+            write_key(values, key, value)
+    return RunConfig.model_validate(values)

@@ -1,0 +1,1 @@
+"""Another run from a checkpoint of one."""

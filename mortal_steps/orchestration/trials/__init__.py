@@ -1,0 +1,1 @@
+"""Rewards, samples, tools and environments tried out, without a run."""

@@ -1,0 +1,292 @@
+"""Samples and scores completions without training, with workers like those of a run.
+
+To be scored, completions are divided into shards as large as the run's, so that a function is
+called with as many problems at a time as in a run. Each call has the run's timeout and retries.
+Failures are masked whatever `rewards.on_error` says, because somebody who tries functions out wants
+to see all of the failures.
+"""
+
+import dataclasses
+import math
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.local import REHEARSAL, call_once, call_several
+from mortal_steps.compute.placement import placed_config
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.data.problems import load_problems
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.checks import (
+    check_engine,
+    check_interpreter,
+    check_interpreters,
+    check_model,
+    check_rows,
+)
+from mortal_steps.orchestration.checking.own_rewards import own_rows
+from mortal_steps.orchestration.checking.preflight import check_something_scores
+from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.session import step_file
+from mortal_steps.policy.starting_model.base_model import base_model_path
+from mortal_steps.report.dialogue import completion_text, prompt_of
+from mortal_steps.report.samples import why_masked
+from mortal_steps.rewards.scoring.completions_file import GivenGroup, answers
+from mortal_steps.rewards.worker import MADE_UP_TEXT
+from mortal_steps.rollout.trial import SampledProblems
+from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    GeneratedShard,
+    GenerationRef,
+    PolicyVersion,
+    Problem,
+    Prompt,
+    RewardedShard,
+    RewardRef,
+    RewardRequest,
+    StageTiming,
+)
+
+WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
+
+
+def chosen_problems(
+    config: RunConfig, prompts: Sequence[str], num_problems: int = 2
+) -> list[Problem]:
+    """Return the prompts as problems, or the dataset's first. Raises `DataError`."""
+    if prompts:
+        is_chat = config.environment.is_used
+        return [
+            Problem(
+                id=f"prompt-{number}",
+                prompt=[{"role": "user", "content": text}] if is_chat else text,
+            )
+            for number, text in enumerate(prompts, 1)
+        ]
+    no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
+    first = {"max_samples": num_problems, "eval_samples": 0}
+    data = config.data.model_copy(update={**no_others, **first})
+    made, own = config.num_made_rows, own_rows(config)
+    return load_problems(data, config.seed, num_made=made, own_rows=own)[0]
+
+
+def try_rollout(
+    config: RunConfig, problems: Sequence[Problem], num_generations: int
+) -> SampledProblems:
+    """Sample with the model that such a run would begin with. Raises `ConfigError` for workers on
+    Modal, and what the checks before a run and its rollout worker raise."""
+    if config.compute.backend == "modal":
+        raise ConfigError(
+            "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
+            "mortal_deployments.modal_app::test_rollout_fn` does. Or set compute.backend = 'local'"
+        )
+    config = resolve_defaults(config)
+    check_model(config.model, config.max_tokens)
+    check_interpreters(config.compute, config.rollout, ("actor", "rollout"))
+    check_engine(config.rollout, config.evaluation.temperature)
+    with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
+        store = RunStore(Path(folder))
+        # What is built for the trial goes with it.
+        path = base_model_path(
+            config, dataset_fingerprint(problems), cache_dir=store.path("models").absolute()
+        )
+        specs = trial_specs(placed_config(config), store, path)  # on the GPUs of a run
+        if path != config.model.name_or_path:
+            ref = store.write_record("problems.json", list(problems), list[Problem])
+            call_once(specs["actor"], "build_base_model", problems=ref)
+        if config.environment.is_used:
+            check_rows(config, problems)
+            call_once(specs["actor"], "keep_chat")
+        spec = dataclasses.replace(specs["rollout"], factory=WORKER)
+        sampled: SampledProblems = call_once(
+            spec,
+            "sample",
+            problems=list(problems),
+            num_generations=num_generations,
+            sampling=config.sampling,
+        )
+    return sampled
+
+
+def trial_specs(
+    config: RunConfig, store: RunStore, model_path: str = ""
+) -> Mapping[Role, WorkerSpec]:
+    return worker_specs(
+        config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriedCompletion:
+    """A completion and its scores."""
+
+    place: str
+    """Its place in the file, such as `row 3`."""
+    problem_id: str
+    prompt: Prompt
+    text: str
+    rewards: Mapping[str, float | None]
+    """Score of each function; None where it abstained, or the completion is masked."""
+    reward: float | None
+    """Weighted sum of the scores; None if no function scored it."""
+    masked: Sequence[str]
+    """What each function that failed on it did; empty if none failed."""
+    seconds: float
+    """Duration of the calls that scored it, each of which also scored the rest of its shard."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriedFunction:
+    """The results of one reward function for all completions."""
+
+    name: str
+    weight: float
+    mean: float | None
+    """Mean of its scores; None if it gave none."""
+    std: float | None
+    """Sample standard deviation of its scores; None for fewer than two."""
+    num_scored: int
+    num_abstained: int
+    """Completions for which it returned None."""
+    num_failed: int
+    """Completions masked because it failed on them."""
+    failed_calls: int
+    """Calls that failed, including those that succeeded when they were tried again."""
+    seconds: float
+    """Seconds in all its calls."""
+    latency_s: float
+    """Mean seconds for a shard."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """The results of a trial."""
+
+    completions: Sequence[TriedCompletion]
+    functions: Sequence[TriedFunction]
+    num_shards: int
+    stops: bool
+    """Whether a run would stop here: a function failed, and `rewards.on_error` is `raise`."""
+    log: str
+    """What the functions printed, and the tracebacks of their failures."""
+
+    @property
+    def num_masked(self) -> int:
+        """Completions without scores because a function failed on them."""
+        return sum(bool(each.masked) for each in self.completions)
+
+
+def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
+    """Return the texts as answers to the dataset's first problem, or a made-up one."""
+    [problem] = chosen_problems(config, (), 1)
+    return [answers(problem, texts or (MADE_UP_TEXT,), "text")]
+
+
+def try_rewards(
+    config: RunConfig, given: Sequence[GivenGroup], *, one_by_one: bool = False
+) -> Trial:
+    """Score the groups, each in calls of its own if `one_by_one`. Raises `RewardError` for a
+    function that cannot be imported, or its own `MortalError`."""
+    check_something_scores(config, given[0].group.problem)
+    check_interpreter(config.compute, "reward")
+    size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)
+    shards = [given[start : start + size] for start in range(0, len(given), size)]
+    rewards = config.rewards.model_copy(update={"on_error": "mask"})
+    with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
+        store = RunStore(Path(folder))
+        spec = trial_specs(config.model_copy(update={"rewards": rewards}), store)["reward"]
+        requests = [_request(store, number, shard) for number, shard in enumerate(shards)]
+        payloads = [{"request": request} for request in requests]
+        found: list[RewardRef] = call_several(spec, "reward", payloads, store.path("logs"))
+        scored = [store.read_record(each.file, RewardedShard) for each in found]
+        log = store.path(f"logs/{REHEARSAL}.log").read_text(encoding="utf-8", errors="replace")
+    weights = reward_weights(config.rewards)
+    completions = [
+        each
+        for shard, reference, rewarded in zip(shards, found, scored, strict=True)
+        for each in _completions(shard, reference, rewarded, weights)
+    ]
+    return Trial(
+        completions=completions,
+        functions=[
+            _function(name, weight, completions, found, scored) for name, weight in weights.items()
+        ],
+        num_shards=len(shards),
+        stops=config.rewards.on_error == "raise"
+        and any(failure.kind != "environment" for each in scored for failure in each.failures),
+        log=log,
+    )
+
+
+def _request(store: RunStore, number: int, groups: Sequence[GivenGroup]) -> RewardRequest:
+    version = PolicyVersion(0)
+    shard = GeneratedShard(
+        step=0, shard=number, policy_version=version, groups=[each.group for each in groups]
+    )
+    file = store.write_record(step_file("generate", 0, number), shard, GeneratedShard)
+    generation = GenerationRef(
+        step=0,
+        shard=number,
+        file=file,
+        num_completions=sum(len(group.completions) for group in shard.groups),
+        num_tokens=0,
+        policy_version=version,
+        timing=StageTiming(stage="generate", step=0),
+    )
+    output = step_file("reward", 0, number)
+    return RewardRequest(stage="reward", generation=generation, output=output)
+
+
+def _completions(
+    shard: Sequence[GivenGroup],
+    reference: RewardRef,
+    rewarded: RewardedShard,
+    weights: Mapping[str, float],
+) -> Iterator[TriedCompletion]:
+    for given, scores in zip(shard, rewarded.rewards, strict=True):
+        problem = given.group.problem
+        failures = [each for each in rewarded.failures if each.problem_id == problem.id]
+        for place, completion, rewards in zip(
+            given.places, given.group.completions, scores, strict=True
+        ):
+            yield TriedCompletion(
+                place=place,
+                problem_id=problem.id,
+                prompt=prompt_of(problem, completion),
+                text=completion_text(completion),
+                rewards=rewards,
+                reward=weighted_sum(rewards, weights),
+                masked=why_masked(completion, failures),
+                seconds=sum(reference.timing.functions.values()),
+            )
+
+
+def _function(
+    name: str,
+    weight: float,
+    completions: Sequence[TriedCompletion],
+    references: Sequence[RewardRef],
+    scored: Sequence[RewardedShard],
+) -> TriedFunction:
+    said = [each.rewards[name] for each in completions if not each.masked]
+    scores = [score for score in said if score is not None]
+    seconds = sum(each.timing.functions.get(name, 0.0) for each in references)
+    failures = [failure for each in scored for failure in each.failures]
+    return TriedFunction(
+        name=name,
+        weight=weight,
+        mean=statistics.fmean(scores) if scores else None,
+        std=statistics.stdev(scores) if len(scores) > 1 else None,
+        num_scored=len(scores),
+        num_abstained=len(said) - len(scores),
+        num_failed=sum(each.num_completions for each in failures if each.function == name),
+        failed_calls=sum(each.failed_calls.get(name, 0) for each in scored),
+        seconds=seconds,
+        latency_s=seconds / len(references),
+    )
