@@ -190,8 +190,9 @@ def download_run(volume: str, root: Path) -> bool:
     from mortal_steps.compute.modal.files import volume_runs
     from mortal_steps.compute.modal.files.volume import RunsVolume
 
-    copied = volume_runs.download_run(RunsVolume(volume), RunStore(root))
-    return call_in_thread(asyncio.run, copied)
+    download = volume_runs.download_run(RunsVolume(volume), RunStore(root))
+    is_there: bool = call_in_thread(asyncio.run, download)
+    return is_there
 
 
 def create_run(
