@@ -8,8 +8,8 @@ detached             a run that a container drives
 gpus, meter          which GPUs are rented, and what they cost
 environments         environments in Modal Sandboxes
 sandboxes            programs in Modal Sandboxes
-files                on their way between this machine, the Volume and containers
-inside               what runs in the containers; knows no Modal
+files                files on their way between this machine, the Volume and containers
+inside               what runs in the containers; imports no Modal
 """
 
 import os
