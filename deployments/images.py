@@ -37,6 +37,7 @@ ENVIRONMENT = {
     VOLUME_VARIABLE: VOLUME,
     CLUSTER_VARIABLE: TOGETHER,
     "HF_HOME": "/hub",
+    "HF_HUB_DISABLE_TELEMETRY": "1",  # which TRL would send of each trainer
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin take the cores from the container's others
 }
 

@@ -43,6 +43,8 @@ ENVIRONMENT = {
     # larger than 32 MiB, the most that glibc takes here, still goes back at once.
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
+    # TRL tells its authors of each trainer that it builds: the kind of trainer, model and GPU.
+    "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 """Environment variables of every container, unless they are set in this process."""
 
