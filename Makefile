@@ -15,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env ray-env chaos chaos-ray chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check dist dist-check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env ray-env chaos chaos-ray chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -52,6 +52,18 @@ check: venv  ## Lint, types, import contracts, links of the documentation
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/check.py
+
+dist: venv  ## Build sdist and wheel of a release into dist/; CHANGELOG.md must tell of it (TAG=v0.1.0)
+	$(BIN)/python docs/release.py $(TAG)
+	rm -rf dist
+	$(BIN)/pip install --quiet build
+	$(BIN)/python -m build --outdir dist .
+
+dist-check:  ## Install the wheel of dist/ in a clean environment, as a user would, and train with it
+	rm -rf build/installed && $(PYTHON) -m venv build/installed
+	build/installed/bin/pip install --quiet --constraint requirements/constraints.txt dist/*.whl
+	build/installed/bin/pip check
+	cd build/installed && bin/mortal demo --max-steps 3
 
 pins: venv  ## Do the pinned versions fit each other on PyPI, for each Python and for Modal's images?
 	$(BIN)/pip install --quiet uv

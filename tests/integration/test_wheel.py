@@ -1,5 +1,9 @@
 """What a user has who installs a wheel: no checkout, and folders of the project's names."""
 
+import subprocess
+import sys
+
+import mortal_steps
 from mortal_steps.data.problem_files import ProblemFile
 from mortal_steps.runs.run import find_run
 from tests.support.paths import ROOT
@@ -29,6 +33,17 @@ def test_a_wheel_holds_every_module(names):
 def test_a_wheel_holds_what_images_are_built_from(names):
     files = {f"mortal_deployments/requirements/{p.name}" for p in ROOT.glob("requirements/*.txt")}
     assert files <= names
+
+
+def test_pip_finds_all_that_the_wheel_asks_for(python):
+    check = [sys.executable, "-m", "pip", "--python", python, "check"]
+    said = subprocess.run(check, capture_output=True, text=True).stdout
+    assert not [line for line in said.splitlines() if "mortal-rl" in line], said
+
+
+def test_the_wheel_brings_the_command(python, project):
+    said = subprocess.check_output([python.parent / "mortal", "--version"], cwd=project, text=True)
+    assert mortal_steps.__version__ in said
 
 
 def test_mortal_train_scores_with_the_users_own_package(run, project):

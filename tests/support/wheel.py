@@ -46,19 +46,24 @@ def names(wheel):
 
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
-    """The interpreter of an environment of its own with the wheel; what the project depends on is
-    borrowed from this one, its editable installation and its extras are not."""
+    """The interpreter of an environment of its own, in which pip has installed the wheel; what the
+    project depends on is borrowed from this one, its editable installation and its extras are
+    not."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    zipfile.ZipFile(wheel).extractall(packages)
     for place in (Path(path) for path in sys.path if path.endswith("site-packages")):
         for entry in place.iterdir():
             borrowed = packages / entry.name
             known = entry.suffix == ".pth" or entry.name.startswith(NOT_BORROWED)
             if not known and not borrowed.exists():  # else an earlier place has it
                 borrowed.symlink_to(entry)
-    return folder / "bin" / "python"
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    install = ["install", "--quiet", "--no-deps", "--no-index", wheel]
+    done = subprocess.run([*pip, *install], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return python
 
 
 @pytest.fixture(scope="module")
