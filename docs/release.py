@@ -2,8 +2,8 @@
 
     python docs/release.py [TAG]
 
-Prints the section of CHANGELOG.md about this version. Raises `SystemExit` if there is none, or if TAG
-is the tag of another version.
+Prints the section of CHANGELOG.md about this version. Raises `SystemExit` if there is none, or if
+TAG is the tag of another version.
 """
 
 from __future__ import annotations
