@@ -3,8 +3,8 @@
 A rollout worker serves it beside its other work. Requests that wait are sampled together. Before
 the run's weights are there and verified, and while they are replaced, requests are answered 503,
 with Retry-After; those that were taken before are sampled with the new ones. `/generate` speaks as
-vLLM's own endpoint of that name, `/v1` as OpenAI's API; log-probabilities are those that the tokens
-were drawn with.
+vLLM's own endpoint of that name, `/v1` as OpenAI's API; log-probabilities are those of the whole
+vocabulary at the request's temperature, which a trainer computes again.
 """
 
 import asyncio

@@ -13,8 +13,8 @@ the actor trains on. A worked example with a group size of 2 (token ids are made
     RolloutGroup problem + prompt_ids + both rollouts      -> advantages +, - inside the group
     RolloutBatch step=12, policy_version=12, all groups    -> one `train_step`
 
-`logprobs[i]` always belongs to `token_ids[i]` and is the log-probability under the distribution the
-token was sampled from (temperature, top-k, top-p and min-p included).
+`logprobs[i]` always belongs to `token_ids[i]` and is its log-probability over the whole vocabulary
+at the temperature: what the trainer computes again, whatever top-k, top-p and min-p had left.
 
 Where each word is explained:
 

@@ -2,7 +2,15 @@
 
 Every engine gives `SamplingParams` the same meaning. Filters apply in vLLM's order: temperature,
 then min-p, then top-k, then top-p, each to what the one before it left. Temperature 0 takes the
-most likely token, ignores the filters and reports logprobs at temperature 1.
+most likely token and ignores the filters.
+
+Logprobs are those of the whole vocabulary at the temperature (at temperature 0, those at 1),
+whatever the filters have left. A trainer computes them again like that, and takes what differs for
+a difference of weights or engines. Four tokens, of which `top_k = 2` leaves two:
+
+    probabilities   [0.5, 0.3, 0.1, 0.1]
+    drawn from      [0.625, 0.375, 0, 0]
+    logprobs        log 0.5 or log 0.3
 """
 
 from __future__ import annotations
@@ -26,7 +34,8 @@ class SampledTokens:
     token_ids: Sequence[int]
     """Sampled ids, the end-of-sequence token or stop string included; length T >= 1."""
     logprobs: Sequence[float]
-    """Log-probability (nats) of each token under the distribution sampled from; length T."""
+    """Log-probability (nats) of each token over the whole vocabulary at the temperature; length
+    T."""
     finish_reason: FinishReason
 
 

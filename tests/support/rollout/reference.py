@@ -30,7 +30,9 @@ def processed_logprobs(logits_V: np.ndarray, params: SamplingParams) -> np.ndarr
 def completion_logprobs(
     model: PreTrainedModel, prompt_ids: list[int], token_ids: list[int], params: SamplingParams
 ) -> list[float]:
-    """Logprob of each token of a completion under the distribution it should come from."""
+    """Logprob of each token of a completion over the whole vocabulary at the temperature, whatever
+    the filters leave."""
+    params = SamplingParams(max_tokens=1, temperature=params.temperature)
     with torch.inference_mode():
         logits_TV = model(torch.tensor([[*prompt_ids, *token_ids]])).logits[0].double().numpy()
     rows = logits_TV[len(prompt_ids) - 1 : -1]

@@ -24,6 +24,7 @@ from peft import PeftModel
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
+from mortal_steps.policy.algorithms.stepping.endings import trained_ids
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
 from mortal_steps.policy.ranks.parts import deal_out, parts_of
@@ -160,7 +161,8 @@ def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[A
     """Return the batch as GRPOTrainer's `rollout_func` does: one row per rollout, in group and
     generation order.
 
-    Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them.
+    Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them;
+    whether one has ended is its `finish_reason`'s to say (`endings.py`).
     There is an `env_mask` where an environment has tokens in the batch: TRL keeps those out of the
     loss, of its weights and of the lengths it logs.
     """
@@ -172,7 +174,7 @@ def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[A
             list(group.prompt_ids if completion.prompt_ids is None else completion.prompt_ids)
             for (group, _), completion in zip(rows, completions, strict=True)
         ],
-        "completion_ids": [list(completion.token_ids[:end]) for completion in completions],
+        "completion_ids": [trained_ids(completion, end) for completion in completions],
         "logprobs": [list(completion.logprobs[:end]) for completion in completions],
         "recorded_rewards": [dict(rollout.rewards) for _, rollout in rows],
     }

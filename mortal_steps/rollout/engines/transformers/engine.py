@@ -2,7 +2,7 @@
 
 `generate` runs greedily; a logits processor draws the token itself and leaves generate no choice:
 
-    scores_BV --temperature, min-p, top-k, top-p--> logprobs_BV --one uniform per row--> token_B
+    scores_BV --temperature--> logprobs_BV --min-p, top-k, top-p; one uniform per row--> token_B
 
 The uniforms of a completion are a function of its seed and the position alone, so a completion is
 the same in any process. On CPU that holds to the bit for the same batch of prompts; in another

@@ -22,25 +22,34 @@ UNIFORMS_PER_BLOCK = 64
 
 class SeededDraw(LogitsProcessor):  # type: ignore[misc]
     """Draws each row's next token with its own uniforms, and forces it on a greedy search; `tokens`
-    and `logprobs` collect, per step, a tensor of shape (B,)."""
+    and `logprobs` collect, per step, a tensor of shape (B,).
+
+    The token is drawn from what the filters leave; its log-probability is the one over the whole
+    vocabulary at the temperature, which a trainer computes again.
+    """
 
     def __init__(self, seeds: Sequence[int], params: SamplingParams) -> None:
         self.tokens: list[torch.Tensor] = []
         self.logprobs: list[torch.Tensor] = []
         self._greedy = params.temperature == 0
+        self._temperature = _temperature(params)
         self._filters = _filters(params)
         self._streams = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
         self._uniforms_BU = np.empty((len(seeds), 0))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Scores (B, V) that are 0 at the drawn token and -inf elsewhere."""
-        processed_BV = self._filters(input_ids, scores)
+        scaled_BV = self._temperature(input_ids, scores)
         # In double precision, so that a rounding error never hides an unlikely token.
-        logprobs_BV = processed_BV.double().log_softmax(dim=-1)
+        logprobs_BV = scaled_BV.double().log_softmax(dim=-1)
         if self._greedy:
             tokens_B1 = logprobs_BV.argmax(dim=-1, keepdim=True)
         else:
-            tokens_B1 = invert_cdf(logprobs_BV, self._next_uniforms(scores.device))
+            drawn_from_BV = logprobs_BV
+            if self._filters:
+                kept_BV = self._filters(input_ids, scaled_BV)
+                drawn_from_BV = kept_BV.double().log_softmax(dim=-1)
+            tokens_B1 = invert_cdf(drawn_from_BV, self._next_uniforms(scores.device))
         self.tokens.append(tokens_B1.squeeze(1))
         self.logprobs.append(logprobs_BV.gather(1, tokens_B1).squeeze(1))
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens_B1, 0.0)
@@ -64,13 +73,16 @@ def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Ten
     return torch.searchsorted(cumulative_BV, target_B1, right=True)
 
 
-def _filters(params: SamplingParams) -> LogitsProcessorList:
-    """Return transformers' own warpers, those that do something, in the order base.py states."""
-    if params.temperature == 0:
+def _temperature(params: SamplingParams) -> LogitsProcessorList:
+    """Return transformers' warper of the temperature, if it does something."""
+    if params.temperature in (0, 1):
         return LogitsProcessorList()
+    return LogitsProcessorList([TemperatureLogitsWarper(params.temperature)])
+
+
+def _filters(params: SamplingParams) -> LogitsProcessorList:
+    """Return transformers' own filters, those that do something, in the order base.py states."""
     filters: list[LogitsProcessor] = []
-    if params.temperature != 1:
-        filters.append(TemperatureLogitsWarper(params.temperature))
     if params.min_p > 0:
         filters.append(MinPLogitsWarper(params.min_p))
     if params.top_k > 0:

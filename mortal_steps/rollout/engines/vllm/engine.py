@@ -8,7 +8,7 @@ What vLLM does by default and this engine does not:
 - On CPU, layers keep prepacked copies of their weights, which a reload leaves stale where the
   embeddings are tied: prepacking is switched off (0 to 30 % slower).
 - On CPU, a seeded request in a chunked prefill ends the engine: prefills are never chunked.
-- Logprobs are those of the processed distribution, not of the raw logits.
+- Logprobs are those of the whole vocabulary at the temperature (sampler.py), not at temperature 1.
 - Temperatures below 0.01 are raised to 0.01; the other engine takes them as they are.
 """
 
