@@ -102,31 +102,45 @@ class RewardHost:
         return [name for name in names if name in (self._traits or {}).get(trait, ())]
 
     def call(
-        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+        self,
+        names: Sequence[str],
+        arguments: CallArguments,
+        *,
+        timeout_s: float,
+        after: Sequence[str] = (),
     ) -> dict[str, Outcome]:
         """Call functions, each for `timeout_s` or its term's own limit; if the host is lost, each
-        again alone with fresh arguments. Raises a function's `MortalError`."""
+        again alone with fresh arguments. Raises a function's `MortalError`.
+
+        `after` names those that have changed their arguments before. As in TRL, the others see
+        that: where arguments are fresh, they are called again first.
+        """
         started = time.monotonic()
         count = len(arguments.problem_ids)
-        limits = {name: self._terms[name].time_limit_s(count, timeout_s) for name in names}
-        limit_s = sum(limits.values())  # each may keep the others waiting
+        limit_s = 0.0
         try:
-            self._hand_over(arguments)
+            again = after if self._hand_over(arguments) else ()
+            limits = {
+                name: self._terms[name].time_limit_s(count, timeout_s) for name in (*again, *names)
+            }
+            limit_s = sum(limits.values())  # each may keep the others waiting
             started = time.monotonic()
             outcomes: dict[str, Outcome] = self.process.call(
                 "call", returns=dict[str, Outcome], timeout_s=limit_s, limits=limits
             )
-            self._check(outcomes, names, count)
+            self._check(outcomes, list(limits), count)
         except HostLostError as lost:
             self._sent = None
             if len(names) > 1:
-                alone = (self.call([name], arguments, timeout_s=timeout_s) for name in names)
+                options = {"timeout_s": timeout_s, "after": after}
+                alone = (self.call([name], arguments, **options) for name in names)
                 return {name: outcome for each in alone for name, outcome in each.items()}
             failure = replace(_failure(lost, limit_s), seconds=time.monotonic() - started)
             return {names[0]: failure}
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._sent = None
-        return outcomes
+        lacking = [each for name in again if isinstance(each := outcomes[name], CallFailure)]
+        return {name: lacking[0] if lacking else outcomes[name] for name in names}
 
     def _check(self, outcomes: Mapping[str, Outcome], names: Sequence[str], count: int) -> None:
         if list(outcomes) != list(names):
@@ -148,10 +162,11 @@ class RewardHost:
         self._sent = None
         self.process.close()
 
-    def _hand_over(self, arguments: CallArguments) -> None:
+    def _hand_over(self, arguments: CallArguments) -> bool:
+        """Let the host have the arguments; return whether they are fresh."""
         self.start()
         if self._sent is arguments:
-            return
+            return False
         receive = functools.partial(
             self.process.call,
             "receive",
@@ -165,6 +180,7 @@ class RewardHost:
             self.start()
             receive()
         self._sent = arguments
+        return True
 
 
 class ModelHost(RewardHost):
@@ -175,13 +191,18 @@ class ModelHost(RewardHost):
     """It may have to come from the hub."""
 
     def call(
-        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+        self,
+        names: Sequence[str],
+        arguments: CallArguments,
+        *,
+        timeout_s: float,
+        after: Sequence[str] = (),
     ) -> dict[str, Outcome]:
         """See `RewardHost.call`. A process that was ended is replaced once, for scoring again
         changes nothing; raises `WorkerLostError` if that one ends as well."""
         (name,) = names
         for tries_left in reversed(range(MODEL_TRIES)):
-            outcomes = super().call(names, arguments, timeout_s=timeout_s)
+            outcomes = super().call(names, arguments, timeout_s=timeout_s, after=after)
             outcome = outcomes[name]
             if not (isinstance(outcome, CallFailure) and outcome.kind == "crash"):
                 break

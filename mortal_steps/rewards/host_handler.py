@@ -1,14 +1,17 @@
 """The rewards' part of a host: loads reward functions and calls them.
 
 Functions run in the main thread of the host; what async ones return is awaited in another. As in
-TRL, the async functions of a shard are awaited beside each other.
+TRL, the async functions of a shard are awaited beside each other, and all functions are given the
+same lists: what one changes in them, the later ones see.
 """
 
+import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mortal_steps.config import RewardTerm
 from mortal_steps.rewards import functions as our_functions
-from mortal_steps.rewards.calling.calls import CallArguments, Outcome
+from mortal_steps.rewards.calling.calls import CallArguments, CallScores, Outcome
 from mortal_steps.rewards.calling.dispatch import (
     ASYNC,
     WITH_ENVIRONMENTS,
@@ -16,6 +19,7 @@ from mortal_steps.rewards.calling.dispatch import (
     is_async,
     takes_environments,
 )
+from mortal_steps.rewards.calling.rows import with_own_rows
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
 from mortal_steps.rewards.users_code.loading import load_term
@@ -41,6 +45,7 @@ class RewardHandler:
         use_run(judge)
         self._functions = {name: load_term(term) for name, term in terms.items()}
         self._arguments: CallArguments | None = None
+        self._content: object = None
         for function in self._functions.values():
             if isinstance(function, RewardEnvironment):
                 function.prepare()
@@ -58,13 +63,36 @@ class RewardHandler:
         }
 
     def receive(self, *, arguments: CallArguments) -> None:
-        self._arguments = arguments
+        self._arguments = replace(arguments, by_name=with_own_rows(arguments.by_name))
+        self._content = self._content_now()
 
     def call(self, *, limits: Mapping[str, float]) -> dict[str, Outcome]:
         """Call functions, each with its limit in seconds; raises their `MortalError`."""
         assert self._arguments is not None  # RewardHost calls `receive` before
-        begun = {
-            name: begin_call(self._functions[name], self._arguments, timeout_s=limit_s)
-            for name, limit_s in limits.items()
+        begun, changing = {}, set()
+        for name, limit_s in limits.items():
+            function = self._functions[name]
+            begun[name] = begin_call(function, self._arguments, timeout_s=limit_s)
+            before = self._content
+            if not is_async(function):  # those run on beside each other, after all others
+                self._content = self._content_now()
+            if self._content != before:
+                changing.add(name)
+        outcomes = {name: outcome() for name, outcome in begun.items()}
+        return {
+            name: replace(outcome, changed_arguments=name in changing)
+            if isinstance(outcome, CallScores)
+            else outcome
+            for name, outcome in outcomes.items()
         }
-        return {name: outcome() for name, outcome in begun.items()}
+
+    def _content_now(self) -> object:
+        """Return what differs if the arguments do; nothing to speak of for a function alone, after
+        which there is no other."""
+        assert self._arguments is not None
+        if len(self._functions) == 1:
+            return None
+        try:
+            return hash(pickle.dumps(self._arguments.by_name, protocol=5))
+        except Exception:  # noqa: BLE001 - a function has put something into them
+            return object()

@@ -7,6 +7,7 @@ own.
 """
 
 import asyncio
+import contextlib
 import inspect
 import json
 import time
@@ -38,7 +39,8 @@ from mortal_steps.environments.messages import (
 )
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
-from mortal_steps.rewards.calling.dispatch import begin_call, event_loop
+from mortal_steps.rewards.calling.dispatch import begin_call, event_loop, is_async
+from mortal_steps.rewards.calling.rows import with_own_rows
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.schedule import derive_seed
@@ -216,18 +218,24 @@ class EnvironmentHandler(Beside):
         self, *, episodes: Sequence[int], arguments: CallArguments, limits: Mapping[str, float]
     ) -> Scores:
         """Return what the rewards of `limits` make of the episodes, each called for so many seconds
-        at most. A name that is no term's is that of a class with `get_reward`."""
+        at most; as in TRL, async ones last. A name that is no term's is that of a class with
+        `get_reward`, which draws from the streams of its own episode."""
         chosen = [self._episodes[index] for index in episodes]
-        environments = [each.environment for each in chosen]
-        with_them = replace(arguments, by_name={**arguments.by_name, "environments": environments})
+        given = with_own_rows(arguments.by_name)
+        given["environments"] = [each.environment for each in chosen]
+        with_them = replace(arguments, by_name=given)
+        functions = {
+            name: self._rewards.get(name) or own_reward(self._own.get(name, name), chosen)
+            for name in limits
+        }
         by_name: dict[str, Sequence[float | None]] = {}
         metrics: dict[str, list[float]] = {}
         extra: dict[str, Sequence[Any]] = {}
         failures, seconds = {}, {}
-        for name, limit_s in limits.items():
-            function = self._rewards.get(name) or own_reward(self._own.get(name, name))
-            with chosen[0].stream.used():
-                outcome = begin_call(function, with_them, timeout_s=limit_s)()
+        for name in sorted(limits, key=lambda name: is_async(functions[name])):
+            stream = chosen[0].stream.used() if name in self._rewards else contextlib.nullcontext()
+            with stream:
+                outcome = begin_call(functions[name], with_them, timeout_s=limits[name])()
             seconds[name] = outcome.seconds
             if isinstance(outcome, CallFailure):
                 failures[name] = outcome.message
@@ -237,7 +245,7 @@ class EnvironmentHandler(Beside):
             for metric, values in outcome.metrics.items():
                 metrics.setdefault(metric, []).extend(values)
         return Scores(
-            by_name=by_name,
+            by_name={name: by_name[name] for name in limits if name in by_name},
             metrics={name: sum(values) / len(values) for name, values in metrics.items()},
             extra=extra,
             failures=failures,
@@ -245,23 +253,30 @@ class EnvironmentHandler(Beside):
         )
 
 
-def own_reward(kind: str) -> Callable[..., Any]:
-    """Return `get_reward` as a reward function: None for environments not of class `kind`."""
+def own_reward(kind: str, episodes: Sequence[_Live]) -> Callable[..., Any]:
+    """Return the `get_reward` of these episodes as a reward function, async if those are: None for
+    environments not of class `kind`. Each draws from its episode's streams."""
 
     def is_own(environment: Any) -> bool:
         return type(environment).__name__ == kind and hasattr(environment, "get_reward")
 
-    async def awaited(environments: Sequence[Any]) -> list[Any]:
-        found = [each.get_reward() if is_own(each) else None for each in environments]
-        return [await each if inspect.isawaitable(each) else each for each in found]
+    async def awaited(**others: Any) -> list[Any]:
+        scores = []
+        for each in episodes:
+            with each.stream.used():
+                found = each.environment.get_reward() if is_own(each.environment) else None
+                scores.append(await found if inspect.isawaitable(found) else found)
+        return scores
 
-    def get_reward(environments: Sequence[Any], **others: Any) -> Any:
-        methods = [type(each).get_reward for each in environments if is_own(each)]
-        if any(map(inspect.iscoroutinefunction, methods)):
-            return awaited(environments)
-        return [each.get_reward() if is_own(each) else None for each in environments]
+    def get_reward(**others: Any) -> list[Any]:
+        scores = []
+        for each in episodes:
+            with each.stream.used():
+                scores.append(each.environment.get_reward() if is_own(each.environment) else None)
+        return scores
 
-    return get_reward
+    methods = [type(each.environment).get_reward for each in episodes if is_own(each.environment)]
+    return awaited if any(map(inspect.iscoroutinefunction, methods)) else get_reward
 
 
 def _made(call: ToolCall, tools: Mapping[str, Tool]) -> Any:

@@ -83,11 +83,14 @@ class FunctionAgent:
             )
         if self.reward is None or found is None:
             return AgentResult()
-        table = found if isinstance(found, Mapping) else {"reward": found}
-        numbers = {name: self._number(name, each) for name, each in table.items()}
-        if "reward" not in numbers:
+        metrics = dict(found) if isinstance(found, Mapping) else {"reward": found}
+        if "reward" not in metrics:
             raise ValueError(f"{self._name} returned {found!r}, in which there is no `reward`")
-        return AgentResult(reward=numbers.pop("reward"), metrics=numbers)
+        reward = metrics.pop("reward")
+        return AgentResult(
+            reward=None if reward is None else self._number("reward", reward),
+            metrics={name: self._number(name, each) for name, each in metrics.items()},
+        )
 
     def _number(self, name: str, value: Any) -> float:
         number = number_of(value)

@@ -70,7 +70,8 @@ class CallArguments:
     """The arguments with which functions are called; picklable."""
 
     by_name: Mapping[str, Any]
-    """Keyword arguments; each list has one entry per completion."""
+    """Keyword arguments; each list has one entry per completion. Those of a problem are one object
+    as long as no function is called (`rows`)."""
     problem_ids: Sequence[str]
     """The problem of each completion."""
 
@@ -89,6 +90,9 @@ class CallScores:
     """What it reported through `log_extra`, by column."""
     seconds: float = 0.0
     """How long the call took."""
+    changed_arguments: bool = False
+    """Whether it left the lists that it was given otherwise than it found them, as far as another
+    function may see that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -83,6 +83,9 @@ class Job:
         """Calls that failed, by function."""
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """How long calls took, by function."""
+        self._changing: dict[str, None] = {}
+        """Functions that changed their arguments, in the order of their calls: later ones are
+        called on what these leave."""
 
     def score_whole(self) -> None:
         """Call each function on the whole shard; as in TRL, async ones last and in parallel. Raises
@@ -178,9 +181,16 @@ class Job:
             raise StoppedError
         if not names:
             return {}
-        outcomes = self._host.call(names, arguments, timeout_s=self._work.config.timeout_s)
+        outcomes = self._host.call(
+            names,
+            arguments,
+            timeout_s=self._work.config.timeout_s,
+            after=[name for name in self._changing if name not in names],
+        )
         for name, outcome in outcomes.items():
             self.seconds[name] += outcome.seconds
+            if isinstance(outcome, CallScores) and outcome.changed_arguments:
+                self._changing[name] = None
             if isinstance(outcome, CallFailure):
                 self.failed[name] += 1
                 logger.warning("reward function %r %s\n%s", name, outcome.message, outcome.trace)

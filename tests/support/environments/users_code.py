@@ -197,3 +197,28 @@ class TalkingLater(Shop):
     async def _reply(self, text):
         await asyncio.sleep(0)
         return text * 2
+
+
+class Drawing:
+    """Draws its reward."""
+
+    def reset(self, **row) -> None:
+        pass
+
+    def get_reward(self) -> float:
+        return random.random() + np.random.random()
+
+
+class DrawingLater(Drawing):
+    async def get_reward(self) -> float:
+        await asyncio.sleep(0)
+        return random.random()
+
+
+def uses_up(environments, numbers, **columns):
+    """Use up a number of each row."""
+    return [float(each.pop()) for each in numbers]
+
+
+async def after_all(environments, numbers, **columns):
+    return [float(len(each)) for each in numbers]

@@ -282,6 +282,8 @@ TERMS = {
     "looked_up": FunctionTerm(name="looked_up", function=f"{CODE}:looked_up"),
     "without": FunctionTerm(name="without", function=f"{CODE}:without"),
     "wrong": FunctionTerm(name="wrong", function=f"{CODE}:wrong"),
+    "uses_up": FunctionTerm(name="uses_up", function=f"{CODE}:uses_up"),
+    "after_all": FunctionTerm(name="after_all", function=f"{CODE}:after_all"),
     "Shop": GetReward(environment="Shop"),
     "AsyncShop": GetReward(environment="AsyncShop"),
 }
@@ -299,7 +301,8 @@ def scores_of(handler, *names, episodes=(0, 1)):
 def test_rewards_that_take_environments_are_called_with_them():
     factory = {"a": f"{CODE}:Shop", "b": f"{CODE}:AsyncShop"}
     handler = handler_of(factory, terms=TERMS)
-    assert set(handler.describe().rewards) == {"near", "looked_up", "wrong"}
+    takes_them = {"near", "looked_up", "wrong", "uses_up", "after_all"}
+    assert set(handler.describe().rewards) == takes_them
     opened(handler, start_of("a"), start_of("b"), start_of("a"))
     answer_to(handler, "add", amount=3)
     answer_to(handler, "add", episode=1, amount=5)
@@ -320,6 +323,30 @@ def test_a_reward_that_fails_has_no_scores():
     found = scores_of(handler, "near", "wrong")
     assert list(found.by_name) == ["near"]
     assert "1 scores for 2 completions" in found.failures["wrong"]
+
+
+@pytest.mark.parametrize("kind", ["Drawing", "DrawingLater"])
+def test_what_an_own_reward_draws_does_not_depend_on_the_episodes_beside_it(kind):
+    def drawn(*episodes):
+        handler = handler_of(kind)
+        opened(handler, *(start_of(seed=seed) for seed in (4, 5, 6)))
+        return scores_of(handler, kind, episodes=episodes).by_name[kind]
+
+    together = drawn(0, 1, 2)
+    assert len(set(together)) == 3
+    assert drawn(1, 2) == together[1:]
+    assert [drawn(each)[0] for each in range(3)] == together
+
+
+def test_each_episode_has_its_columns_to_itself_and_async_rewards_come_last_as_in_trl():
+    handler = handler_of("Shop", terms=TERMS)
+    opened(handler, start_of(), start_of())
+    by_name = {"completions": ["a", "a"], "numbers": [[1, 2, 3]] * 2}
+    arguments = CallArguments(by_name=by_name, problem_ids=["p", "p"])
+    limits = {"after_all": 5.0, "uses_up": 5.0}
+    found = handler.score(episodes=[0, 1], arguments=arguments, limits=limits)
+    assert dict(found.by_name) == {"after_all": [2.0, 2.0], "uses_up": [3.0, 3.0]}
+    assert list(found.by_name) == ["after_all", "uses_up"]
 
 
 def test_tools_and_rewards_of_an_environment_share_an_event_loop():

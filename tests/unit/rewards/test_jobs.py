@@ -41,7 +41,12 @@ class InThisProcess(RewardHost):
         return []
 
     def call(
-        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+        self,
+        names: Sequence[str],
+        arguments: CallArguments,
+        *,
+        timeout_s: float,
+        after: Sequence[str] = (),
     ) -> dict[str, Outcome]:
         return {
             name: begin_call(self.functions[name], arguments, timeout_s=timeout_s)()
