@@ -28,7 +28,8 @@ class Pending:
     """A checkpoint that is due but does not count yet."""
 
     step: int
-    score: float
+    score: float | None
+    """None: it is not compared with others."""
     best: float | None
     """The score of the checkpoint, if it is the best so far."""
 

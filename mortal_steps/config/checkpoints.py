@@ -16,8 +16,10 @@ class CheckpointsConfig(Section):
     keep_last: int = Field(2, ge=1)
     """Keep the newest N checkpoints."""
     keep_best: bool = True
-    """Also keep the checkpoint with the best evaluation reward (without evaluations: the best
-    training reward)."""
+    """Also keep the checkpoint with the best reward of an evaluation at its very step. In a run
+    without evaluations: the one with the best mean training reward since the checkpoint before.
+    A checkpoint at a step without an evaluation is never the best of a run that has evaluations:
+    let `save_steps` be a multiple of `eval_steps`."""
     keep_rollouts: int | None = Field(None, ge=1)
     """Keep the prompts, completions and scores of the newest N steps, and of those that the newest
     `keep_last` checkpoints are replayed through; default: of all steps."""

@@ -53,10 +53,15 @@ class Alerts:
         """Steps in a row without a reward."""
         self._noted = {notice.event for notice in read_notices(run.store)}
         self._news: list[Notice] = []
-        for row in run.metrics():
+        for row in self._own(run.metrics()):
             list(self._of_step(row))
-        for row in run.logs.read(EVALUATIONS):
+        for row in self._own(run.logs.read(EVALUATIONS)):
             list(self._of_evaluation(row))
+
+    def _own(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows but those of a fork's parent, which may have had other rewards."""
+        first = self._run.info.first_step
+        yield from (row for row in rows if row["step"] > first or not first)
 
     def step(self, metrics: Mapping[str, Any]) -> None:
         """Look at a step's line of metrics.jsonl."""
@@ -141,6 +146,18 @@ class Alerts:
             "functions with them (`mortal test-reward`)",
         )
 
+    def _of_missing_evaluation(self, step: int) -> Notice:
+        return self._warning(
+            "mortal.evaluation.missing",
+            step,
+            0.0,
+            f"the evaluation after step {step} has no reward: every reward function returned None "
+            "for each completion of the held-out problems, or failed and was masked. A checkpoint "
+            "of this step cannot be the best one",
+            "see evaluation.functions (by default, those of [rewards]) and the columns of the "
+            "held-out problems",
+        )
+
     def _of_flat_rewards(self, step: int) -> Notice:
         found = list(dict.fromkeys(number(reward) for reward in sorted(self._flat)))
         between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
@@ -186,9 +203,10 @@ class Alerts:
         )
 
     def _of_evaluation(self, row: Mapping[str, Any]) -> Iterator[Notice]:
-        if "reward" not in row:  # nothing was scored
+        reward: float | None = row.get("reward")
+        if reward is None or not math.isfinite(reward):
+            yield self._of_missing_evaluation(row["step"])
             return
-        reward: float = row["reward"]
         if self._best is None or reward >= self._best[0]:
             self._best = (reward, row["step"])
         best, best_step = self._best

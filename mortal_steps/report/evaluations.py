@@ -23,6 +23,12 @@ def scores_text(scores: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {score:.3f}" for name, score in shown.items())
 
 
+def judged_text(scores: Mapping[str, float]) -> str:
+    """Return the scores of an evaluation in a line, which says so if there is no reward."""
+    missing = "" if "reward" in scores else "no reward"
+    return ", ".join(filter(None, [missing, scores_text(scores)]))
+
+
 def mean_scores(
     rewards: RewardsConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
 ) -> dict[str, float]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
-from mortal_steps.report.evaluations import scores_text
+from mortal_steps.report.evaluations import judged_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import clock, counted, number
 
@@ -152,7 +152,7 @@ class ProgressLine:
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
         """Note held-out scores after `step` steps for the next line."""
-        result = scores_text(scores)
+        result = judged_text(scores)
         if self._bar:
             self.note(f"held-out after step {step}: {result}")
         else:

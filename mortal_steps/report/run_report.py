@@ -19,6 +19,7 @@ from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
+from mortal_steps.runs.manifest import is_comparable
 from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
@@ -113,14 +114,15 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rows:
         return
     last = rows[-1]
-    judged = [row for row in rows if "reward" in row]
+    judged = [row for row in rows if is_comparable(row.get("reward"))]
     best = max(judged, key=lambda row: row["reward"], default=None)
     columns = [("last", last)]
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
-    scores = [name for name in last if name not in ("step", "reward")]
+    known = dict.fromkeys(name for _, row in reversed(columns) for name in row)
+    scores = [name for name in known if name not in ("step", "reward")]
     scores.sort(key=lambda name: name.startswith(EPISODES))  # last, how episodes went
-    names = [*(["reward"] if "reward" in last else []), *scores]
+    names = ["reward", *scores]
     yield "## Held-out problems"
     yield table(
         ["score", *(f"{which}, step {row['step']}" for which, row in columns)],

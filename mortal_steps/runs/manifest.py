@@ -4,7 +4,9 @@ Everything important in it can be derived from the rest of the run directory, so
 is made again from the newest whole checkpoint.
 """
 
+import dataclasses
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,7 +37,7 @@ class RunManifest:
     checkpoints: tuple[Checkpoint, ...] = ()
     """Whole states to go on from, oldest first."""
     best_step: int | None = None
-    """Step of the checkpoint kept for its reward."""
+    """Step of the checkpoint kept for its reward (`Run.score`)."""
     best_reward: float | None = None
     evaluation: Evaluation | None = None
     """The last one."""
@@ -51,15 +53,43 @@ class RunManifest:
     updated_at: float = field(default_factory=time.time)
 
 
-def read_manifest(store: RunStore, *, num_eval_problems: int) -> RunManifest:
-    """Return the run's manifest; a missing or damaged one is made again, in memory."""
+def read_manifest(store: RunStore, *, num_eval_problems: int, first_step: int = 0) -> RunManifest:
+    """Return the manifest of a run that began at `first_step`; a missing or damaged one is made
+    again, in memory. In a run with evaluations, the best checkpoint is one of those evaluated."""
     try:
         found = store.find_record(MANIFEST_FILE, RunManifest)
     except CorruptFileError as error:
         manifest = rebuild_manifest(store, num_eval_problems)
         logger.warning("%s; made again from the checkpoints, at step %d", error, manifest.step)
+    else:
+        manifest = found[1] if found else rebuild_manifest(store, num_eval_problems)
+    return with_evaluated_best(store, manifest, first_step)
+
+
+def with_evaluated_best(store: RunStore, manifest: RunManifest, first_step: int) -> RunManifest:
+    """Return the manifest without a best checkpoint that was never evaluated, if the run has
+    evaluations: MORTAL 0.1.0 compared such a one by its training reward. The best of the evaluated
+    checkpoints that are left takes its place."""
+    best = manifest.best_step
+    if best is None or best > manifest.step:
         return manifest
-    return found[1] if found else rebuild_manifest(store, num_eval_problems)
+    rows = read_lines(store.path(EVALUATIONS), needs=("step",))
+    rewards = {row["step"]: row["reward"] for row in rows if is_comparable(row.get("reward"))}
+    if best in rewards or not any(row["step"] > first_step for row in rows):
+        return manifest
+    evaluated = [
+        saved.step
+        for saved in manifest.checkpoints
+        if first_step < saved.step <= manifest.step and saved.step in rewards
+    ]
+    chosen = max(evaluated, key=rewards.__getitem__, default=None)
+    reward = None if chosen is None else rewards[chosen]
+    return dataclasses.replace(manifest, best_step=chosen, best_reward=reward)
+
+
+def is_comparable(reward: float | None) -> bool:
+    """Return whether a reward is a number that another one may be more than."""
+    return reward is not None and math.isfinite(reward)
 
 
 def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:

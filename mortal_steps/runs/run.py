@@ -17,7 +17,13 @@ from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.runs.lease import Lease, acquire, is_driven
 from mortal_steps.runs.logs import METRICS, TIMINGS, LogMark, RunLogs, read_lines
-from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, read_manifest
+from mortal_steps.runs.manifest import (
+    MANIFEST_FILE,
+    RunManifest,
+    is_comparable,
+    read_manifest,
+    with_evaluated_best,
+)
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import (
     CONFIG_FILE,
@@ -80,7 +86,10 @@ class Run:
         return read_lines(self.store.path(TIMINGS), needs=("step", "stage", "busy_s", "wait_s"))
 
     def _read_manifest(self) -> RunManifest:
-        return read_manifest(self.store, num_eval_problems=self.info.num_eval_problems)
+        info = self.info
+        return read_manifest(
+            self.store, num_eval_problems=info.num_eval_problems, first_step=info.first_step
+        )
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the manifest and commit it, with a new step also the logs' lengths.
@@ -145,18 +154,29 @@ class Run:
         self.logs.keep_until(step)
         self.update(step=step)
 
-    def score(self, done: int) -> float:
-        """Return the score of the checkpoint after `done` steps: the reward of its evaluation if
-        there is one, else the mean training reward since the last checkpoint."""
-        evaluation = self.manifest.evaluation
-        if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
-            return evaluation.metrics["reward"]
-        recent = self.metrics()[-self.config.checkpoints.save_steps :]
-        scored = [row["reward"] for row in recent if row["reward"] is not None]
-        return float(sum(scored)) / max(1, len(scored))
+    def score(self, done: int) -> float | None:
+        """Return what the checkpoint after `done` steps is compared by: the reward of the
+        evaluation at this very step or, in a run without evaluations, the mean training reward
+        since the checkpoint before. None: there is no such reward, and it is not compared."""
+        if self.config.evaluates:
+            evaluation = self.manifest.evaluation
+            is_judged = evaluation is not None and evaluation.step == done
+            reward = evaluation.metrics.get("reward") if evaluation and is_judged else None
+        else:
+            every = self.config.checkpoints.save_steps
+            since = (done - 1) // every * every
+            rows = [row for row in self.metrics() if since < row["step"] <= done]
+            scored = [row["reward"] for row in rows if row["reward"] is not None]
+            reward = float(sum(scored)) / len(scored) if scored else None
+        return reward if is_comparable(reward) else None
 
-    def is_best(self, score: float) -> bool:
-        return self.manifest.best_reward is None or score > self.manifest.best_reward
+    def is_best(self, score: float | None) -> bool:
+        """Return whether no checkpoint so far has such a score. Without a score: False."""
+        best = self._evaluated_best().best_reward
+        return score is not None and (best is None or score > best)
+
+    def _evaluated_best(self) -> RunManifest:
+        return with_evaluated_best(self.store, self.manifest, self.info.first_step)
 
     def note(self, **changes: Any) -> None:
         """Replace fields of the manifest, to be committed with the next step."""
@@ -164,9 +184,10 @@ class Run:
 
     def note_checkpoint(self, saved: Checkpoint, score: float | None = None) -> None:
         """Record a checkpoint in the manifest, and remove those that retention has deleted. A
-        checkpoint without a score was made because the run stopped, and is not compared."""
-        best_step, best_reward = self.manifest.best_step, self.manifest.best_reward
-        if score is not None and self.is_best(score):
+        checkpoint without a score is not compared: the run stopped there, or was not evaluated."""
+        found = self._evaluated_best()
+        best_step, best_reward = found.best_step, found.best_reward
+        if self.is_best(score):
             best_step, best_reward = saved.step, score
         known = [c for c in self.manifest.checkpoints if c.step < saved.step] + [saved]
         later = [c for c in self.manifest.checkpoints if c.step > saved.step]
@@ -197,9 +218,12 @@ class Run:
                     self.store.remove_leftovers(f"{folder}/{path.name}")
 
     def _mend_best(self) -> None:
-        """Mark the best checkpoint on disk again, which the actor reads."""
+        """Mark on disk, where the actor reads it, which checkpoint is the best."""
         step, score = self.manifest.best_step, self.manifest.best_reward
-        if step is not None and score is not None and checkpoints.find_best(self.store) is None:
+        marked = checkpoints.find_best(self.store)
+        if step is None or score is None:
+            checkpoints.mark_none_best(self.store)
+        elif marked is None or marked.step != step:
             checkpoints.mark_best(self.store, step, score)
 
 

@@ -40,6 +40,7 @@ from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.policy.starting_model.prompt_lengths import Tools, keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
+from mortal_steps.schedule import num_train_steps
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.system.threads import call_in_thread
 from mortal_steps.types import Problem
@@ -102,6 +103,7 @@ def check(
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
     warn_of_repeats(config, len(train))
+    warn_of_unjudged_checkpoints(config, num_train_steps(len(train), config.training))
     check_pictures(config.data.source, config.model, train[0])
     check_rows(config, train)
     check_rows(config, held_out)
@@ -139,6 +141,23 @@ def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
             "some of them several times",
             config.training.batch_size,
             counted(num_problems, "problem"),
+        )
+
+
+def warn_of_unjudged_checkpoints(config: RunConfig, num_steps: int) -> None:
+    """Warn of checkpoints before the end that cannot be the best one: without an evaluation."""
+    saves, every = config.checkpoints, config.evaluation.eval_steps
+    if not (saves.keep_best and config.evaluates and every):
+        return
+    saved = range(saves.save_steps, num_steps, saves.save_steps)
+    if unjudged := [step for step in saved if step % every]:
+        logger.warning(
+            "checkpoints.save_steps = %d is no multiple of evaluation.eval_steps = %d: %d of the "
+            "%s before the end have no evaluation at their step, such as that of step %d, and "
+            "checkpoints.keep_best compares none of them; make it a multiple",
+            *(saves.save_steps, every, len(unjudged)),
+            counted(len(saved), "checkpoint"),
+            unjudged[0],
         )
 
 

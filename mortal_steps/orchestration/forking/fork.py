@@ -90,7 +90,7 @@ def fork_run(
         )
         files.take_records(info.num_eval_problems)
         fork = Run(files.store, config, info)
-        judging = ("rewards", "evaluation", "data", "environment")
+        judging = ("rewards", "evaluation", "data", "environment", "rollout", "model")
         judged_anew = any(is_below(key, judging) for key in changes)
         fork.note_checkpoint(files.checkpoint(), None if judged_anew else fork.score(saved.step))
         if not root.exists():

@@ -57,7 +57,7 @@ class BestCheckpoint:
 
     step: int
     score: float
-    """Mean reward of its evaluation, or of the training steps before it."""
+    """Mean reward of its evaluation or, in a run without any, of the training steps before it."""
 
 
 def save(store: RunStore, policy: Snapshot, state: CheckpointState) -> Checkpoint:
@@ -139,6 +139,10 @@ def saved_steps(store: RunStore) -> list[int]:
 
 def mark_best(store: RunStore, step: int, score: float) -> None:
     store.write_record(BEST_FILE, BestCheckpoint(step=step, score=score), BestCheckpoint)
+
+
+def mark_none_best(store: RunStore) -> None:
+    store.path(BEST_FILE).unlink(missing_ok=True)
 
 
 def find_best(store: RunStore) -> BestCheckpoint | None:

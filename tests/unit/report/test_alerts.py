@@ -1,5 +1,6 @@
 """What goes wrong with a run is noted once, from plain rows of its logs."""
 
+import dataclasses
 import itertools
 import resource
 from random import Random
@@ -11,6 +12,7 @@ from mortal_steps.report.alerts import EQUAL, Alerts
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
+from mortal_steps.types.identity import Parent
 from tests.support.run_info import run_info
 
 NOISE = itertools.cycle([0.02, -0.03, 0.01, 0.0, -0.01, 0.03, -0.02])
@@ -118,7 +120,29 @@ def evaluations(*values, every=50):
 )
 def test_an_evaluation_far_below_the_best_one_has_regressed(found, values, steps):
     regressed = "mortal.evaluation.regressed"
-    assert told(found(evaluations(*values))) == [(regressed, step) for step in steps]
+    found = [one for one in told(found(evaluations(*values))) if one[0] == regressed]
+    assert found == [(regressed, step) for step in steps]
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_an_evaluation_in_which_every_function_abstained_is_told_of(found, value):
+    [notice, *rest] = found(evaluations(0.3, value, value, 0.3))
+    assert (notice.event, notice.step, rest) == ("mortal.evaluation.missing", 50, [])
+    assert "the evaluation after step 50 has no reward" in notice.text
+
+
+def test_a_fork_is_not_held_to_rewards_of_its_parent(run):
+    """Its parent may have had other reward functions, whose scores are on another scale."""
+    parent = Parent(run_id="p", uid="1" * 32, step=40, state_id="", fingerprint="", history_id="")
+    run.info = dataclasses.replace(run.info, parent=parent)
+    for row in rewards(*noisy(0.9, 40)):
+        run.append("metrics.jsonl", row)
+    run.append("evaluations.jsonl", *evaluations(0.9, every=40))
+    alerts = Alerts(run)
+    alerts.evaluation({"step": 50, "reward": 0.1})
+    for row in rewards(*[0.0] * 40, *noisy(0.1, 40))[40:]:
+        alerts.step(row)
+    assert alerts.take() == []
 
 
 def masked(step, **functions):
