@@ -51,7 +51,9 @@ class EngineKind(Extension):
     """Whether its log-probabilities differ from the trainer's by more than rounding, so that TRL's
     importance-sampling correction is on by default."""
     highest_temperature: float = math.inf
-    """The highest temperature at which it can sample; None: any."""
+    """The highest temperature at which it can sample."""
+    lowest_temperature: float = 0.0
+    """The lowest one above 0 at which it samples: a lower one is raised to it."""
     modal_class: str | None = None
     """Class in deployments/modal_app.py whose image has the engine; None if no image has it."""
     node_python: str | None = None
@@ -98,6 +100,7 @@ ENGINES = Registry(
             install="`make vllm-env` makes one",
             one_seed=True,
             highest_temperature=2.0,
+            lowest_temperature=0.01,
             modal_class="RolloutWorker",
             node_python=VLLM_PYTHON,
             adapters=VLLM_ADAPTERS,

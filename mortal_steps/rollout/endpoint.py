@@ -66,7 +66,11 @@ class Endpoint:
         tokenizer: Any,
         render: Callable[[Prompt], list[int]],
         ports: Sequence[int],
+        *,
+        lowest_temperature: float = 0.0,
     ) -> None:
+        """`lowest_temperature` is the lowest one above 0 at which the engine samples."""
+        self._lowest_temperature = lowest_temperature
         self._engine, self._tokenizer, self._render = engine, tokenizer, render
         self._num_known = 1 + max(tokenizer.get_vocab().values())
         self._jobs: queue.Queue[Job] = queue.Queue()
@@ -221,7 +225,8 @@ class Endpoint:
         self, prompt_ids: Sequence[int], body: Mapping[str, Any]
     ) -> tuple[list[SampledTokens], PolicyVersion]:
         self._held()
-        params = params_in(body, room=self._engine.max_model_len - len(prompt_ids))
+        room = self._engine.max_model_len - len(prompt_ids)
+        params = params_in(body, room=room, coldest=self._lowest_temperature)
         seeds = seeds_in(body, most=MOST_AT_ONCE)
         job = Job(prompt_ids=prompt_ids, seeds=seeds, params=params)
         self._jobs.put(job)

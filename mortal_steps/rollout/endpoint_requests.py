@@ -39,8 +39,9 @@ def seeds_in(body: Mapping[str, Any], *, most: int) -> list[int]:
     return [secrets.randbits(62) if first < 0 else first + i for i in range(count)]
 
 
-def params_in(body: Mapping[str, Any], *, room: int) -> SamplingParams:
-    """Return how a request wants to have sampled, within the room that the model's context has."""
+def params_in(body: Mapping[str, Any], *, room: int, coldest: float = 0.0) -> SamplingParams:
+    """Return how a request wants to have sampled, within the room that the model's context has, at
+    temperature 0 or `coldest` or more."""
     if room < 1:
         raise RequestError("the prompt fills the model's context")
     name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
@@ -48,9 +49,14 @@ def params_in(body: Mapping[str, Any], *, room: int) -> SamplingParams:
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     if not all(isinstance(each, str) for each in stops):
         raise RequestError("`stop` is neither a text nor a list of texts")
+    temperature = _number(body, "temperature", 1.0, 0, 2)
+    if 0 < temperature < coldest:
+        raise RequestError(
+            f"`temperature` is {temperature!r}: the engine samples at {coldest:g} or more, or at 0"
+        )
     return SamplingParams(
         max_tokens=min(_number(body, name, room, 1, math.inf), room),
-        temperature=_number(body, "temperature", 1.0, 0, 2),
+        temperature=temperature,
         top_p=_number(body, "top_p", 1.0, 1e-6, 1),
         top_k=max(0, _number(body, "top_k", 0, -1, math.inf)),  # vLLM's -1 keeps all, too
         min_p=_number(body, "min_p", 0.0, 0, 1),

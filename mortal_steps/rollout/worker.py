@@ -94,6 +94,7 @@ class RolloutWorker:
                 self._read_tokenizer(),
                 lambda prompt: render([prompt], self._read_tokenizer(), self._template_options)[0],
                 self._rollout.ports,
+                lowest_temperature=self._rollout.engine_kind.lowest_temperature,
             )
         if not self._environment.is_used:  # else they need what the actor commits meanwhile
             self._started_episodes("generate")

@@ -102,9 +102,8 @@ class Completion:
     token_ids: Sequence[int]
     """Token ids, end-of-sequence and environment's tokens included; length T >= 1."""
     logprobs: Sequence[float]
-    """Log-probability (nats) of each sampled token over the whole vocabulary at the temperature, 0.0
-    of each token of an environment; length T. Versions up to 0.1.0 recorded it after top-k, top-p
-    and min-p."""
+    """Log-probability (nats) of each sampled token over the whole vocabulary at the temperature,
+    0.0 of each token of an environment; length T."""
     text: str
     """The tokens as text, without special tokens."""
     finish_reason: FinishReason

@@ -10,6 +10,9 @@ import pytest
 from mortal_steps.errors import ConfigError
 from mortal_steps.rollout.endpoint import HOST, Endpoint
 from mortal_steps.rollout.prompts import render
+from mortal_steps.types import SamplingParams
+from tests.support.rollout.reference import completion_logprobs
+from tests.support.rollout.tiny_model import read_model
 
 PROMPT = "12abc=>"
 
@@ -50,6 +53,29 @@ def test_what_was_sampled_comes_with_the_logprobs_that_the_model_gives(client, e
         scored = engine.score([*ids, *tokens])[len(ids) - 1 :]
         assert [lp for _, lp in pairs] == pytest.approx(scored, abs=1e-4)
         assert tokenizer.decode(tokens, skip_special_tokens=True) == text
+
+
+def test_filters_leave_the_logprobs_over_the_whole_vocabulary(client, model_a, tokenizer):
+    """At the request's temperature, at which an environment's trainer computes them again."""
+    ids = tokenizer(PROMPT)["input_ids"]
+    asked = {"max_tokens": 5, "temperature": 0.7, "top_p": 0.5, "top_k": 9, "min_p": 0.05}
+    body = {"prompt": {"prompt_token_ids": ids}, "logprobs": 0, **asked}
+    found = client.post("/generate", json=body).json()
+    (tokens,), (logprobs,) = found["token_ids"], found["logprobs"]
+    given = [logprob for each in logprobs for logprob in each[0].values()]
+    params = SamplingParams(**asked)
+    expected = completion_logprobs(read_model(model_a), ids, tokens, params)
+    assert given == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_temperature_that_the_engine_would_raise_is_refused(engine, tokenizer):
+    port = free_port()
+    made = Endpoint(engine, tokenizer, lambda prompt: [5], [port], lowest_temperature=0.01)
+    made.holding(3)
+    with httpx.Client(base_url=f"http://{HOST}:{made.port}", timeout=60) as client:
+        for temperature, status in ((0.005, 400), (0, 200), (0.01, 200)):
+            body = {"prompt": [5], "max_tokens": 1, "temperature": temperature}
+            assert client.post("/generate", json=body).status_code == status
 
 
 def test_a_seed_gives_the_same_and_a_text_is_tokenized(client, tokenizer):

@@ -18,9 +18,10 @@ from mortal_steps.types import (
     GenerationRef,
     SamplingParams,
 )
+from tests.support.policy.sampled import RATIO, corrected_and_not
 from tests.support.rollout.adapters import make_adapter, publish_adapter, without_one_tensor
 from tests.support.rollout.asked import asked
-from tests.support.rollout.cases import ADAPTER_SYNCS, PARAMS, PROBE_IDS, PROMPTS_IDS
+from tests.support.rollout.cases import ADAPTER_SYNCS, DRAWS, PARAMS, PROBE_IDS, PROMPTS_IDS
 from tests.support.rollout.reference import completion_logprobs
 from tests.support.rollout.tiny_model import (
     logprobs_of,
@@ -110,6 +111,26 @@ def test_what_vllm_holds_is_compared_where_it_is(found):
 @pytest.mark.parametrize("name", PARAMS)
 def test_sampling_parameters_mean_what_the_vocabulary_says(found, folders, name):
     assert_logprobs(folders["model_a"], found["params"][name], PARAMS[name])
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_where_weights_are_equal_there_is_nothing_to_correct(found, folders, tmp_path, name):
+    """Whatever filters leave of the vocabulary."""
+    given = PROMPTS_IDS, found["params"][name], PARAMS[name]
+    on, off = corrected_and_not(folders["model_a"], tmp_path, *given)
+    for which in ("min", "mean", "max"):
+        assert on[f"{RATIO}{which}"] == pytest.approx(1.0, abs=1e-3)
+    assert on["grad_norm"] == pytest.approx(off["grad_norm"], rel=1e-3) != 0
+
+
+def test_the_sampler_of_gpus_has_what_is_used_of_it(found):
+    """Its kernels run on a GPU alone."""
+    rows = ["expanded_idx_mapping", "idx_mapping_np"]
+    assert found["newer_sampler"] == {
+        "sample": ["self", "logits", "expanded_idx_mapping", "idx_mapping", "idx_mapping_np"],
+        "apply_temperature": ["self", "logits", *rows],
+        "get_top_k_top_p": ["self", *rows],
+    }
 
 
 def test_seeds_are_reproducible_across_order_and_batch(found):

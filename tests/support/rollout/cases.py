@@ -21,6 +21,7 @@ DRAWS = {
     "top_k": SamplingParams(max_tokens=12, top_k=5),
     "top_p": SamplingParams(max_tokens=12, top_p=0.7),
     "min_p": SamplingParams(max_tokens=12, min_p=0.1),
+    "cool_top_p": SamplingParams(max_tokens=12, temperature=0.7, top_p=0.9),
     "all": SamplingParams(max_tokens=12, temperature=0.8, top_k=20, top_p=0.8, min_p=0.05),
 }
 PARAMS = {

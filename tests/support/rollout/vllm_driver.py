@@ -8,6 +8,7 @@ last line of the output.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import sys
@@ -187,6 +188,15 @@ def check_kernels(model: str) -> dict[str, Any]:
     }
 
 
+def check_newer_sampler() -> dict[str, list[str]]:
+    """Return the parameters of the methods that `sampler.sampling_logits` builds on."""
+    from vllm.v1.worker.gpu.sample.sampler import Sampler
+    from vllm.v1.worker.gpu.sample.states import SamplingStates
+
+    used = (Sampler.sample, SamplingStates.apply_temperature, SamplingStates.get_top_k_top_p)
+    return {each.__name__: list(inspect.signature(each).parameters)[:5] for each in used}
+
+
 def refusal(call: Any, *given: Any) -> str:
     try:
         call(*given)
@@ -262,6 +272,7 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     found["chunked_prefill"] = refusal(start, a, "volume", chunked)
     found["bfloat16"] = check_bfloat16(a)
     found["kernels"] = check_kernels(a)
+    found["newer_sampler"] = check_newer_sampler()
     found["adapters"] = check_adapters(a, folders["adapters"])
     return found
 

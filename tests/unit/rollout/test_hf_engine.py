@@ -33,7 +33,7 @@ def ids_of(tokenizer, texts):
 
 
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
-def test_logprobs_are_those_of_the_whole_vocabulary_at_the_temperature(engine, model_a, tokenizer, params):
+def test_logprobs_are_over_the_whole_vocabulary(engine, model_a, tokenizer, params):
     model = read_model(model_a)
     prompts = ids_of(tokenizer, PROMPTS)
     for prompt, sampled in zip(

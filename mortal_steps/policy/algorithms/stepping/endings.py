@@ -1,8 +1,8 @@
 """Which completions of a batch are truncated, in the way that TRL finds it out.
 
 A run knows it: `Completion.finish_reason`. TRL's trainers know tokens alone. They take a completion
-for truncated unless its last token ends a sequence or is padding (`ids[-1] not in eos_and_pad`), and
-so would take one that ended with a stop string, or with the words of an environment.
+for truncated unless its last token ends a sequence or is padding (`ids[-1] not in eos_and_pad`),
+and so would take one that ended with a stop string, or with the words of an environment.
 """
 
 from __future__ import annotations
