@@ -3,9 +3,8 @@
 steps 10-19: reward 0.062, 0.5 s/step; train_step 41 %, generate 31 %, reward 12 %
 """
 
-from mortal_steps.orchestration.forking.fork_files import STAGES_OF_A_STEP
 from mortal_steps.report.status import mean_reward
-from mortal_steps.report.timings import stage_rows
+from mortal_steps.report.timings import STAGES_OF_A_STEP, stage_rows
 from mortal_steps.report.units import number
 from mortal_steps.runs.run import Run
 

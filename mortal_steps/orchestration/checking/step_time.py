@@ -23,7 +23,7 @@ SPREAD = 2.0
 """How much longer than its matrix products a step may take."""
 LAYER_S = 0.0004
 """Seconds that Python takes to call the kernels of one layer, whatever the size of its matrices."""
-STEP_S = 0.2
+STEP_S = 0.12
 """Seconds of a step beside training and sampling: tasks, records, rewards that take no time."""
 PER_BYTE_S = 4e-9
 """Seconds to write, digest, load and compare a byte of published weights."""
