@@ -39,6 +39,14 @@ TURNS_TO_ASK = 4
 workers compute while this process records the step before. Fewer cost time alone."""
 
 
+def parameters_in_words(ready: ActorReady) -> str:
+    """Such as `87,296 parameters`, or `9,984 of 97,280 parameters` where some are frozen."""
+    of_all = f"{ready.num_parameters:,} parameters"
+    if ready.num_trained in (None, ready.num_parameters):
+        return of_all
+    return f"{ready.num_trained:,} of {of_all}"
+
+
 class Training:
     """The training of one run, from the step where it stands to its last step or to a stop."""
 
@@ -105,7 +113,7 @@ class Training:
         if config.rollout.source == ATROPOS:
             supplied = f"{counted(config.training.rows, 'sequence')} of environments a step"
         progress.note(
-            f"training {ready.num_parameters:,} parameters on {supplied}"
+            f"training {parameters_in_words(ready)} on {supplied}"
             f"{f' {ready.place}' if ready.place else ''}"
             f"{f', sampling in {sampled}' if sampled and samplers else ''}"
             f", step {ready.step} to {info.num_steps}"

@@ -9,10 +9,12 @@ import contextlib
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
 
 import httpx
+from prefect import task_engine
 from prefect._internal import control_listener
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.concurrency import _leases
@@ -22,6 +24,8 @@ from prefect.logging.loggers import get_logger
 from prefect.utilities import engine
 
 RETRY_S = 10.0
+unshown: ContextVar[bool] = ContextVar("unshown", default=False)
+"""Whether the server is to hear nothing of the task runs of this context."""
 
 
 def keep_slot() -> None:
@@ -69,6 +73,21 @@ def drop_events(after_s: float = 0.0) -> None:
     worker._queue.queue.clear()
     if after_s:
         worker._queue.put_nowait(None)  # the mark of the end, which was dropped with the events
+
+
+def hide_unshown() -> None:
+    """Send the server nothing of task runs in a context that is `unshown`.
+
+    While the server is away, a run has no segment to show its stages in. Prefect keeps the events
+    of these task runs, and sends all when the server is back: hundreds of bars and dots then hide
+    the page of the run. Draft: "A task whose runs are not sent to the API".
+    """
+    task_engine.emit_task_run_state_change_event = _emit_if_shown
+
+
+def _emit_if_shown(*args: Any, **kwargs: Any) -> Any:
+    emit = engine.emit_task_run_state_change_event
+    return None if unshown.get() else emit(*args, **kwargs)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,9 @@ called in its context. In the main thread it would also take the signals from th
 
 A segment has no results and no retries, and is never resumed. A process that continues the run
 begins a new segment at the step where the run stands, and marks as Crashed what a killed process
-has left Running. If the server does not answer, task runs belong to the run itself.
+has left Running. While the server does not answer, there is no segment to show stages in. They are
+task runs all the same, retried and cached, but the server hears nothing of them: when it is back, a
+single bar says which steps it has missed.
 """
 
 import asyncio
@@ -19,13 +21,14 @@ import contextlib
 import logging
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from typing import Any
 from uuid import uuid4
 
-from prefect import Flow, tags
+from prefect import Flow, tags, task
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
@@ -35,6 +38,8 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
+from mortal_tasks.prefect_patches import hide_unshown, unshown
+from mortal_tasks.segment_message import segment_message, segment_name
 from mortal_tasks.server_watch import PATIENCE_S, ServerWatch, best_effort
 
 logger = logging.getLogger(__name__)
@@ -58,16 +63,18 @@ def segment_steps(run: Run) -> int:
     return wanted or max(SHORTEST, math.ceil(run.info.num_steps / MOST_SEGMENTS))
 
 
-def segment_name(first: int, last: int) -> str:
-    """Return the name of a segment's flow run, and of its bar on the page of the run."""
-    return f"step {first}" if first == last else f"steps {first}-{last}"
+@task(name="server_away", task_run_name="server away: {steps}", persist_result=False)
+async def server_away(steps: str) -> None:
+    """Show the steps of which the server was told nothing."""
 
 
 class Segment:
     """A subflow that waits in a thread for the end of its steps."""
 
-    def __init__(self, name: str, around: Context, run_tags: list[str]) -> None:
-        self.name = name
+    def __init__(self, first: int, last: int, around: Context, run_tags: list[str]) -> None:
+        self.first, self.last = first, last
+        self.name = name = segment_name(first, last)
+        self.since = time.monotonic()
         self._tags = run_tags
         self._begun: Future[FlowRun | None] = Future()
         self._reason = f"no answer in {PATIENCE_S:g} s"
@@ -140,18 +147,28 @@ class Segments:
         self._length = segment_steps(run)
         self._tags = [f"{RUN_TAG}{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
         self._open: dict[int, Segment] = {}
+        self._unshown: list[int] = []
+        """The first and the last step without a segment, of which the server does not know."""
+        hide_unshown()
         self._ending: list[Segment] = []
 
     @contextlib.asynccontextmanager
     async def at(self, step: int) -> AsyncIterator[None]:
         """Task runs made in the block belong to the segment of `step` or, if that is done, of the
-        first step that is not; without it, to the run itself."""
+        first step that is not; without it, the server hears nothing of them."""
         run = self._run  # whose steps before this one are done, and their segments ended
-        segment = self._segment(min(max(step, run.manifest.step), run.info.num_steps - 1))
+        step = min(max(step, run.manifest.step), run.info.num_steps - 1)
+        segment = self._segment(step)
         flow_run = None if segment is None else await segment.flow_run()
         if flow_run is None:
-            yield
+            self._unshown = [min([step, *self._unshown]), max([step, *self._unshown])]
+            token = unshown.set(True)
+            try:
+                yield
+            finally:
+                unshown.reset(token)
             return
+        await self._show_the_gap()
         inside = {"flow_run": flow_run, "task_run_dynamic_keys": {}}
         with self._parent.model_copy(update=inside):
             yield
@@ -162,28 +179,41 @@ class Segments:
         if number not in self._open and not (self._server.away or self._server.forgotten):
             end = min((number + 1) * self._length, self._run.info.num_steps)
             first = max(number * self._length, min(self._run.manifest.step, end - 1))
-            name = segment_name(first, end - 1)
-            self._open[number] = Segment(name, self._around, self._tags)
+            self._open[number] = Segment(first, end - 1, self._around, self._tags)
         return self._open.get(number)
+
+    async def _show_the_gap(self) -> None:
+        """Tell the server, now that it is back, which steps it was told nothing of."""
+        if self._unshown:
+            (first, last), self._unshown = self._unshown, []
+            with self._parent.model_copy():
+                await server_away(segment_name(first, last))
 
     def end(self, before: int, state: State[Any] | None = None) -> None:
         """End the segments before this step: as Completed, unless a state is given."""
         self._ending = [segment for segment in self._ending if segment.ending()]
         for number in [n for n in self._open if (n + 1) * self._length <= before]:
             segment = self._open.pop(number)
-            segment.end(Completed() if state is None else state)
+            segment.end(self._completed(segment) if state is None else state)
             self._ending.append(segment)
 
+    def _completed(self, segment: Segment) -> State[Any]:
+        took_s = time.monotonic() - segment.since
+        return Completed(message=segment_message(self._run, segment.first, segment.last, took_s))
+
     async def close(self, ended: BaseException | None) -> None:
-        state: State[Any] = Cancelled(message=str(ended))
+        state: State[Any] | None = Cancelled(message=str(ended))
         if ended is None:
-            state = Completed()
+            state = None
         elif isinstance(ended, Exception) and not isinstance(ended, RunStoppedError):
             state = Failed(message=str(ended))
         self.end(before=self._run.info.num_steps + self._length, state=state)
         if not isinstance(ended, ServerError):  # then there is nobody to tell
             await asyncio.gather(*(segment.ended() for segment in self._ending))
-            await best_effort(self._end_the_rest(state), "the end of the segments is not shown")
+            if not (self._server.away or self._server.forgotten):
+                await self._show_the_gap()
+            rest = self._end_the_rest(state or Completed())
+            await best_effort(rest, "the end of the segments is not shown")
 
     async def _end_the_rest(self, state: State[Any]) -> None:
         """Set the state of segments whose beginning or end the server missed."""

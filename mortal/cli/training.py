@@ -200,6 +200,8 @@ def fork(
     os.chdir(parent.working_dir())
     forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
+    if forked.info.fingerprint == parent.info.fingerprint:
+        say("nothing is changed that decides its numbers: it will end with its parent's bits")
     _drive(forked.config)
 
 

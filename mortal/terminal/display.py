@@ -16,7 +16,6 @@ from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import (
-    NOTHING_LEARNED,
     Point,
     RunSummary,
     downsample,
@@ -34,6 +33,7 @@ BESIDE = 16
 HEIGHT = 8
 FEWEST = 4
 """Steps that a curve needs at least."""
+MOST_WARNINGS = 5
 TRAINING, HELD_OUT, FORK = "·", "o", "┊"
 
 
@@ -102,8 +102,10 @@ def show_run(run: RunSummary) -> None:
     if run.error:
         name = "error" if run.status == "failed" else "reason"
         line(name, shortened(run.error, f"`mortal show {run.run_id} --json`"))
-    if run.learned_nothing:
-        line("WARNING", NOTHING_LEARNED)
+    if run.nothing_learned:
+        line("WARNING", run.nothing_learned)
+    for text in run.warnings[-MOST_WARNINGS:]:
+        line("warning", text)
     line("began", _times(run))
     if run.step:
         line("reward", _rewards(run))
@@ -136,7 +138,8 @@ def _show_model(run: RunSummary) -> None:
     if run.base_model:
         line("base model", "built from [model.new]" if run.builds_model else run.base_model)
     if run.model_path:
-        line("final model", run.model_path)
+        unchanged = "  (equal to the starting model)" if run.is_unchanged else ""
+        line("final model", f"{run.model_path}{unchanged}")
         line("sha256", str(run.final_weights_sha256))
 
 

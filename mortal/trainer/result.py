@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mortal.reading import SavedRun, table
-from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, summarize
+from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.report.units import number
 from mortal_steps.runs.run import find_run
 
@@ -112,8 +112,8 @@ class TrainingResult:
         run = self.summary
         facts = [("run_id", run.run_id), ("status", run.status)]
         facts.append(("step", f"{run.step}/{run.max_steps}"))
-        if run.learned_nothing:
-            facts.append(("warning", NOTHING_LEARNED))
+        if run.nothing_learned:
+            facts.append(("warning", run.nothing_learned))
         if run.reward_trend:
             first, last = run.reward_trend["first"], run.reward_trend["last"]
             facts.append(("reward", f"{number(first)} -> {number(last)}"))

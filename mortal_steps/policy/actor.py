@@ -25,6 +25,7 @@ from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.policy.checks import check_model, check_options
+from mortal_steps.policy.cpu_rates import Product, measure_rates
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
@@ -112,6 +113,10 @@ class Actor:
         """See `check_options`."""
         return check_options(self._config, **asked)
 
+    def measure_rates(self, products: tuple[Product, ...]) -> tuple[float, ...]:
+        """See `cpu_rates.measure_rates`."""
+        return measure_rates(products)
+
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
         whole. Raises `ModelError` or `DataError` if the configuration does not allow it, and
@@ -160,6 +165,7 @@ class Actor:
             state_id=state.state_id,
             weights=published,
             num_parameters=state.stepper.num_parameters,
+            num_trained=state.stepper.num_trained,
             place=state.stepper.place(),
             warnings=state.stepper.warnings() if step == 0 else (),
         )

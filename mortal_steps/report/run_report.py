@@ -16,7 +16,7 @@ from mortal_steps.report.evaluations import EPISODES
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample
-from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary, quarantine_in_words
+from mortal_steps.report.summary import RunSummary, quarantine_in_words
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.manifest import is_comparable
@@ -62,8 +62,8 @@ def _heading(run: RunSummary) -> Iterator[str]:
     yield f"{stands} · written {at}"
     if run.waits_for:
         yield f"Continue with: {code(run.waits_for)}"
-    if run.learned_nothing:
-        yield f"**Warning: {NOTHING_LEARNED}.**"
+    if run.nothing_learned:
+        yield f"**Warning: {run.nothing_learned}.**"
     if run.error:
         yield f"{'It failed' if run.status == 'failed' else 'It ended early'}:"
         yield fenced(run.error)
@@ -206,4 +206,5 @@ def _commands(run: RunSummary) -> Iterator[str]:
     yield "## Commands for this run"
     yield fenced("\n".join(commands))
     if run.model_path:
-        yield f"The trained model is in {code(run.model_path)}."
+        unchanged = " Its weights are those of the starting model." if run.is_unchanged else ""
+        yield f"The trained model is in {code(run.model_path)}.{unchanged}"

@@ -7,15 +7,24 @@ from itertools import pairwise
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.policy.on_disk.weights import digest_of
+from mortal_steps.policy.starting_model.base_model import RECORD_FILE, StartingModel
+from mortal_steps.report.alerts import EQUAL
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
-from mortal_steps.report.timings import StageRow, stage_rows
+from mortal_steps.report.timings import (
+    BEFORE_A_STEP,
+    STAGES_OF_A_STEP,
+    StageRow,
+    stage_rows,
+)
 from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
+from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -25,6 +34,9 @@ PAGE = "report.html"
 NEW_MODEL = "new"
 """Stands for a model that the run builds itself, as `[model.new]` says."""
 NOTHING_LEARNED = "nothing was learned: no completion of any step has a reward"
+ALL_EQUAL = "nothing to learn from: the rewards of each group were equal in every step"
+FINISHED = "mortal.run.finished"
+"""The notice of a run's end, which the summary says in other words."""
 
 
 Point = tuple[int, float]
@@ -93,6 +105,12 @@ class RunSummary(RunStatus):
     """Tokens sampled for training."""
     num_rows: int = 0
     """Rows of the dataset that it trained on as they are, over all steps."""
+    warnings: Sequence[str] = ()
+    """What it was warned of while it ran, oldest first."""
+    all_equal: bool = False
+    """Whether the rewards of each group were equal in every step."""
+    is_unchanged: bool = False
+    """Whether the final model has the weights that the run began with."""
 
     @property
     def builds_model(self) -> bool:
@@ -105,6 +123,13 @@ class RunSummary(RunStatus):
         return self.step > 0 and not self.curve["training"] and not self.num_rows
 
     @property
+    def nothing_learned(self) -> str:
+        """Return why a run that is over has learned nothing; empty if it may have."""
+        if self.learned_nothing:
+            return NOTHING_LEARNED
+        return ALL_EQUAL if self.all_equal and self.status == "completed" else ""
+
+    @property
     def headline(self) -> str:
         """Such as `step 120/120, reward 0.660, held out: exact_match 0.985`."""
         parts = [f"step {self.step}/{self.max_steps}"]
@@ -113,8 +138,8 @@ class RunSummary(RunStatus):
         judged = scores_text({n: score for n, score in self.eval.items() if n != "reward"})
         if judged:
             parts.append(f"held out: {judged}")
-        if self.learned_nothing:
-            parts.append(NOTHING_LEARNED)
+        if self.nothing_learned:
+            parts.append(self.nothing_learned)
         return ", ".join(parts)
 
 
@@ -122,7 +147,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
-    stages = stage_rows(run.timings())
+    stages = stage_rows(row for row in run.timings() if _is_own(run, row))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
     return RunSummary(
         **asdict(status_of(run)),
@@ -152,7 +177,36 @@ def summarize(run: Run) -> RunSummary:
         drawn=_drawn(config),
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
         num_rows=sum(row.get("num_rows", 0) for row in metrics),
+        warnings=[
+            notice.text
+            for notice in read_notices(store)
+            if notice.level == "warning" and notice.event != FINISHED
+        ],
+        all_equal=bool(metrics) and all(row.get(EQUAL) == 1.0 for row in metrics),
+        is_unchanged=_is_unchanged(run),
     )
+
+
+def _is_own(run: Run, timing: Mapping[str, Any]) -> bool:
+    """Return whether the time was spent by the run itself, rather than by a fork's parent."""
+    first = run.info.first_step
+    if not first:
+        return True
+    begins_it = timing["stage"] in (*STAGES_OF_A_STEP, *BEFORE_A_STEP)
+    return bool(timing["step"] >= first if begins_it else timing["step"] > first)
+
+
+def _is_unchanged(run: Run) -> bool:
+    """Return whether the final weights are the starting model's, where those are known: of a folder
+    on this machine, or of a model that was made for the run."""
+    final, files = run.manifest.final, run.info.model_files
+    own = [files[name].sha256 for name in sorted(files) if name.endswith(".safetensors")]
+    try:
+        made = run.store.find_record(RECORD_FILE, StartingModel)
+    except CorruptFileError:
+        return False
+    start = made[1].weights_sha256 if made else digest_of(own) if own else None
+    return final is not None and final.weights_sha256 == start
 
 
 def _config(run: Run) -> Mapping[str, Any] | None:

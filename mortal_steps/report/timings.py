@@ -20,6 +20,11 @@ STAGES = (
     "checkpoint",
 )
 """The stages in the order in which a step passes through them."""
+STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
+"""Stages whose timings belong to the step being taken, counted from 0. The timings of other stages
+belong to the number of steps done."""
+BEFORE_A_STEP = ("start_workers", "sync_weights")
+"""Of these, the ones that a run begins with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

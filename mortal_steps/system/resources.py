@@ -57,6 +57,20 @@ def available_bytes() -> int | None:
     return min([1024 * machine, *_left_in_container()])
 
 
+def total_bytes() -> int | None:
+    """Return the memory of the machine, or of its container where that has less; None where the
+    system does not tell."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return None
+    try:
+        limit = (CGROUPS / "memory.max").read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(limit)) if limit.isdigit() else machine
+
+
 def _left_in_container() -> list[int]:
     """Of a limit by version 2 of control groups, as containers have it; none without a limit."""
     try:

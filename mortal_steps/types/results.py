@@ -98,6 +98,8 @@ class ActorReady:
     num_parameters: int
     """Parameters of the model, frozen ones included."""
     place: TrainingPlace
+    num_trained: int | None = None
+    """Of these, those that are trained."""
     warnings: tuple[str, ...] = ()
     """What a user should know before the next step."""
     timing: StageTiming = field(default_factory=lambda: StageTiming(stage="start_workers", step=0))

@@ -1,4 +1,5 @@
-"""Forecasts what a run will do with the GPUs: where each worker is, and what memory a card needs.
+"""Forecasts what a run will do: where each worker is, and what memory a card needs, or the machine
+where the run trains on its CPU.
 
 `mortal train --dry-run` prints it, and a run whose cards are too small is refused before it begins.
 The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
@@ -19,11 +20,18 @@ from mortal_steps.compute.placement import (
 from mortal_steps.config import RunConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
+from mortal_steps.rollout.engines.vllm.platforms import KV_CACHE_SEQUENCES, MIN_KV_CACHE_BYTES
+from mortal_steps.system.resources import available_bytes, total_bytes
 
 VLLM_SHARE = 0.92
 """What vLLM takes of a GPU by default."""
 VLLM_OVERHEAD = 1.5 * GIB
 """About what vLLM takes beside weights, keys and values: CUDA, its graphs, one pass of a batch."""
+PROCESS = 410_000_000
+"""What a worker process takes on a CPU before it has a model: Python, torch, TRL."""
+BESIDE = 500_000_000
+"""About what the flow, the reward worker and the Prefect server take together."""
+MACHINE = "this machine"
 USUAL_PROMPT = 512
 """Tokens of a prompt where nobody has measured any."""
 
@@ -55,6 +63,15 @@ class Card:
     """Bytes that are taken whatever a batch is like."""
     most: int
     """Bytes at the fullest moment."""
+    copy: int = 0
+    """On the machine: what a checkpoint that is written beside train steps takes."""
+    free: int | None = None
+    """On the machine: what other programs leave of it now."""
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether this is the memory of the machine, for a run on its CPU."""
+        return self.gpu.uuid == MACHINE
 
     @property
     def depends_on_batch(self) -> bool:
@@ -87,11 +104,48 @@ class Forecast:
         local, workers = placed.compute.local, placed.num_rollout_workers
         return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all workers compute on the CPU of this machine."""
+        return not (self.placement.gpus or self.config.compute.is_away)
+
     def cards(self) -> list[Card]:
-        """Return the GPUs that the run uses; empty if the model's sizes are not known."""
+        """Return the GPUs that the run uses, or the machine; empty if the model's sizes, or the
+        machine's, are not known."""
         if self.shape is None:
             return []
+        if self.on_cpu:
+            memory = total_bytes()
+            return [] if memory is None else [self._machine(memory, self.shape)]
         return [self._card(gpu, self.shape) for gpu in self.placement.gpus if gpu.memory]
+
+    def _machine(self, memory: int, shape: ModelShape) -> Card:
+        config, training = self.config, self.config.training
+        gpu = Gpu(name=MACHINE, memory=memory, bfloat16=False, uuid=MACHINE)
+        needed = training_memory(
+            *(config.model, training, shape),
+            prompt=self.prompt,
+            autocast=bool(training.trl.get("bf16")),
+            on_gpu=False,
+        )
+        workers = self.placed.num_rollout_workers if self.placement.engines else 0
+        found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in range(workers)]
+        engines = [one for one in found if one is not None]
+        # Weights and the optimizer's tensors, as `state.take_state` copies them.
+        trained = needed.gradients if training.use_lora else needed.weights
+        copy = needed.optimizer + trained if config.checkpoints.background else 0
+        beside = BESIDE + training.ranks * PROCESS
+        return Card(
+            gpu=gpu,
+            training=needed,
+            engines=engines,
+            static=beside + training.ranks * needed.static + sum(one.fixed for one in engines),
+            most=beside
+            + training.ranks * (needed.total + copy)
+            + sum(one.reserved for one in engines),
+            copy=copy,
+            free=available_bytes(),
+        )
 
     def _card(self, gpu: Gpu, shape: ModelShape) -> Card:
         config, trainers = self.config, self.placement.trainers
@@ -122,21 +176,30 @@ def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> 
     """Work out what a settled configuration will do, with a longest prompt of so many tokens (None:
     unknown) and, without `samples`, no rollout workers. Raises what `find_placement` raises."""
     found = find_placement(config, samples=samples)
-    shape = find_shape(config.model) if found.gpus else None
+    known = found.gpus or not config.compute.is_away
+    shape = find_shape(config.model) if known else None
     return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
 
 
 def engine_memory(
     config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
 ) -> EngineMemory | None:
-    """Return what a rollout worker takes of a GPU; None for an engine of the user's own."""
+    """Return what a rollout worker takes of a GPU, or of the machine; None for an engine of the
+    user's own."""
     kind, options = config.rollout.engine_kind, config.rollout.engine_options
     size = gpus_per_engine(config.rollout)
     dtype = config.sampled_model.dtype
     value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
     weights = value * shape.parameters // size
     per_token = max(1, 2 * value * shape.layers * shape.keys // size)
-    if kind.memory_option is not None:
+    on_cpu = gpu.uuid == MACHINE
+    process = PROCESS if on_cpu else CONTEXT
+    if kind.memory_option is not None and on_cpu:
+        usual = KV_CACHE_SEQUENCES * per_token * config.model.max_model_len
+        room = options.get("kv_cache_memory_bytes") or max(MIN_KV_CACHE_BYTES, usual)
+        cache = int(room)
+        always = reserved = weights + process + cache
+    elif kind.memory_option is not None:
         reserved = round(float(options.get(kind.memory_option, VLLM_SHARE)) * gpu.memory)
         cache = max(0, round(reserved - weights - VLLM_OVERHEAD))
         if room := options.get("kv_cache_memory_bytes"):
@@ -145,7 +208,7 @@ def engine_memory(
     elif kind.needs is None:
         rows = rows_per_shard(config)
         cache = rows * (prompt + config.max_tokens) * per_token
-        always = weights + CONTEXT
+        always = weights + process
         reserved = always + cache + 3 * 4 * rows * shape.vocabulary
     else:
         return None

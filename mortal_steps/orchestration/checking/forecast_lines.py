@@ -6,30 +6,41 @@ from collections.abc import Callable, Iterator, Sequence
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import CONTEXT
 from mortal_steps.compute.placement import Placement
-from mortal_steps.config import TrainingConfig
-from mortal_steps.orchestration.checking.forecast import VLLM_SHARE, Card, Forecast, gib
+from mortal_steps.orchestration.checking.forecast import (
+    BESIDE,
+    PROCESS,
+    VLLM_SHARE,
+    Card,
+    Forecast,
+    gib,
+)
 from mortal_steps.orchestration.checking.room_on_gpus import warnings_of
+from mortal_steps.orchestration.checking.step_time import Rates, time_in_words, warnings_of_time
 from mortal_steps.report.units import counted
 
 logger = logging.getLogger(__name__)
 
 
-def report_forecast(found: Forecast, show: Callable[[str], None] | None) -> tuple[str, ...]:
-    """Show a forecast, or log and return its warnings; raises as `warnings_of`."""
+def report_forecast(
+    found: Forecast, show: Callable[[str], None] | None, rates: Rates | None = None
+) -> tuple[str, ...]:
+    """Show a forecast, or log and return its warnings; raises as `warnings_of`. `rates` are those
+    of this machine, if they were measured."""
     if show is None:
-        for warning in (warnings := warnings_of(found)):
+        warnings = (*warnings_of(found), *warnings_of_time(found, rates))
+        for warning in warnings:
             logger.warning("%s", warning)
         return warnings
-    for line in lines_of(found):
+    for line in lines_of(found, rates):
         show(line)
     return ()
 
 
-def lines_of(found: Forecast) -> Iterator[str]:
+def lines_of(found: Forecast, rates: Rates | None = None) -> Iterator[str]:
     """Yield the forecast for a user; raises what `warnings_of` raises."""
-    warnings = warnings_of(found)
+    warnings = (*warnings_of(found), *warnings_of_time(found, rates))
     yield _line("placement", placement_in_words(found.placement))
-    yield _line("batch", _batch(found.config.training))
+    yield _line("batch", _batch(found))
     if found.placement.engines:
         yield _line("sampling", _sampling(found))
     alike: dict[tuple[object, ...], list[Card]] = {}
@@ -37,6 +48,8 @@ def lines_of(found: Forecast) -> Iterator[str]:
         alike.setdefault((card.gpu.name, card.training, tuple(card.engines)), []).append(card)
     for cards in alike.values():
         yield from _card_lines(found, cards)
+    if rates is not None:
+        yield _line("time", time_in_words(found, rates))
     for warning in warnings:
         yield _line("warning", warning)
 
@@ -63,14 +76,20 @@ def _named(gpus: Sequence[Gpu]) -> str:
     return f"GPU {numbers} ({name})"
 
 
-def _batch(training: TrainingConfig) -> str:
+def _batch(found: Forecast) -> str:
+    training = found.config.training
     count = training.steps_per_generation
     pieces = "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
     ranks = f" on each of {training.ranks} ranks" if training.ranks > 1 else ""
     rows = training.rows // count // training.ranks
+    lengths = (
+        f", prompts of up to {counted(found.prompt, 'token')} and completions of up to "
+        f"{training.max_completion_length:,}"
+    )
     return (
         f"{training.rows} completions, trained in {pieces} of {rows}{ranks} "
         f"(training.gradient_accumulation_steps = {training.accumulation_steps})"
+        f"{lengths if found.on_cpu else ''}"
     )
 
 
@@ -100,7 +119,12 @@ def _card_lines(found: Forecast, cards: Sequence[Card]) -> Iterator[str]:
             "  actor",
             f"weights {gib(one.weights)}, gradients {gib(one.gradients)}, optimizer "
             f"{gib(one.optimizer)}, activations {gib(one.activations)}, logits {gib(one.logits)}, "
-            f"CUDA {gib(CONTEXT)} GiB (sequences of {length:,} tokens)",
+            + (
+                f"a checkpoint's copy {gib(card.copy)}, the process {gib(PROCESS)} GiB"
+                if card.is_machine
+                else f"CUDA {gib(CONTEXT)} GiB"
+            )
+            + f" (sequences of {length:,} tokens)",
         )
     for engine in card.engines:
         fit = engine.tokens // (found.prompt + config.max_tokens)
@@ -109,6 +133,8 @@ def _card_lines(found: Forecast, cards: Sequence[Card]) -> Iterator[str]:
             f"{gib(engine.reserved)} GiB: weights {gib(engine.weights)}, keys and values "
             f"{gib(engine.cache)} ({counted(fit, 'sequence')} of full length)",
         )
+    if card.is_machine:
+        yield _line("  others", f"{gib(BESIDE)} GiB: the flow, rewards, the Prefect server")
     yield _line("  in all", f"{gib(card.most)} GiB, {card.most / card.gpu.memory:.0%}")
 
 

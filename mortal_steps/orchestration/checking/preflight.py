@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
@@ -37,7 +38,9 @@ from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
+from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.policy.cpu_rates import Product
 from mortal_steps.policy.starting_model.prompt_lengths import Tools, keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
@@ -131,8 +134,18 @@ def check(
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
     found, longest = check_training(config, train, held_out, warned, sampled, tools)
-    warned += report_forecast(forecast(config, longest, samples="rollout" in roles), show)
+    expected = forecast(config, longest, samples="rollout" in roles)
+    rates = measured_time(expected, partial(_measure, config)) if show is not None else None
+    warned += report_forecast(expected, show, rates)
     return found
+
+
+def _measure(config: RunConfig, products: tuple[Product, ...]) -> Sequence[float]:
+    """Measure matrix products on this machine, in a worker of the actor's."""
+    measured: Sequence[float] = call_once(
+        _passing_worker(config, "actor"), "measure_rates", products=products
+    )
+    return measured
 
 
 def warn_of_repeats(config: RunConfig, num_problems: int) -> None:

@@ -32,18 +32,30 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
                 )
             )
             continue
-        warnings += (*_of_cache(found, card), *_preempting(found, card))
+        if card.is_machine:
+            warnings += _of_free_memory(found, card)
+        else:
+            warnings += (*_of_cache(found, card), *_preempting(found, card))
         if card.depends_on_batch and card.most > FULL * card.gpu.memory:
             warnings.append(
                 f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
                 f"than {FULL:.0%} may not be usable. {_what_fits(found, card)}"
             )
-    if found.placement.gpus and found.shape is None:
+    if (found.placement.gpus or found.on_cpu) and found.shape is None:
         warnings.append(
             "the memory that the run needs is not known: the model's config.json is not here, or "
             "does not use the usual names"
         )
     return tuple(warnings)
+
+
+def _of_free_memory(found: Forecast, card: Card) -> Iterator[str]:
+    """Warn of a machine that has the memory, but not free."""
+    if card.free is not None and card.free < card.most <= FULL * card.gpu.memory:
+        yield (
+            f"{card.name}: the run may take {gib(card.most)} GiB, and {gib(card.free)} GiB are "
+            f"free now. End other programs, or choose. {_what_fits(found, card)}"
+        )
 
 
 def _refused(found: Forecast, problem: str) -> str:
@@ -126,7 +138,7 @@ def _what_fits(found: Forecast, card: Card) -> str:
         batches = [each for each in other.cards() if each.depends_on_batch]
         if all(each.most <= FULL * each.gpu.memory for each in batches):
             fitting[key] = " with ".join(overrides)
-    larger = f"a GPU with {gib(card.most / FULL)} GiB"
+    larger = f"a {'machine' if card.is_machine else 'GPU'} with {gib(card.most / FULL)} GiB"
     return f"What fits: {'; or '.join([*fitting.values(), larger])}"
 
 
@@ -136,6 +148,8 @@ def _of_sampling(found: Forecast) -> Iterator[tuple[str, ...]]:
     kind = rollout.engine_kind
     if not found.placement.engines:
         return
+    for workers in range(len(found.placement.engines) - 1, 0, -1) if found.on_cpu else ():
+        yield (f"rollout.num_rollout_workers = {workers}",)
     if kind.memory_option is None:  # its keys and values are those of a shard
         for count in range(config.num_shards + 1, config.training.batch_size + 1):
             yield (f"rollout.num_shards = {count}",)
@@ -165,8 +179,9 @@ def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
         yield ('training.sharding = "full"',)
     if not training.use_lora:
         yield ("training.use_lora = true",)
-        yield ("training.use_lora = true", half)
-    elif model.dtype == "float32":
+        if not found.on_cpu:  # where bfloat16 may be many times slower
+            yield ("training.use_lora = true", half)
+    elif model.dtype == "float32" and not found.on_cpu:
         yield (half,)
 
 

@@ -17,6 +17,7 @@ from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.on_disk.checkpoints import STATE_FILE, CheckpointState
 from mortal_steps.policy.starting_model import base_model
+from mortal_steps.report.timings import STAGES_OF_A_STEP
 from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
@@ -25,10 +26,6 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file, link_verified
 from mortal_steps.types import Checkpoint
 from mortal_steps.types.identity import Parent
-
-STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
-"""Stages whose timings belong to the step being taken, counted from 0. The timings of other stages
-belong to the number of steps done."""
 
 
 class ForkFiles:

@@ -124,6 +124,11 @@ class Stepper(Protocol):
         ...
 
     @property
+    def num_trained(self) -> int:
+        """Parameters that are trained."""
+        ...
+
+    @property
     def autocast(self) -> bool:
         """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
         ...

@@ -1,6 +1,6 @@
 """What the bars on the page of a run are called."""
 
-from mortal_tasks.segments import segment_name
+from mortal_tasks.segment_message import segment_name
 
 
 def test_a_segment_is_named_by_its_steps():

@@ -19,7 +19,7 @@ def test_a_new_run_starts_at_step_0_with_version_0_published(run):
     (version,) = ready.weights
     assert (ready.step, version.version, version.path) == (0, 0, "weights/v0")
     assert ready.state_id == journal.first_state_id(run.config.fingerprint())
-    assert ready.num_parameters == 87_296
+    assert (ready.num_trained, ready.num_parameters) == (87_296, 87_296)
     run.store.verify_folder(version.path, version.sha256)
 
 

@@ -15,8 +15,11 @@ from mortal_steps.report.report_files import report_html, write_report
 from mortal_steps.report.run_report import report_markdown
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import summarize
+from mortal_steps.runs.notices import new_notice, note
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
+from mortal_steps.types import FinalModel
+from mortal_steps.types.identity import ModelFile
 from tests.support.run_info import run_info
 
 NASTY = [
@@ -116,6 +119,51 @@ def test_the_page_holds_everything_and_loads_nothing(run):
     with console.capture() as shown:
         show_run(summarize(run))
     assert f"{run.store.root.absolute()}/report.html" in shown.get()
+
+
+def shown_on_a_terminal(run):
+    with console.capture() as shown:
+        show_run(summarize(run))
+    return shown.get()
+
+
+def test_the_summary_of_a_run_without_anything_to_learn_from_says_so(run):
+    """Also of one that is too short for the warning that looks at ten steps."""
+    rows = [{**row, "frac_reward_zero_std": 1.0} for row in run.metrics()]
+    run.logs.replace("metrics.jsonl", rows)
+    assert "nothing to learn from" not in shown_on_a_terminal(run), "it is not over"
+    run.update(status="completed")
+    told = "nothing to learn from: the rewards of each group were equal in every step"
+    assert told in shown_on_a_terminal(run) and told in report_markdown(summarize(run))
+    run.logs.replace("metrics.jsonl", [*rows[:-1], {**rows[-1], "frac_reward_zero_std": 0.5}])
+    assert "nothing to learn from" not in shown_on_a_terminal(run)
+
+
+def test_the_summary_repeats_warnings_and_names_an_unchanged_model(run):
+    note(run, new_notice(run, "mortal.reward.flat", "warning", "all are equal", step=3))
+    note(run, new_notice(run, "mortal.run.resumed", "news", "continued", step=3))
+    own = ModelFile(sha256="ab" * 32, num_bytes=1, changed_ns=0)
+    run.info = replace(run.info, model_files={"config.json": own, "model.safetensors": own})
+    final = FinalModel(
+        path="final",
+        sha256="cd" * 32,
+        weights_sha256=own.sha256,
+        merged_path=None,
+        merged_sha256=None,
+    )
+    run.update(final=final)
+    shown = shown_on_a_terminal(run)
+    assert "  warning      all are equal\n" in shown and "continued" not in shown
+    assert "/final  (equal to the starting model)" in shown
+    run.update(final=replace(final, weights_sha256="ef" * 32))
+    assert "equal to the starting model" not in shown_on_a_terminal(run)
+
+
+def test_an_evaluation_that_scored_nothing_hides_no_other(run):
+    rows = [{"step": 0, "a": 0.1, "reward": 0.1}, {"step": 2, "a": 0.9, "reward": 0.9}, {"step": 4}]
+    report = report_markdown(summarize(run), evaluations=rows)
+    assert "| score | first, step 0 | best, step 2 | last, step 4 |" in report
+    assert "| `reward` | 0.100 | 0.900 | - |" in report
 
 
 def test_a_run_that_has_done_nothing_has_a_report(tmp_path):

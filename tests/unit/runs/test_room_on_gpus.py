@@ -207,8 +207,3 @@ def test_a_model_of_unknown_sizes_is_warned_of(monkeypatch, tmp_path):
     (tmp_path / "config.json").write_text('{"n_embd": 768}')
     (warning,) = warnings(settled(str(tmp_path)))
     assert "not known" in warning
-
-
-def test_without_a_gpu_nothing_is_estimated(monkeypatch):
-    let_there_be(monkeypatch, [])
-    assert warnings(settled(LARGE)) == ()

@@ -181,6 +181,10 @@ class TrlStepper(Stepper):
         return int(self._trainer.model.num_parameters())
 
     @property
+    def num_trained(self) -> int:
+        return int(self._trainer.model.num_parameters(only_trainable=True))
+
+    @property
     def autocast(self) -> bool:
         return bool(self._trainer.args.bf16)
 
