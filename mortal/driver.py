@@ -77,7 +77,7 @@ def drive(config: RunConfig) -> None:
     began = time.monotonic()
     try:
         with PrefectStart() as prefect:
-            run = open_run(config, checking, prefect)
+            run = open_run(config, checking, prefect, tell=say)
             if run.is_complete():
                 restore_logs_of_complete(run)
                 named = run_argument(run.store.root)

@@ -10,14 +10,18 @@ from mortal_steps.errors import ModelError
 
 
 def options(
-    section: Annotated[
-        str | None, typer.Argument(help="Print only this section, such as training or model.new.")
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Print only this section, such as training or model.new, this key, or the keys "
+            "with this in their names."
+        ),
     ] = None,
 ) -> None:
     """Print every configuration key with its default and meaning, as TOML."""
     from mortal_steps.config.reference import reference_toml
 
-    typer.echo(reference_toml(section), nl=False)
+    typer.echo(reference_toml(name), nl=False)
 
 
 def new_model(

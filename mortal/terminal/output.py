@@ -44,8 +44,8 @@ def complain(text: str) -> None:
 
 
 def _complain(text: str, colour: str) -> None:
-    """In colour, unless the user wants none (https://no-color.org)."""
-    if os.environ.get("NO_COLOR"):
+    """In colour, unless the user wants none (https://no-color.org) or the terminal has none."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         typer.echo(text, err=True)
     else:
         typer.secho(text, err=True, fg=colour)

@@ -33,6 +33,8 @@ class RunControls:
     config: RunConfig
     """The whole configuration of the run."""
     mode: Mode
+    _mode_is_given: bool
+    """Whether the script chose it; otherwise it is a default."""
     _repo_id: str | None
     """The repository on the hub that TRL's configuration names."""
 
@@ -181,6 +183,8 @@ class RunControls:
             return f"running on Modal: {taking}"
         if self.config.compute.backend == "ray":
             return "running on a Ray cluster"
+        if not self._mode_is_given:
+            return "running on this machine"
         return f"running on this machine (backend='modal' would use {taking})"
 
 

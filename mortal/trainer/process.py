@@ -39,7 +39,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     keys of `[data]`. Returns the mean of each score."""
     import asyncio
 
-    from mortal_steps.data.problems import read_held_out
+    from mortal_steps.data.held_out import read_held_out
     from mortal_steps.orchestration.checking.own_rewards import own_rows
     from mortal_steps.promotion.judging import Judge
     from mortal_steps.runs.run import find_run

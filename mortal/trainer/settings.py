@@ -59,6 +59,7 @@ REWARDS = ("rewards.terms", "rewards.functions", "rewards.weights")
 OF_REWARDS = ("reward_funcs", "reward_weights", "reward_processing_classes")
 """Keys, and parameters, that say how completions are scored."""
 AGENT = "environment.agent"
+EXCLUDE = "data.exclude_held_out"
 DEFAULT_EVAL_STEPS = 100
 """Steps between evaluations if there is a dataset for them and `config` does not say how often."""
 
@@ -99,6 +100,7 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["eval_dataset"] is not None:
         keys |= eval_keys(given["eval_dataset"], runs_dir)
         keys["evaluation.eval_steps"] = DEFAULT_EVAL_STEPS
+        keys[EXCLUDE] = False  # as TRL's trainer, which trains on all of train_dataset
     return keys
 
 
@@ -188,7 +190,7 @@ def check_table(config: Any) -> None:
         )
 
 
-OF_DEFAULTS = frozenset({*DEFAULT_DATASET, "evaluation.eval_steps", "model.dtype"})
+OF_DEFAULTS = frozenset({*DEFAULT_DATASET, EXCLUDE, "evaluation.eval_steps", "model.dtype"})
 """Keys that have default values here, which `config` may change."""
 
 

@@ -140,6 +140,7 @@ class MortalTrainer(RunControls):
         check_table(config)
         given, idle = from_trl.translated(parameters)
         self.mode = checked_mode(given["mode"])
+        self._mode_is_given = mode is not None
         self.config = configure(given, decided_keys(given))
         self._repo_id = from_trl.repository(args)
         for sentence in idle:

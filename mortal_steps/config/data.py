@@ -38,6 +38,8 @@ class DataConfig(Section):
     prompt_column: str = "prompt"
     """Column with the prompts, as text or chat messages. Every other column is passed to the reward
     functions."""
+    drop_columns: tuple[str, ...] = ()
+    """Columns that nothing is done with, such as one of pictures, which a run refuses otherwise."""
     max_samples: int | None = Field(None, ge=1)
     """Use only the first N rows of the source."""
     shuffle: bool = True
@@ -53,6 +55,11 @@ class DataConfig(Section):
     eval_samples: int = Field(0, ge=0)
     """With `eval_source`, `eval_sets` or `eval_split`: use its first N rows (0: all). Without
     any of them: hold N rows of `source` out of training."""
+    exclude_held_out: bool = True
+    """Leave a row out of training if its prompt is also held out. With `false`, as TRL has it, only
+    the rows that `eval_samples` draws are left out, and the model is also evaluated on prompts that
+    it is trained on. Set it if all prompts are the same text, with the task in another column.
+    `MortalTrainer` sets `false` where it is given an `eval_dataset`."""
     on_long: Literal["error", "drop"] = "error"
     """What to do about rows whose prompt leaves no room for `rollout.max_tokens` in the model's
     context: `error` refuses to begin, `drop` leaves those rows out."""
@@ -77,6 +84,14 @@ class DataConfig(Section):
             raise ValueError(
                 f"eval_source = {self.eval_source!r} and eval_sets are both given; make the source "
                 "a set, with a name"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_the_prompts(self) -> Self:
+        if self.prompt_column in self.drop_columns:
+            raise ValueError(
+                f"drop_columns contains {self.prompt_column!r}, the prompt_column; take it out"
             )
         return self
 

@@ -1,7 +1,6 @@
 """Reads a configuration: a TOML file, flags, `--set` overrides, and errors a user can act on."""
 
 import copy
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,12 +10,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RunConfig, hints
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.rewards import SANDBOX
 from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.config.run import NAME
+from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 from mortal_steps.flags import FLAGS, Flag
@@ -47,8 +47,10 @@ PLAIN_WORDS = (
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the nested values of a TOML file; raises `ConfigError` for what is none."""
+    text = ""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows mark it
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows mark it
+        return tomllib.loads(text)
     except FileNotFoundError:
         hint = f"; an override is written --set {path}" if "=" in path.name else ""
         raise ConfigError(f"no such configuration file: {path}{hint}") from None
@@ -61,7 +63,8 @@ def read_toml(path: Path) -> dict[str, Any]:
             f"{path} is not valid TOML: byte {error.start} is not UTF-8; save it in that encoding"
         ) from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        hint = hints.of_toml(str(error), text)
+        raise ConfigError(f"{path} is not valid TOML: {error}{hint}") from None
 
 
 def load_config(
@@ -91,6 +94,10 @@ def load_config(
     else:
         origin = f"{path} and the command line" if overridden or flags else str(path)
         config = parse_config(values, origin)
+        if hint := hints.beside(path, config.model_dump(exclude_unset=True)):
+            raise ConfigError(hint)
+    if config.algorithm.type in CONFIGS:
+        check_names(config.training.trl, CONFIGS[config.algorithm.type])
     config.compute.check_mode()
     return config
 
@@ -216,12 +223,18 @@ def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     given = detail["input"]
     message = in_plain_words(str(detail["msg"]))
     if detail["type"] == "tuple_type" and isinstance(given, str):
-        message = f"write a list: [{json.dumps(given)}]"
+        message = hints.of_list(given, _annotation_at(location))
     if detail["type"] == "value_error" and (
         not isinstance(given, str | int | float) or repr(given) in message
     ):
         return f"{key}: {message}" if key else message
     return f"{key} = {given!r}: {message}"
+
+
+def _annotation_at(location: list[str]) -> Any:
+    section = section_at(location[:-1])
+    field = section.model_fields.get(location[-1]) if section else None
+    return field.annotation if field else None
 
 
 def in_plain_words(reason: str) -> str:

@@ -1,11 +1,12 @@
 """What every table of the configuration has in common."""
 
+import functools
 import math
 import os.path
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from mortal_steps.extensions import Extension, Registry
 
@@ -20,6 +21,28 @@ class Section(BaseModel):
         allow_inf_nan=False,
         ser_json_inf_nan="constants",  # options for a library may be infinite
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what Python or pydantic would take for a number: `true` for 1, `"5"` for 5."""
+        if type(value) in (bool, str) and _is_number(cls, str(info.field_name)):
+            quoted = ", without quotes" if isinstance(value, str) else ""
+            raise ValueError(f"must be a number{quoted}")
+        return value
+
+
+@functools.cache
+def _is_number(section: type[BaseModel], name: str) -> bool:
+    """Return whether a key has a number, or none."""
+    kinds = leaves(section.model_fields[name].annotation) - {type(None)}
+    return bool(kinds) and kinds <= {int, float}
+
+
+def leaves(annotation: Any) -> set[Any]:
+    """Return the types that an annotation is made of, such as {float, None} of `float | None`."""
+    parts = get_args(annotation)
+    return {kind for part in parts for kind in leaves(part)} if parts else {annotation}
 
 
 def of_its_kind(value: Any, base: type[Section], registry: Registry[Extension]) -> Any:

@@ -162,26 +162,31 @@ def _option(statement: ast.stmt) -> str | None:
 
 
 def check_names(chosen: Mapping[str, Any], kind: str) -> None:
-    """Raise `ConfigError` for an option that TRL's configuration lacks or a run cannot have."""
-    known = options_of(kind)
-    for name, value in chosen.items():
-        key = f"training.trl.{name}"
-        if instead := TRAINER_ARGUMENTS.get(name):
-            raise ConfigError(f"{key} is an argument of TRL's trainer, not an option: {instead}")
-        if known and name not in known:
-            if name in options_of("GRPOConfig"):
-                raise ConfigError(
-                    f"{key} is an option of TRL's GRPO, and RLOO has none like it; leave it out, "
-                    "or set algorithm.type = 'grpo'"
-                )
-            near = nearest(name, known, cutoff=0.75)
-            hint = f"; did you mean training.trl.{near}?" if near else ""
-            raise ConfigError(f"{key}: TRL's {kind} has no such option{hint}")
-        if reason := refusal(name):
-            raise ConfigError(f"{key} cannot be set: {reason}")
-        if isinstance(value, str) and (name, value) in REFUSED_VALUES:
-            reason = REFUSED_VALUES[name, value]
-            raise ConfigError(f"{key} = {value!r} cannot be used: {reason}")
+    """Raise `ConfigError` for options that TRL's configuration lacks or a run cannot have."""
+    wrong = [reason for name in chosen if (reason := _mistake(name, chosen[name], kind))]
+    if wrong:
+        raise ConfigError("\n  ".join(wrong))
+
+
+def _mistake(name: str, value: Any, kind: str) -> str | None:
+    """Return what is wrong with an option."""
+    key, known = f"training.trl.{name}", options_of(kind)
+    if instead := TRAINER_ARGUMENTS.get(name):
+        return f"{key} is an argument of TRL's trainer, not an option: {instead}"
+    if known and name not in known:
+        if name in options_of("GRPOConfig"):
+            return (
+                f"{key} is an option of TRL's GRPO, and RLOO has none like it; leave it out, or "
+                "set algorithm.type = 'grpo'"
+            )
+        near = nearest(name, known, cutoff=0.75)
+        hint = f"; did you mean training.trl.{near}?" if near else ""
+        return f"{key}: TRL's {kind} has no such option{hint}"
+    if reason := refusal(name):
+        return f"{key} cannot be set: {reason}"
+    if isinstance(value, str) and (name, value) in REFUSED_VALUES:
+        return f"{key} = {value!r} cannot be used: {REFUSED_VALUES[name, value]}"
+    return None
 
 
 def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ there is none, and otherwise checks that the directory belongs to the same confi
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,15 +41,24 @@ from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.system.threads import call_in_thread
 from mortal_steps.types import Problem
 
+logger = logging.getLogger(__name__)
+
+ROWS_STAY = (
+    "data.exclude_held_out was %s when the run began, and a run keeps the rows that it began with; "
+    "begin another run, or fork this one, to train on other rows"
+)
+
 
 def open_run(
     config: RunConfig,
     say: Callable[[str], None] | None = None,
     parallel: preflight.ParallelStartup | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Run:
     """Return the run of `config.run_id`; it is created if it does not exist.
 
-    `say` is called with a line on each check. `parallel` is what happens beside the checks of a new
+    `say` is called with a line on each check of a new run, and `tell` with one on its rows.
+    `parallel` is what happens beside the checks of a new
     run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
     local model that was changed since the run began, `RewardError` for reward functions that were
     changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
@@ -61,7 +71,7 @@ def open_run(
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(follow_link(config))
-        problems = preflight.check(config, say=say, parallel=parallel, warned=warned)
+        problems = preflight.check(config, say=say, parallel=parallel, warned=warned, tell=tell)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
     note_warnings(run, warned, step=0)
@@ -74,6 +84,8 @@ def open_run(
         )
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
+    if config.data.exclude_held_out != run.config.data.exclude_held_out:
+        logger.warning("%s", ROWS_STAY, run.config.data.exclude_held_out)
     config = as_begun(config, run.config)
     opened = Run(run.store, config, run.info)
     if opened.is_complete():  # which needs sources, model and GPUs no more
@@ -156,8 +168,11 @@ def _checked_root(config: RunConfig) -> Path:
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """Return the configuration with defaults as they were resolved at the run's start."""
-    return resolved_like(follow_as_before(config, begun), begun)
+    """Return the configuration with what was resolved when the run began: its defaults, and which
+    rows it trains on, since these are in the run."""
+    resolved = resolved_like(follow_as_before(config, begun), begun)
+    excludes = {"exclude_held_out": begun.data.exclude_held_out}
+    return resolved.model_copy(update={"data": resolved.data.model_copy(update=excludes)})
 
 
 def changes(begun: RunConfig, config: RunConfig) -> list[str]:

@@ -65,7 +65,7 @@ def check_options(
         idle = algorithm.check(config)
         tools = _tools_of(config.environment, chain(train, held_out), offered or {})
         lengths = prompt_lengths.measure(config.model, options, prompts, sampled, tools)
-    warnings = warned.take()
+    warnings = (*warned.take(), *lengths.warnings)
     if lengths.dated and not config.environment.is_used:  # with tools, the day is kept
         warnings = (*warnings, DATED)
     return idle, warnings, lengths

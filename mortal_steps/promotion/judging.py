@@ -26,7 +26,7 @@ from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.problems import eval_set_sizes
+from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.report.evaluations import mean_scores

@@ -68,18 +68,20 @@ class RewardWorker:
         for scorer in dict.fromkeys((self._training, self._evaluating)):
             scorer.close()
 
-    def dry_run(self, *, problems: Sequence[Problem]) -> None:
-        """Call each function once per problem on a made-up completion; commits nothing. Raises
-        `RewardError` whatever `rewards.on_error` says."""
+    def dry_run(self, *, problems: Sequence[Problem]) -> Mapping[str, Sequence[float | None]]:
+        """Call each function once on a made-up completion of each problem; commit nothing. Return
+        the scores by reward. Raises `RewardError` whatever `rewards.on_error` says."""
+        scores: dict[str, Sequence[float | None]] = {}
         for scorer in dict.fromkeys((self._training, self._evaluating)):
             scorer.start()
             if not problems:
                 continue
             try:
-                scorer.dry_run(_made_up(problems), self._trainer_state(0))
+                scores |= scorer.dry_run(_made_up(problems), self._trainer_state(0))
             except RewardError as error:
                 reason, _, trace = str(error).partition("\n")
                 raise RewardError(f"{reason}\n{DRY_RUN}\n{trace}".rstrip()) from error
+        return scores
 
     def reward(self, *, request: RewardRequest) -> RewardRef:
         """Score a shard and commit the scores at `request.output`.

@@ -13,8 +13,8 @@ from pathlib import Path
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import check_problem_file, keep_problems
-from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.rewards.sources import begin_sources

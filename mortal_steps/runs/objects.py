@@ -37,6 +37,11 @@ def object_path(
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def is_object(source: str) -> bool:
+    """Return whether a path in a configuration is that of an object."""
+    return Path(source).parent.name == FOLDER
+
+
 def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Path]:
     """Return the objects that no run names; runs with the ids in `without` do not count. None are
     returned if a configuration cannot be read."""

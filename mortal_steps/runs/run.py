@@ -13,6 +13,7 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_stored_config, read_toml
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
+from mortal_steps.extensions import nearest
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.runs.lease import Lease, acquire, is_driven
@@ -244,7 +245,9 @@ def find_run(runs_dir: Path, run_id: str) -> Run:
     known = [run.info.run_id for run in list_runs(runs_dir)]
     left_out = f"{len(known) - MOST_NAMED} older ones, " if len(known) > MOST_NAMED else ""
     there = left_out + ", ".join(known[-MOST_NAMED:]) or "none"
-    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {there})")
+    near = nearest(run_id, known, cutoff=0.6)
+    meant = f"; did you mean {near}?" if near else ""
+    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir}{meant} (runs there: {there})")
 
 
 def list_runs(runs_dir: Path) -> list[Run]:

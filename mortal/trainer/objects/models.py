@@ -57,10 +57,34 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
             f"model is of type {type(model).__name__}; give the name of a model on the hub, a "
             "folder, or a transformers.PreTrainedModel"
         )
+    _check_code(model)
     if str(model.dtype) not in DTYPES:
         raise ModelError(f"model has the dtype {model.dtype}; convert it to {' or '.join(DTYPES)}")
     folder = saved(runs_dir, model, processing_class or tokenizer_of(model, "processing_class"))
     return {"model.name_or_path": str(folder), "model.dtype": DTYPES[str(model.dtype)]}
+
+
+def _check_code(model: Any) -> None:
+    """Raise `ModelError` for a model of a class that no other process could load: its folder would
+    be loaded as a class of transformers, or not at all."""
+    kind = type(model)
+    if kind.__module__.partition(".")[0] == "transformers" or _brings_its_code(model):
+        return
+    if any(base.__name__ == "PreTrainedModel" for base in kind.__mro__):
+        raise ModelError(
+            f"model is of the class {kind.__name__} ({kind.__module__}), which is not one of "
+            "transformers' own, and a run loads the model in processes of its own. Save it with "
+            f"its code: move the class and its configuration into a file, call "
+            f"{kind.__name__}.register_for_auto_class('AutoModelForCausalLM') and "
+            f"{type(model.config).__name__}.register_for_auto_class(), save model and tokenizer "
+            "into a folder, and give model='the folder', config={'model.trust_remote_code': True}"
+        )
+
+
+def _brings_its_code(model: Any) -> bool:
+    """Return whether `save_pretrained` writes down which code the model is of."""
+    named = getattr(model.config, "auto_map", None) or {}
+    return bool(getattr(model, "_auto_class", None)) or "AutoModelForCausalLM" in named
 
 
 def tokenizer_of(model: Any, parameter: str) -> Any:

@@ -2,13 +2,15 @@
 
 reasoning_gym_tasks   made by reasoning_gym
 files                 in a file, in a folder, on the hub
+arrow_types           what the columns of a table stand for
 environment           brought by the environment of the run, which hands them over as `OwnRows`
 
 A kind of its own is an entry of `DATASET_SOURCES` (config/data.py), or `module:name`.
 """
 
+import difflib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -46,9 +48,32 @@ def read_rows(
         key, source = f"data.eval_sets.{held_out}", config.eval_sets[held_out]
     elif held_out is not None and config.eval_source is not None:
         key, source = "data.eval_source", config.eval_source
+    rows: Iterator[Row]
     if source == ENVIRONMENT:
-        return _read_own(config, limit, held_out is not None, key, own_rows)
-    return itertools.islice(_read(config, seed, held_out is not None, key, source), limit)
+        rows = _read_own(config, limit, held_out is not None, key, own_rows)
+    else:
+        rows = itertools.islice(_read(config, seed, held_out is not None, key, source), limit)
+    if not config.drop_columns:
+        return rows
+    return _without_columns(rows, config.drop_columns, held_out is not None, f"{key} = {source!r}")
+
+
+def _without_columns(
+    rows: Iterator[Row], dropped: Collection[str], may_lack: bool, origin: str
+) -> Iterator[Row]:
+    """Yield the rows without these columns; raise `DataError` for one that none of them has, unless
+    they `may_lack` it."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names |= dict.fromkeys(row)
+        yield {name: value for name, value in row.items() if name not in dropped}
+    missing = next((name for name in dropped if name not in names), None)
+    if names and missing is not None and not may_lack:
+        near = difflib.get_close_matches(missing, names, n=1)
+        raise DataError(
+            f"data.drop_columns: no column {missing!r} in {origin}"
+            + (f"; did you mean {near[0]!r}?" if near else f"; columns there: {', '.join(names)}")
+        )
 
 
 def check_options(config: DataConfig) -> None:
@@ -86,12 +111,12 @@ def _read(config: DataConfig, seed: int, held_out: bool, key: str, source: str) 
     path = Path(source).expanduser()
     if is_file(path):
         _refuse_parts(config, held_out, key, origin)
-        return read_file(path, origin)
+        return read_file(path, origin, config.drop_columns)
     # An evaluation source without a split of its own has the training rows' one.
     own_split = held_out and config.eval_split is not None
     split = config.eval_split if own_split else config.split
     origin += f" ({'data.eval_split' if own_split else 'data.split'} = {split!r})"
-    return read_dataset(path, source, config.config, str(split), origin)
+    return read_dataset(path, source, config.config, str(split), origin, config.drop_columns)
 
 
 def _read_own(

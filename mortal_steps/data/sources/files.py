@@ -5,10 +5,11 @@ import difflib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.data.sources.arrow_types import decoders, refuse_media
 from mortal_steps.data.sources.base import ROWS_AT_ONCE, Row
 from mortal_steps.errors import DataError
 
@@ -18,14 +19,14 @@ def is_file(path: Path) -> bool:
     return path.is_file() or path.suffix in FILE_TYPES
 
 
-def read_file(path: Path, origin: str) -> Iterator[Row]:
-    """Yield the file's rows; raises `DataError`."""
+def read_file(path: Path, origin: str, dropped: Collection[str] = ()) -> Iterator[Row]:
+    """Yield the file's rows; raises `DataError`. Columns that are `dropped` may have any value."""
     if path.suffix not in FILE_TYPES:
         raise DataError(f"{origin}: unknown kind of file; use one of {', '.join(FILE_TYPES)}")
     if not path.exists():
         raise DataError(f"{origin}: no such file{nearest_path(path)}")
     try:
-        yield from FILE_TYPES[path.suffix](path, origin)
+        yield from FILE_TYPES[path.suffix](path, origin, dropped)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{origin} is no text in UTF-8 ({error.reason}: {error.object[error.start]:#04x}); "
@@ -48,7 +49,7 @@ WITH_ITS_MARK = "utf-8-sig"
 """UTF-8, with the byte order mark that some editors begin a file with, or without."""
 
 
-def json_lines(path: Path, origin: str) -> Iterator[Row]:
+def json_lines(path: Path, origin: str, _: Collection[str] = ()) -> Iterator[Row]:
     """Yield one object per line; empty lines do not count."""
     with path.open(encoding=WITH_ITS_MARK) as lines:
         for number, line in enumerate(lines, start=1):
@@ -64,7 +65,7 @@ def json_lines(path: Path, origin: str) -> Iterator[Row]:
             yield _object(value, f"{origin}, line {number}")
 
 
-def json_rows(path: Path, origin: str) -> Iterator[Row]:
+def json_rows(path: Path, origin: str, _: Collection[str] = ()) -> Iterator[Row]:
     """Yield the objects of a list, which is read whole."""
     text = path.read_text(encoding=WITH_ITS_MARK)
     try:
@@ -94,15 +95,25 @@ def _object(value: Any, origin: str) -> Row:
     return value
 
 
-def parquet_rows(path: Path, _: str) -> Iterator[Row]:
-    """Yield the rows of a Parquet file, with values of the types in the file."""
+def parquet_rows(path: Path, origin: str, dropped: Collection[str] = ()) -> Iterator[Row]:
+    """Yield the rows of a Parquet file, with the values that `datasets` gives; those of columns
+    that are `dropped` are None."""
     import pyarrow.parquet
 
     with _opened(path) as content, pyarrow.parquet.ParquetFile(content) as file:
-        yield from _table_rows(file.schema_arrow.names, file.iter_batches(ROWS_AT_ONCE))
+        schema = file.schema_arrow
+        decode = decoders(schema, origin, dropped)
+        kept = [name for name in schema.names if name not in dropped]
+        left_out = dict.fromkeys(name for name in schema.names if name in dropped)
+        batches = file.iter_batches(ROWS_AT_ONCE, columns=kept if left_out else None)
+        for row in _table_rows(schema.names, batches):
+            if decode or left_out:
+                decoded = {name: one(row[name]) for name, one in decode.items()}
+                row = {**row, **left_out, **decoded}
+            yield row
 
 
-def csv_rows(path: Path, _: str) -> Iterator[Row]:
+def csv_rows(path: Path, _: str, dropped: Collection[str] = ()) -> Iterator[Row]:
     """Yield rows of text, as it stands: 007 is no number, NA is not missing."""
     import pyarrow.csv
 
@@ -141,20 +152,26 @@ def _table_rows(names: Sequence[str], batches: Iterable[Any]) -> Iterator[Row]:
         yield from batch.to_pylist()
 
 
-FILE_TYPES: Mapping[str, Callable[[Path, str], Iterator[Row]]] = {
+FILE_TYPES: Mapping[str, Callable[[Path, str, Collection[str]], Iterator[Row]]] = {
     ".jsonl": json_lines,
     ".json": json_rows,
     ".parquet": parquet_rows,
     ".csv": csv_rows,
 }
-"""The reader of each: takes the file, and how an error names it; raises `DataError`, or `OSError`
-and `ValueError`, of which a `DataError` is made."""
+"""The reader of each: takes the file, how an error names it, and the columns that nobody needs;
+raises `DataError`, or `OSError` and `ValueError`, of which a `DataError` is made."""
 
 
 def read_dataset(
-    path: Path, source: str, config: str | None, split: str, origin: str
+    path: Path,
+    source: str,
+    config: str | None,
+    split: str,
+    origin: str,
+    dropped: Collection[str] = (),
 ) -> Iterator[Row]:
-    """Yield the rows of a split; `config` is that of a hub dataset. Raises `DataError`."""
+    """Yield the rows of a split; `config` is that of a hub dataset. The values of columns that are
+    `dropped` are None. Raises `DataError`."""
     if not path.exists() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise DataError(f"{origin}: no such file or folder{nearest_path(path)}")
     import datasets
@@ -165,9 +182,14 @@ def read_dataset(
             table = _saved_split(datasets.load_from_disk(path), split)
         else:
             table = datasets.load_dataset(str(path), name=config, split=split, **_as_text(path))
-        for start in range(0, len(table), ROWS_AT_ONCE):
-            stop = min(start + ROWS_AT_ONCE, len(table))
-            yield from table.select(range(start, stop)).to_list()
+        left_out = dict.fromkeys(name for name in table.column_names if name in dropped)
+        table = table.remove_columns(list(left_out))
+        refuse_media(table.features.to_dict(), origin)
+        for batch in table.iter(ROWS_AT_ONCE):
+            for values in zip(*batch.values(), strict=True):
+                yield {**dict(zip(batch, values, strict=True)), **left_out}
+    except DataError:
+        raise
     except DatasetNotFoundError as error:
         raise DataError(
             f"{origin}: no such dataset on the hub, and no such file or folder"

@@ -20,6 +20,7 @@ from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rewards import FORMS
+from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.batch_source import declared, needed_roles
@@ -34,6 +35,7 @@ from mortal_steps.orchestration.checking.checks import (
     check_runs_dir,
     check_sequences,
 )
+from mortal_steps.orchestration.checking.data_lines import Scores, data_lines, rows_in_words
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
 from mortal_steps.orchestration.checking.own_rewards import own_rows
@@ -41,7 +43,7 @@ from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alik
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.policy.cpu_rates import Product
-from mortal_steps.policy.starting_model.prompt_lengths import Tools, keep_fitting
+from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.schedule import num_train_steps
@@ -52,6 +54,8 @@ from mortal_steps.types import Problem
 logger = logging.getLogger(__name__)
 
 DRY_RUN_PROBLEMS = 2
+FIRST_ROWS = 100
+"""Rows that are looked at for what all rows are like."""
 WORTH_A_WORD = 20_000
 """Prompts whose tokens take seconds to count; the user is told that this is going on."""
 
@@ -79,15 +83,18 @@ def check(
     parallel: ParallelStartup | None = None,
     warned: list[str] | None = None,
     show: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Problems:
     """Check a resolved configuration, and return the problems of the run.
 
     The problems are read from their source unless they are given. `say` is called with a line on
-    every check that may take a while, and `show` with the lines of the forecast. What TRL warns of
-    is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
-    the `MortalError` that names what is wrong.
+    every check that may take a while, `tell` with one on what became of the rows (without it, the
+    line is logged), and `show` with the lines of a dry run: on data and rewards, and the forecast.
+    What TRL warns of is logged, and added to `warned`, as are the warnings of a forecast that is
+    not shown. Raises the `MortalError` that names what is wrong.
     """
     say, parallel = say or (lambda line: None), parallel or ParallelStartup()
+    tell = show or tell or logger.info
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
     roles = needed_roles(config.rollout, evaluates=config.evaluates)
@@ -97,10 +104,12 @@ def check(
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
+    if problems is None:
+        check_not_the_same(config.data)
     begin_workers_imports(config)
     parallel.begin()
     say("reading the dataset")
-    train, held_out = problems or _read(config, say)
+    train, held_out = problems or _read(config, say, tell)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
@@ -108,6 +117,7 @@ def check(
         )
     warn_of_repeats(config, len(train))
     warn_of_unjudged_checkpoints(config, num_train_steps(len(train), config.training))
+    warn_of_answers(train)
     check_pictures(config.data.source, config.model, train[0])
     check_rows(config, train)
     check_rows(config, held_out)
@@ -119,13 +129,14 @@ def check(
             config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
         )
     check_devices(config, samples="rollout" in roles)
+    scores: Scores = {}
     if "reward" in roles:
         say(
             "calling the reward functions with a made-up completion"
             if config.rewards.dry_run
             else "importing the reward functions"
         )
-        check_rewards(config, train)
+        scores = check_rewards(config, train)
     tools: Mapping[str, Tools] = {}
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
@@ -133,7 +144,10 @@ def check(
         tools = check_resets(config, tried)
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
-    found, longest = check_training(config, train, held_out, warned, sampled, tools)
+    found, lengths = check_training(config, train, held_out, warned, sampled, tools)
+    for line in data_lines(lengths, train[0].id, scores) if show is not None else ():
+        show(line)
+    longest = min(lengths.longest, max(1, lengths.fits))
     expected = forecast(config, longest, samples="rollout" in roles)
     rates = measured_time(expected, partial(_measure, config)) if show is not None else None
     warned += report_forecast(expected, show, rates)
@@ -176,6 +190,19 @@ def warn_of_unjudged_checkpoints(config: RunConfig, num_steps: int) -> None:
         )
 
 
+def warn_of_answers(problems: Sequence[Problem]) -> None:
+    """Warn if the first prompts end with an answer, as the rows of a dataset for SFT do."""
+    for row in problems[:FIRST_ROWS]:
+        if not isinstance(row.prompt, str) and row.prompt[-1].get("role") == "assistant":
+            logger.warning(
+                "the prompt of row %s ends with a message of the assistant: the model is shown it, "
+                "and continues after it. If it is the answer, move it into a column of its own, "
+                "such as 'answer', and let data.prompt_column name the messages before it",
+                row.id,
+            )
+            return
+
+
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
@@ -186,10 +213,10 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
     begin_imports(dataclasses.replace(actor, rounding=rounding))
 
 
-def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
+def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        return read_problems(
+        found = read_problems(
             *(config.data, config.seed, scratch, say),
             num_made=config.num_made_rows,
             own_rows=own_rows(config),
@@ -197,6 +224,9 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     except BaseException:
         scratch.remove()
         raise
+    if config.data.source:
+        tell(f"{'data':<11}{rows_in_words(config, found)}")
+    return found.train, found.held_out
 
 
 def check_modal(config: RunConfig) -> None:
@@ -212,15 +242,16 @@ def check_modal(config: RunConfig) -> None:
         call_in_thread(asyncio.run, check_deployed(config))
 
 
-def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
-    """Import every reward function and let it score a made-up completion."""
+def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> Scores:
+    """Import every reward function, let it score a made-up completion, and return its scores."""
     check_something_scores(config, problems[0])
     if config.compute.scores_in_a_container and config.rewards.terms:
         config = _without_rewards_on_gpus(config)
         if not config.rewards.terms:
-            return
+            return {}
     sample = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
-    call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
+    scores: Scores = call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
+    return scores
 
 
 def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
@@ -266,10 +297,10 @@ def check_training(
     warned: list[str],
     sampled: int,
     tools: Mapping[str, Tools],
-) -> tuple[Problems, int]:
+) -> tuple[Problems, PromptLengths]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
     whose prompts, with the `tools` of their environments, fit the model (`data.on_long`) beside
-    `sampled` tokens, and the tokens of the longest. Its warnings are added to `warned`."""
+    `sampled` tokens, and the lengths of all. Its warnings are added to `warned`."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
@@ -285,8 +316,7 @@ def check_training(
     warned += by_trl
     for warning in (*without_effect, *by_trl):
         logger.warning("%s", warning)
-    fitting = keep_fitting(config.data, train, held_out, lengths)
-    return fitting, min(lengths.longest, max(1, lengths.fits))
+    return keep_fitting(config.data, train, held_out, lengths), lengths
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:

@@ -17,6 +17,7 @@ from mortal_steps.config import DataConfig, ModelConfig
 from mortal_steps.data.problem_files import select
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
+from mortal_steps.policy.starting_model.prompt_tokens import Clock, SpecialTokens
 from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.prompts import check_template, render
 from mortal_steps.types import Problem, Prompt
@@ -50,7 +51,11 @@ class PromptLengths:
     fits: int = 0
     """Prompts of up to this many tokens fit."""
     dated: bool = False
-    """Whether the chat template writes today's date into them."""
+    """Whether the chat template writes today's date into one of them."""
+    first: str = ""
+    """The first prompt as the model reads it, special tokens included."""
+    warnings: tuple[str, ...] = ()
+    """What is unusual about special tokens in them."""
 
     @property
     def longest(self) -> int:
@@ -124,52 +129,60 @@ def measure_prompts(
     chats if the tokenizer has no template."""
     tokens = array("L")
     unusable: dict[int, str] = {}
-    dated = False
+    ends, clock, dated = SpecialTokens(tokenizer), Clock(), False
+    options = {**template_options, "strftime_now": clock}
     remaining = zip(prompts, tools, strict=False)  # of which there may be no end
     while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
         check_template([prompt for prompt, _ in chunk], tokenizer)
         start = len(tokens)
-        dated = dated or _is_dated(chunk[0][0], tokenizer, template_options)
         try:
-            tokens.extend(_lengths(chunk, tokenizer, template_options))
-            continue
+            rendered = _rendered(chunk, tokenizer, options)
         except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
-            pass
-        for position, prompt in enumerate(chunk, start):
-            try:
-                tokens.extend(_lengths([prompt], tokenizer, template_options))
-            except Exception as error:  # noqa: BLE001 - the boundary to the model's own template
-                tokens.append(0)
-                unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
+            rendered = []
+            for position, prompt in enumerate(chunk, start):
+                try:
+                    rendered += _rendered([prompt], tokenizer, options)
+                except Exception as error:  # noqa: BLE001 - the boundary to the model's template
+                    rendered.append([])
+                    unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
+        tokens.extend(map(len, rendered))
+        ends.look_at(rendered)
+        if not dated and clock.take():
+            read = [row for row, ids in zip(chunk, rendered, strict=True) if ids]
+            dated = _are_dated(read, tokenizer, template_options)
     for position, length in enumerate(tokens):
         if not length:
             unusable.setdefault(position, "it has no tokens")
-    return PromptLengths(tokens=tokens, unusable=unusable, context=context, fits=fits, dated=dated)
+    return PromptLengths(
+        tokens=tokens,
+        unusable=unusable,
+        context=context,
+        fits=fits,
+        dated=dated,
+        first=tokenizer.decode(ends.first),
+        warnings=tuple(ends.warnings()),
+    )
 
 
-def _lengths(
+def _rendered(
     chunk: Sequence[tuple[Prompt, Tools | None]], tokenizer: Any, options: Mapping[str, Any]
-) -> list[int]:
+) -> list[list[int]]:
     """Return the tokens of each prompt; those that offer the same tools are rendered at once."""
-    found = [0] * len(chunk)
+    found: list[list[int]] = [[] for _ in chunk]
     for tools in {id(tools): tools for _, tools in chunk}.values():
         rows = [row for row, (_, its) in enumerate(chunk) if its is tools]
         own = options if tools is None else {**options, "tools": list(tools) or None}
-        rendered = render([chunk[row][0] for row in rows], tokenizer, own)
-        for row, ids in zip(rows, rendered, strict=True):
-            found[row] = len(ids)
+        for row, ids in zip(rows, render([chunk[r][0] for r in rows], tokenizer, own), strict=True):
+            found[row] = ids
     return found
 
 
-def _is_dated(prompt: Prompt, tokenizer: Any, template_options: Mapping[str, Any]) -> bool:
-    """Whether the prompt is rendered differently on another day."""
-    if isinstance(prompt, str):
-        return False
+def _are_dated(
+    chunk: Sequence[tuple[Prompt, Tools | None]], tokenizer: Any, options: Mapping[str, Any]
+) -> bool:
+    """Return whether one of the prompts is rendered differently on another day."""
     days = [{"strftime_now": functools.partial(str.__add__, day)} for day in ("1", "2")]
-    try:
-        first, second = (render([prompt], tokenizer, {**template_options, **day}) for day in days)
-    except Exception:  # noqa: BLE001 - whatever the template raises; `measure_prompts` tells it
-        return False
+    first, second = (_rendered(chunk, tokenizer, {**options, **day}) for day in days)
     return first != second
 
 

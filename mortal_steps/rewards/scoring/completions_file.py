@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from mortal_steps.data.problem_files import encode_json
-from mortal_steps.data.problems import problems_of
+from mortal_steps.data.rows import problems_of
 from mortal_steps.data.sources.files import read_file
 from mortal_steps.errors import DataError
 from mortal_steps.store import RunStore

@@ -104,13 +104,20 @@ class Scorer:
         }
         return _put_together(shard, sha256, parts, done), seconds
 
-    def dry_run(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
-        """Raise `RewardError` if a reward fails once, whatever `rewards.on_error` says; those that
-        need an environment are left out."""
+    def dry_run(
+        self, shard: GeneratedShard, trainer_state: TrainerState
+    ) -> Mapping[str, Sequence[float | None]]:
+        """Return the scores of each reward, completion after completion; those that need an
+        environment are left out. Raises `RewardError` if a reward fails once, whatever
+        `rewards.on_error` says."""
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
         alone = self._called_alone()
         others = {name: no_scores(shard) for name in self._names if name not in alone}
-        Scorer(self._assignments, self._names, once)._score(shard, trainer_state, others, "")
+        found, _ = Scorer(self._assignments, self._names, once)._score(
+            shard, trainer_state, others, ""
+        )
+        completions = [scores for group in found.rewards for scores in group]
+        return {name: [each[name] for each in completions] for name in self._names if name in alone}
 
     def _called_alone(self) -> set[str]:
         """Return the rewards that are called without an environment."""

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal.trainer import process
-from mortal_steps.data.problems import read_held_out
+from mortal_steps.data.held_out import read_held_out
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate

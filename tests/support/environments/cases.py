@@ -15,7 +15,7 @@ from mortal_steps.config import (
     RunConfig,
     TrainingConfig,
 )
-from mortal_steps.data.problems import NO_PROMPT
+from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.kinds.agent import AgentEnvironment
 from mortal_steps.types import Problem
 from tests.support.environments import code

@@ -239,7 +239,7 @@ BAD = {
     "evaluation on the training rows": (
         dict,
         {**LETTERS, "eval_source": "letters.jsonl"},
-        ["every prompt is also held out"],
+        ["the prompt of every row is also held out"],
     ),
 }
 

@@ -104,7 +104,7 @@ def test_a_column_that_comes_late_is_none_before(tmp_path: Path) -> None:
         "late.jsonl",
         [*({"prompt": f"p{row}"} for row in range(2000)), {"prompt": "z", "answer": 1}],
     )
-    train, _ = read_problems(DataConfig(source=source), 0, Scratch())
+    train = read_problems(DataConfig(source=source), 0, Scratch()).train
     assert train[0].columns == {"answer": None}
     assert train[2000].columns == {"answer": 1}
     assert train.fingerprint == dataset_fingerprint(list(train))

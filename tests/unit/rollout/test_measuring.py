@@ -1,7 +1,7 @@
 """Prompts are counted as they are rendered."""
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from mortal_steps.config import NewModelConfig
@@ -46,3 +46,64 @@ def test_prompts_without_tokens_and_templates_that_raise_are_told_apart():
     assert found.unusable[2] == "it has no tokens"
     assert found.unusable[3].startswith("the chat template raises TypeError")
     assert len(found.unusable) == 2
+
+
+DATED = (
+    "{% if messages[0]['role'] != 'system' %}{{ strftime_now('%d %b %Y') }}{% endif %}" + TEMPLATE
+)
+NEVER_PRINTED = "{% set day = strftime_now('%d %b %Y') %}" + TEMPLATE
+SYSTEM = [{"role": "system", "content": "ab"}, *CHAT]
+
+
+@pytest.mark.parametrize(
+    ("template", "prompts", "dated"),
+    [
+        (DATED, [SYSTEM] * 5, False),
+        (DATED, [*[SYSTEM] * 5, CHAT], True),
+        (DATED, [*[SYSTEM] * 1200, CHAT, SYSTEM], True),
+        (DATED, [SYSTEM, [{"role": "user", "content": 5}], CHAT], True),  # one that raises
+        (NEVER_PRINTED, [CHAT] * 5, False),
+        (TEMPLATE, [CHAT] * 5, False),
+    ],
+)
+def test_todays_date_is_found_in_any_prompt(template, prompts, dated):
+    tokenizer = byte_level()
+    tokenizer.chat_template = template
+    assert measure_prompts(prompts, tokenizer, {}, context=8).dated is dated
+
+
+def with_special(template):
+    """A tokenizer that adds special tokens to text."""
+    tokenizer = byte_level()
+    tokenizer.add_special_tokens({"bos_token": "<|begin|>"})
+    ids = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("<|begin|>", "<|end|>")]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=ids
+    )
+    return tokenizer
+
+
+def test_prompts_that_end_with_the_end_of_a_completion_are_told():
+    text = ["abc=", "d="]
+    (said,) = measure_prompts(text, with_special("$A <|end|>"), {}, context=8).warnings
+    assert said.startswith("2 of 2 prompts end with '<|end|>', the token that ends a completion")
+    (said,) = measure_prompts(["ab", "c<|end|>"], byte_level(), {}, context=8).warnings
+    assert said.startswith("1 of 2 prompts end with")
+    (said,) = measure_prompts([CHAT], byte_level(), {}, context=8).warnings  # by its template
+    assert "the chat template has no generation prompt" in said
+    assert measure_prompts(text, byte_level(), {}, context=8).warnings == ()
+
+
+def test_texts_that_are_a_rendered_template_begin_twice():
+    tokenizer = with_special("<|begin|> $A")
+    (said,) = measure_prompts(["<|begin|>ab", "ab"], tokenizer, {}, context=8).warnings
+    assert said.startswith("1 of 2 prompts begin with '<|begin|>' twice")
+    assert "Give chat messages" in said
+
+
+def test_the_first_prompt_is_shown_as_the_model_reads_it():
+    found = measure_prompts([SYSTEM, CHAT], byte_level(), {}, context=8)
+    assert found.first == "ab<|end|>ab<|end|>"
+    assert measure_prompts(["ab"], with_special("<|begin|> $A"), {}, context=8).first == (
+        "<|begin|>ab"
+    )

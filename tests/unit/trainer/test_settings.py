@@ -243,6 +243,14 @@ def test_several_datasets_to_evaluate_on_have_names():
         config_of(eval_dataset={"too-easy": ROWS})
 
 
+def test_rows_of_an_eval_dataset_are_trained_on_as_in_trl():
+    assert config_of(eval_dataset=ROWS[:1]).data.exclude_held_out is False
+    assert config_of(eval_dataset={"easy": ROWS}).data.exclude_held_out is False
+    assert config_of(config={**NEW, "data.eval_samples": 1}).data.exclude_held_out is True
+    asked = {**NEW, "data.exclude_held_out": True}
+    assert config_of(eval_dataset=ROWS[:1], config=asked).data.exclude_held_out is True
+
+
 def test_evaluation_comes_with_its_dataset():
     config = config_of(eval_dataset=ROWS[:1])
     assert config.data.eval_source.endswith(".jsonl")

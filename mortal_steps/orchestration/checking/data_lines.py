@@ -1,0 +1,67 @@
+"""What a run's data and rewards look like, in words: a line at its start, more in a dry run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from mortal_steps.config import RunConfig
+from mortal_steps.data.problems import ReadProblems
+from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths
+from mortal_steps.report.units import counted, number
+from mortal_steps.rewards.worker import MADE_UP_TEXT
+from mortal_steps.runs.objects import is_object
+
+LONGEST_PROMPT = 600
+"""Characters of a prompt that are shown: its beginning and its end."""
+
+Scores = Mapping[str, Sequence[float | None]]
+"""What each reward said of a made-up completion of a few problems."""
+
+
+def rows_in_words(config: RunConfig, found: ReadProblems) -> str:
+    """Say what became of the rows, such as `40 rows: 8 held out, 3 left out of training because
+    their prompt is held out (data.exclude_held_out), 29 to train on`."""
+    rows, shared = counted(found.num_rows, "row"), found.num_shared
+    trained = f"{len(found.train):,} to train on"
+    parts = [f"{found.num_drawn:,} held out"] if found.num_drawn else []
+    if shared and config.data.exclude_held_out:
+        their = "its prompt is" if shared == 1 else "their prompt is"
+        parts.append(
+            f"{shared:,} left out of training because {their} held out (data.exclude_held_out)"
+        )
+    elif shared:
+        trained += (
+            f", {shared:,} of them with a prompt that is held out, too "
+            "(data.exclude_held_out = false)"
+        )
+    text = f"{rows}: {', '.join([*parts, trained])}"
+    if len(found.held_out) > found.num_drawn:
+        text += f"; {len(found.held_out):,} held out ({_held_out_key(config)})"
+    return text
+
+
+def _held_out_key(config: RunConfig) -> str:
+    """Name what gives the held-out rows, as the user does."""
+    data = config.data
+    if any(map(is_object, data.eval_sources.values())):
+        return "eval_dataset"
+    if data.eval_source is not None:
+        return "data.eval_source"
+    return "data.eval_sets" if data.eval_sets else "data.eval_split"
+
+
+def data_lines(lengths: PromptLengths, first_id: str, scores: Scores) -> Iterator[str]:
+    """Yield lines on the prompts as the model reads them, and on what rewards said."""
+    shown = lengths.first if len(lengths.first) <= LONGEST_PROMPT else _shortened(lengths.first)
+    if shown:
+        yield f"{'prompt':<11}{first_id}, as the model reads it: {shown!r}"
+    yield (
+        f"{'':<11}the longest has {counted(lengths.longest, 'token')}; "
+        f"{max(0, lengths.fits):,} fit beside the completion"
+    )
+    for name, values in scores.items():
+        said = ", ".join("None (it abstains)" if each is None else number(each) for each in values)
+        yield f"{'reward':<11}{name} = {said} for the text {MADE_UP_TEXT!r}"
+
+
+def _shortened(text: str) -> str:
+    half = LONGEST_PROMPT // 2
+    return f"{text[:half]} ... {text[-half:]}"
