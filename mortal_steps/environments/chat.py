@@ -22,6 +22,14 @@ from mortal_steps.types import ChatSettings
 Message = Mapping[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 """JSON schemas of functions."""
+LONG_TOKEN = 8
+"""Characters per token that few texts have more of."""
+LEAST_ROOM = 64
+"""Tokens: a text for less room is short."""
+
+
+class TooLongError(Exception):
+    """A text has so many more tokens than there is room for that they are not all made."""
 
 
 class Chat:
@@ -41,19 +49,32 @@ class Chat:
         self._made_up = functools.lru_cache(maxsize=1024)(self._rendered)
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        """What the chat template is given, beside messages and tools."""
+        return self._options
+
+    @property
     def num_ids(self) -> int:
         return len(self.tokenizer)
 
-    def prompt_ids(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """Return a prompt's ids with the tools; raises `DataError` if it cannot be rendered."""
+    def prompt_ids(
+        self, messages: Sequence[Message], tools: Tools, room: int | None = None
+    ) -> list[int]:
+        """Return a prompt's ids with the tools; raises `DataError` if it cannot be rendered, and
+        `TooLongError` if far more than `room` of them are seen to come."""
+        options = {"tools": list(tools) or None, "add_generation_prompt": True}
         try:
-            return self._render(messages, tools=list(tools) or None, add_generation_prompt=True)
+            return self._render(messages, room, **options)
+        except TooLongError:
+            raise
         except Exception as error:
             raise DataError(
                 f"the chat template raises {type(error).__name__} for the prompt: {error}"
             ) from error
 
-    def suffix_ids(self, messages: Sequence[Message], last_id: int) -> list[int]:
+    def suffix_ids(
+        self, messages: Sequence[Message], last_id: int, room: int | None = None
+    ) -> list[int]:
         """Return the ids of what others say after the model's turn, which ended with `last_id`, up
         to where the model goes on: tools' answers, or messages of the user or the system.
 
@@ -61,14 +82,17 @@ class Chat:
         before it and up to it is left out. For tools' answers, that token is the end of a sequence,
         as in TRL, and they follow a made-up call, which has the name of the first one's tool, as
         some templates name the answer by it. Raises `DataError` where the template cannot render
-        that.
+        that, and `TooLongError` where far more than `room` ids are seen to come.
         """
         first, end = messages[0], last_id
         if first["role"] == "tool":
             end = self.tokenizer.eos_token_id
         try:
             before, start = self._made_up(first["name"] if first["role"] == "tool" else None)
-            whole = self._render([*before, *messages], add_generation_prompt=True)
+            most = None if room is None else len(start) + room
+            whole = self._render([*before, *messages], most, add_generation_prompt=True)
+        except TooLongError:
+            raise
         except Exception as error:
             raise DataError(
                 f"the chat template raises {type(error).__name__} for {_named(first)}: {error}"
@@ -93,7 +117,7 @@ class Chat:
             call = {"type": "function", "function": {"name": called, "arguments": {}}}
             said = {"role": "assistant", "content": "", "tool_calls": [call]}
         dialogue: list[Message] = [{"role": "user", "content": "dummy"}, said]
-        return dialogue, self._render(dialogue, add_generation_prompt=False)
+        return dialogue, self._render(dialogue, None, add_generation_prompt=False)
 
     def read(self, token_ids: Sequence[int], prefix: Sequence[int], tools: Tools) -> dict[str, Any]:
         """Return the message said after `prefix`; what is no valid call is its content."""
@@ -103,23 +127,49 @@ class Chat:
         """Return the tokens as text, without special tokens."""
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
-    def text_ids(self, text: str, *, begins: bool) -> list[int]:
-        """Return a plain text's ids, with a beginning's special tokens if it `begins`."""
+    def text_ids(self, text: str, *, begins: bool, room: int | None = None) -> list[int]:
+        """Return a plain text's ids, with a beginning's special tokens if it `begins`; raises
+        `TooLongError` if far more than `room` of them are seen to come."""
+        if room is not None:
+            self._check_room(text, room)
         return list(self.tokenizer(text, add_special_tokens=begins)["input_ids"])
 
     def token_text(self, token_id: int) -> str:
         return str(self.tokenizer.decode([token_id]))
 
-    def _render(self, messages: Sequence[Message], **options: Any) -> list[int]:
+    def _render(self, messages: Sequence[Message], room: int | None, **options: Any) -> list[int]:
+        given = [[dict(message) for message in messages]]
+        options |= self._options
+        if room is not None and _characters(messages) > _beginning(room):
+            (text,) = self.tokenizer.apply_chat_template(given, tokenize=False, **options)
+            self._check_room(text, room)
         rendered = self.tokenizer.apply_chat_template(
-            [[dict(message) for message in messages]],
-            tokenize=True,
-            return_dict=True,
-            **options,
-            **self._options,
+            given, tokenize=True, return_dict=True, **options
         )
         (ids,) = rendered["input_ids"]
         return list(ids)
+
+    def _check_room(self, text: str, room: int) -> None:
+        """Raise `TooLongError` for a text whose beginning has twice as many tokens as have room:
+        to make all those of a long text takes minutes, and gigabytes. Twice, because the last ones
+        before the cut are not those of the whole text."""
+        length = _beginning(room)
+        while length < len(text):
+            found = self.tokenizer(text[:length], add_special_tokens=False)["input_ids"]
+            if len(found) > 2 * max(room, LEAST_ROOM):
+                raise TooLongError(f"more than {room} tokens in {len(text)} characters")
+            length *= 4
+
+
+def _beginning(room: int) -> int:
+    """Return how many characters hold twice as many tokens as have room, as a rule."""
+    return LONG_TOKEN * 2 * max(room, LEAST_ROOM)
+
+
+def _characters(messages: Sequence[Message]) -> int:
+    """Return how long the messages' texts are, at least."""
+    contents = [message.get("content") for message in messages]
+    return sum(len(each if isinstance(each, str) else str(each)) for each in contents)
 
 
 def _named(message: Message) -> str:

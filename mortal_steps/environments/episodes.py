@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from mortal_steps.environments.chat import TooLongError
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import (
     Description,
@@ -128,23 +129,39 @@ class ToolEpisodes(RecordedEpisodes):
             yield episode
 
     def _render_prompts(self, episodes: Sequence[Running], most: int, longest: int) -> None:
-        before: Running | None = None
-        for each in episodes:
-            is_same = before is not None and before.tools is each.tools
-            if before is not None and is_same and before.prompt == each.prompt:
-                each.prompt_ids = before.prompt_ids
-            else:
-                each.prompt_ids = self._chat.prompt_ids(each.prompt, each.tools)
-            before = each
-            if each.failure is None and len(each.prompt_ids) + most > longest:
-                wrong = (
-                    f"problem {each.problem.id!r}: its prompt of {len(each.prompt_ids)} tokens, "
-                    f"with what `reset` returned, and {most} tokens of a completion do not fit the "
-                    f"model's {longest}; shorten it, or set a lower rollout.max_tokens"
-                )
+        ids: list[int] = []
+        wrong: DataError | None = None
+        for before, each in zip([None, *episodes], episodes, strict=False):
+            if before is None or before.tools is not each.tools or before.prompt != each.prompt:
+                ids, wrong = self._rendered(each, most, longest)
+            each.prompt_ids = ids
+            if each.failure is None and wrong is not None:
                 if self._environment.on_error == "raise":
-                    raise DataError(wrong)
-                each.fail(wrong)
+                    raise wrong
+                each.fail(str(wrong))
+
+    def _rendered(
+        self, episode: Running, most: int, longest: int
+    ) -> tuple[list[int], DataError | None]:
+        """Return the prompt's ids, or why it cannot be sampled from: its `reset` returned that."""
+        name, room = f"problem {episode.problem.id!r}", longest - most
+        try:
+            ids = self._chat.prompt_ids(episode.prompt, episode.tools, room)
+        except TooLongError:
+            found = f"more than {room}"
+        except DataError as error:
+            if episode.prompt is episode.problem.prompt:
+                raise
+            return [], DataError(f"{name}: reset: {error}")
+        else:
+            if len(ids) <= room:
+                return ids, None
+            found = str(len(ids))
+        return [], DataError(
+            f"{name}: its prompt of {found} tokens, with what `reset` returned, and {most} tokens "
+            f"of a completion do not fit the model's {longest}; shorten it, or set a lower "
+            "rollout.max_tokens"
+        )
 
     def _play(
         self, engine: Engine, cells: Cells, episodes: Sequence[Running], params: SamplingParams
@@ -165,6 +182,7 @@ class ToolEpisodes(RecordedEpisodes):
                 return
             answers = self._answers(cells, running)
             add_all_answers(running, answers, self._chat, most=params.max_tokens, longest=longest)
+            self._raise_failures(running)
             running = [each for each in running if each.goes_on]
 
     def _answers(
@@ -209,16 +227,20 @@ class ToolEpisodes(RecordedEpisodes):
         for (each, _), found in zip(answered, noted, strict=True):
             each.difference = each.difference or found.difference
 
+    def _raise_failures(self, episodes: Sequence[Running]) -> None:
+        """Raise `EnvironmentFailedError` for the first one that failed, unless they are masked."""
+        if self._environment.on_error == "raise":
+            for each in episodes:
+                if each.failure is not None:
+                    raise EnvironmentFailedError(
+                        f"problem {each.key}, generation {each.index}: {each.failure}. With "
+                        'environment.on_error = "mask", such episodes take no part in training'
+                    )
+
     def _scored(
         self, cells: Cells, version: PolicyVersion, problem: Problem, group: Sequence[Running]
     ) -> GeneratedGroup:
-        for each in group:
-            if not each.token_ids:  # it failed before the model said anything
-                each.token_ids, each.logprobs = [self.tokenizer.eos_token_id], [0.0]
-        if self._environment.on_error == "raise":
-            for each in group:
-                if each.failure is not None:
-                    raise EnvironmentFailedError(each.failure)
+        self._raise_failures(group)
         updates = self._settings.updates_per_step
         made = score_episodes(
             cells,

@@ -106,6 +106,9 @@ class ToolAnswer:
     """Of the tool, for the message."""
     content: Any = ""
     """Text, or a list of content blocks."""
+    in_json: bool = False
+    """Whether `content` is a list in JSON: on its way from the tool, a number that is not finite
+    has no other form."""
     is_error: bool = False
     """Whether the text is an error, as TRL counts them."""
     outage: str | None = None

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mortal_steps.environments.chat import Chat, Tools, calls_of, reply_to
+from mortal_steps.environments.chat import Chat, TooLongError, Tools, calls_of, reply_to
 from mortal_steps.environments.ledger import Ledger, batch_of, history_of
 from mortal_steps.environments.messages import EpisodeKey, ToolAnswer, ToolCall
 from mortal_steps.environments.processes.cell import Failed
-from mortal_steps.errors import EngineError
+from mortal_steps.errors import DataError, EngineError
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import (
@@ -81,6 +81,23 @@ class Running:
         if is_difference:
             self.difference = reason
 
+    def forget_tokens(self, chat: Chat) -> None:
+        """After a failure, leave as few tokens as there can be, none of which counts as sampled:
+        the trainer pads all rows to the longest one, and this one has no part in training. What was
+        said stays, to be read."""
+        if not self.prompt_ids:  # nothing could be sampled after such a prompt
+            self.prompt = self.problem.prompt  # type: ignore[assignment]
+        if not self.prompt_ids or self.prompt is not self.problem.prompt:
+            assert not isinstance(self.problem.prompt, str)
+            self.prompt_ids = chat.prompt_ids(self.problem.prompt, self.own_tools)
+        self.token_ids, self.logprobs = [chat.tokenizer.eos_token_id], [0.0]
+        self.turns = [replace(turn, start=0, stop=0) for turn in self.turns]
+
+    @property
+    def own_tools(self) -> Tools:
+        """What is offered beside the problem's prompt."""
+        return self.tools
+
     def add_turn(self, sampled: SampledTokens, round_number: int, room: int, chat: Chat) -> None:
         """Append what was sampled, of which so many tokens have room, and read its calls."""
         ids, reason = list(sampled.token_ids[:room]), sampled.finish_reason
@@ -122,7 +139,8 @@ class Running:
     def add_answers(
         self, answers: Sequence[ToolAnswer], chat: Chat, most: int, longest: int
     ) -> None:
-        """Append the answers or the reply; without one, the episode ends. See `add_messages`."""
+        """Append the answers or the reply; without one, the episode ends, and with what the chat
+        template cannot render it has failed. See `add_messages`."""
         if self.calls[0].is_reply:
             if answers[0].content is None:
                 self.calls = []
@@ -135,7 +153,15 @@ class Running:
                 {"role": "tool", "name": answer.name, "content": answer.content}
                 for answer in answers
             ]
-        self.add_messages(messages, chat.suffix_ids(messages, self.token_ids[-1]), most, longest)
+        room = min(most, longest - len(self.prompt_ids)) - len(self.token_ids)
+        try:
+            suffix = chat.suffix_ids(messages, self.token_ids[-1], room)
+        except TooLongError:
+            self.stop, self.calls = "length", []
+        except DataError as error:  # it is as the environment answered
+            self.fail(str(error))
+        else:
+            self.add_messages(messages, suffix, most, longest)
 
     def add_messages(
         self,

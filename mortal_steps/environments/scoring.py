@@ -28,6 +28,9 @@ def group_of(
     version: PolicyVersion,
     scores: Sequence[Episode],
 ) -> GeneratedGroup:
+    for each in episodes:
+        if each.failure is not None:
+            each.forget_tokens(chat)
     prompt_ids = episodes[0].prompt_ids
     completions = [
         each.completion(chat, version, scored)

@@ -14,6 +14,8 @@ from mortal_steps.system.processes import ending
 
 ORDER = b"f"
 """With it travel the socket of the order, the connection of the fork, and its file for stacks."""
+WITH_HOST = "its host: "
+"""How the end of a fork begins that ended with its host, and so with all others."""
 BEGIN_S = 60.0
 """How long the host may take to fork: it may be answering a call, and other forks may wait."""
 
@@ -80,7 +82,7 @@ class ForkedHost(Host):
         status = self._status()
         if status is None:
             return "it closed its connection"
-        return ending(STATUS.unpack(status)[0]) if status else f"its host: {self._host_ending()}"
+        return ending(STATUS.unpack(status)[0]) if status else WITH_HOST + self._host_ending()
 
     def _status(self) -> bytes | None:
         """Wait for the end: how it ended, b"" if the host ended first, None if it goes on."""

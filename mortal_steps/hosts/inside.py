@@ -23,6 +23,7 @@ from mortal_steps.errors import MortalError
 from mortal_steps.extensions import import_named
 from mortal_steps.hosts.answers import HostAnswer, encode_answer, sent_error
 from mortal_steps.hosts.forked import ORDER
+from mortal_steps.system.child import adopt_orphans
 from mortal_steps.system.forks import serve_forks
 from mortal_steps.system.frames import Construct, Request, receive_frame, send_bytes
 
@@ -85,6 +86,7 @@ def _prepare_to_fork() -> None:
 def _serve_fork(handler: Any, descriptor: int, stacks: int) -> None:
     """Answer requests until the owner closes, then end."""
     faulthandler.enable(stacks)
+    adopt_orphans()  # a daemon of users' code ends with this fork, by which the host finds it
     with socket.socket(fileno=descriptor) as connection, contextlib.suppress(*GONE):
         _answer(connection, 0, lambda: None)
         while True:

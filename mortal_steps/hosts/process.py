@@ -162,6 +162,7 @@ class HostProcess(Host):
                     pass_fds=passed,
                     env=env,
                     scratch=folder,
+                    continues=True,
                 )
             except OSError as error:
                 raise WorkerLostError(

@@ -30,6 +30,8 @@ def _wrong_turns(completion: Completion) -> str | None:
         return None
     num_tokens, end = len(completion.token_ids), 0
     for turn in completion.turns:
+        if turn.start == turn.stop and completion.has_failed:
+            continue
         if not end <= turn.start < turn.stop <= num_tokens:
             return (
                 f"has a turn of the tokens [{turn.start}, {turn.stop}); turns follow each other, "

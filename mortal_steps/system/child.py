@@ -4,7 +4,8 @@ A small process stands between the two. It holds the reading end of a pipe, the 
 the owner holds the other end: the kernel closes that when the owner ends, in whatever way and
 whichever thread began the child. The supervisor inherits the descendants of the child, even those
 that have left its process group, and kills all of them once the child has ended or the lifeline
-has. SIGTERM and SIGINT are passed on to the child. Its exit code becomes the supervisor's.
+has. SIGTERM and SIGINT are passed on to the child. Its exit code becomes the supervisor's. A child
+of which others wait for orders is continued when something has stopped it (`continues`).
 
 The supervisor runs this very file in an interpreter without packages, so it starts in a few
 hundredths of a second: it imports nothing but the standard library. Elsewhere than on Linux there
@@ -54,6 +55,7 @@ class Child(subprocess.Popen[bytes]):
         pass_fds: Sequence[int] = (),
         grace_s: float = 0.0,
         scratch: str | Path = "",
+        continues: bool = False,
     ) -> None:
         if shutil.which(command[0]) is None:
             raise FileNotFoundError(2, os.strerror(2), command[0])
@@ -61,7 +63,8 @@ class Child(subprocess.Popen[bytes]):
         self._cutting = threading.Lock()  # threads wait for it while others kill it
         lifeline, self._lifeline = os.pipe()
         if sys.platform == "linux":
-            ours = [sys.executable, "-I", "-S", __file__, str(lifeline), str(grace_s), str(scratch)]
+            options = map(str, (lifeline, grace_s, scratch, int(continues)))
+            ours = [sys.executable, "-I", "-S", __file__, *options]
         try:
             super().__init__(
                 [*ours, *command],
@@ -119,8 +122,16 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def _supervise(lifeline: int, grace_s: float, scratch: str, command: Sequence[str]) -> NoReturn:
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans() -> None:
+    """Have descendants whose parents end become this process's children."""
+    if sys.platform == "linux":
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _supervise(
+    lifeline: int, grace_s: float, scratch: str, continues: bool, command: Sequence[str]
+) -> NoReturn:
+    adopt_orphans()
     wakeup, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker)
     for number in (signal.SIGCHLD, *PASSED_ON):
@@ -135,7 +146,7 @@ def _supervise(lifeline: int, grace_s: float, scratch: str, command: Sequence[st
     for descriptor in set(map(int, os.listdir("/proc/self/fd"))) - kept:
         with contextlib.suppress(OSError):  # the one that listed them
             os.close(descriptor)  # the child's connections are to end with the child
-    status = _wait(child, lifeline, wakeup, grace_s)
+    status = _wait(child, lifeline, wakeup, grace_s, continues)
     _kill_descendants()
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -157,7 +168,7 @@ def _become(command: Sequence[str], supervisor: int) -> NoReturn:
     os._exit(CANNOT_EXECUTE)
 
 
-def _wait(child: int, lifeline: int, wakeup: int, grace_s: float) -> int:
+def _wait(child: int, lifeline: int, wakeup: int, grace_s: float, continues: bool) -> int:
     """Return the child's status once it has ended, or once it has to be killed: its owner says so,
     or has ended `grace_s` ago."""
     events = select.poll()
@@ -172,8 +183,11 @@ def _wait(child: int, lifeline: int, wakeup: int, grace_s: float) -> int:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, number)
         with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] == child:
+            while (ended := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0]:
+                if os.WIFSTOPPED(ended[1]):
+                    if ended[0] == child and continues:
+                        os.kill(child, signal.SIGCONT)
+                elif ended[0] == child:
                     return ended[1]
         if lifeline in ready:
             events.unregister(lifeline)
@@ -216,4 +230,4 @@ def _end_as(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _supervise(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    _supervise(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4] == "1", sys.argv[5:])

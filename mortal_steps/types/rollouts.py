@@ -52,7 +52,8 @@ class Turn:
     start: int
     """First token of the span: a place in `Completion.token_ids`."""
     stop: int
-    """Place after its last token; start < stop <= T."""
+    """Place after its last token; start < stop <= T. Of an episode that failed, whose tokens are
+    not kept, start = stop = 0."""
     seed: int
     """Seed of the turn's random stream, 0 <= seed < 2**63."""
     finish_reason: FinishReason
@@ -138,6 +139,11 @@ class Completion:
         for turn in self.turns:
             mask[turn.start : turn.stop] = [1] * (turn.stop - turn.start)
         return mask
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its environment failed, so that it has no part in training."""
+        return self.episode is not None and self.episode.failure is not None
 
     @property
     def num_sampled(self) -> int:

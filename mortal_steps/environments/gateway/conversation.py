@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mortal_steps.environments.chat import Chat, Message, Tools
+from mortal_steps.environments.chat import Chat, Message, TooLongError, Tools
 from mortal_steps.environments.messages import ToolCall
 from mortal_steps.environments.rounds import Running
 from mortal_steps.errors import DataError
@@ -82,6 +82,10 @@ class Branch(Running):
             return message
         return {"role": "assistant", "content": chat.text_of(ids)}
 
+    @property
+    def own_tools(self) -> Tools:
+        return ()  # `tools` are those of a request
+
 
 @dataclass(kw_only=True)
 class Conversation:
@@ -129,7 +133,10 @@ class Conversation:
                 stop="max_iterations",
             )
         before, count = self.running.history, len(self._said)
-        new = self._new(asked) if self.running.turns else None
+        try:
+            new = self._new(asked) if self.running.turns else None
+        except TooLongError:
+            raise self._without_room() from None
         if new is not None and new[1]:
             self._extend(*new)
         else:
@@ -167,7 +174,8 @@ class Conversation:
         if asked.text is not None:
             if self._text is None or not asked.text.startswith(self._text):
                 return None
-            ids = self.chat.text_ids(asked.text[len(self._text) :], begins=False)
+            new_text = asked.text[len(self._text) :]
+            ids = self.chat.text_ids(new_text, begins=False, room=self._room)
             return self._said_by_user(ids), ids
         count = len(self._said)
         new = asked.messages[count:]
@@ -177,25 +185,31 @@ class Conversation:
             or any(each["role"] == "assistant" for each in new)
         ):
             return None
-        return (new, self.chat.suffix_ids(new, running.token_ids[-1])) if new else None
+        if not new:
+            return None
+        return new, self.chat.suffix_ids(new, running.token_ids[-1], self._room)
+
+    @property
+    def _room(self) -> int:
+        """Tokens that may follow the model's last turn."""
+        running = self.running
+        most = min(self.most_tokens, self.longest - len(running.prompt_ids))
+        return most - len(running.token_ids)
 
     def _begin(self, asked: Asked) -> None:
         """Take the whole dialogue as a prompt."""
-        prompt, ids = asked.messages, asked.ids
-        if asked.text is not None:
-            ids = self.chat.text_ids(asked.text, begins=True)
-        if ids is None:
-            ids = self.chat.prompt_ids(prompt, asked.tools)
-        else:
+        prompt, ids, room = asked.messages, asked.ids, self.longest - self.most_tokens
+        try:
+            if asked.text is not None:
+                ids = self.chat.text_ids(asked.text, begins=True, room=room)
+            if ids is None:
+                ids = self.chat.prompt_ids(prompt, asked.tools, room)
+        except TooLongError:
+            raise self._unfit(f"more than {room}") from None
+        if len(ids) > room:
+            raise self._unfit(str(len(ids)))
+        if asked.text is not None or asked.ids is not None:
             prompt = self._said_by_user(ids)
-        if len(ids) + self.most_tokens > self.longest:
-            wrong = (
-                f"{len(ids)} tokens of a prompt and {self.most_tokens} of a completion "
-                f"(rollout.max_tokens) do not fit the model's {self.longest}"
-            )
-            if not self.num_turns:
-                raise DataError(f"{wrong}; shorten it, or set a lower rollout.max_tokens")
-            raise RefusedError(wrong, code=TOO_LONG, stop="length")
         self.num_branches += self.num_turns > 0
         self.running = self._branch(prompt, asked.tools)
         self.running.prompt_ids = list(ids)
@@ -204,13 +218,26 @@ class Conversation:
         running = self.running
         running.add_messages(new, ids, self.most_tokens - 1, self.longest)
         if running.stop == "length":
-            raise RefusedError(
-                f"{len(running.token_ids)} tokens were said, and with what follows there is no "
-                f"room for more: rollout.max_tokens = {self.most_tokens}",
-                code=TOO_LONG,
-                stop=running.stop,
-            )
+            raise self._without_room()
         running.num_calls += sum(each["role"] == "tool" for each in new)
+
+    def _unfit(self, length: str) -> Exception:
+        """Return the error for a prompt of so many tokens."""
+        wrong = (
+            f"{length} tokens of a prompt and {self.most_tokens} of a completion "
+            f"(rollout.max_tokens) do not fit the model's {self.longest}"
+        )
+        if not self.num_turns:
+            return DataError(f"{wrong}; shorten it, or set a lower rollout.max_tokens")
+        return RefusedError(wrong, code=TOO_LONG, stop="length")
+
+    def _without_room(self) -> RefusedError:
+        return RefusedError(
+            f"{len(self.running.token_ids)} tokens were said, and with what follows there is no "
+            f"room for more: rollout.max_tokens = {self.most_tokens}",
+            code=TOO_LONG,
+            stop="length",
+        )
 
     def _said_by_user(self, ids: Sequence[int]) -> Sequence[Message]:
         return [{"role": "user", "content": self.chat.text_of(ids)}]

@@ -187,11 +187,8 @@ class GatewayEpisodes(RecordedEpisodes):
                 f"agent: it rewrote what was said before ({branches} times), so that the tokens "
                 "are no longer one sequence (environment.on_branch = 'last' trains the last one)"
             )
-        if not running.turns:  # it failed before the model said anything
-            assert not isinstance(problem.prompt, str)
-            running.prompt = problem.prompt
-            running.prompt_ids = self._chat.prompt_ids(problem.prompt, ())
-            running.token_ids, running.logprobs = [self.tokenizer.eos_token_id], [0.0]
+        if not running.turns:  # what it asked has no answer
+            running.prompt_ids = []
 
     @property
     def _own_rewards(self) -> list[str]:

@@ -18,6 +18,8 @@ from mortal_steps.environments.gateway.conversation import (
 
 KEPT = ("reasoning_content", "reasoning", "thinking")
 """What an assistant's message may hold beside its content and its calls."""
+ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
+"""Those of OpenAI's protocol."""
 
 
 Body = Mapping[str, Any]
@@ -52,11 +54,16 @@ class ChatCompletions:
         if not isinstance(given, list) or not given:
             raise RefusedError("`messages` is no list of messages")
         _check_one(body)
+        tools = body.get("tools") or ()
+        if not isinstance(tools, list | tuple) or not all(isinstance(e, Mapping) for e in tools):
+            raise RefusedError(f"`tools` = {str(tools)[:80]} is no list of tools")
+        if not isinstance(body.get("stream_options") or {}, Mapping):
+            raise RefusedError(f"`stream_options` = {body['stream_options']!r:.80} is no object")
         names: dict[Any, str] = {}
         messages = [_message(each, names) for each in given]
         return Asked(
             messages=messages,
-            tools=body.get("tools") or (),
+            tools=tools,
             known_as=[known_as(each) for each in messages],
         )
 
@@ -173,7 +180,8 @@ def _check_one(body: Body) -> None:
 
 
 def _ids(name: str, given: Any) -> Sequence[int]:
-    if isinstance(given, list) and given and all(isinstance(each, int) for each in given):
+    # True and False are numbers to Python.
+    if isinstance(given, list) and given and all(type(each) is int for each in given):
         return given
     raise RefusedError(f"`{name}` is neither text nor a list of token ids")
 
@@ -186,6 +194,8 @@ def _message(given: Any, names: dict[Any, str]) -> Message:
     role, content = given["role"], _text(given.get("content"))
     if role == "tool":
         name = given.get("name") or names.get(given.get("tool_call_id")) or "tool"
+        if not isinstance(name, str):
+            raise RefusedError(f"the name {str(name)[:80]!r} of a tool is no text")
         return {"role": role, "name": name, "content": content}
     message = {"role": "system" if role == "developer" else role, "content": content}
     if role != "assistant":

@@ -37,7 +37,7 @@ from mortal_steps.environments.messages import (
     ToolAnswer,
     ToolCall,
 )
-from mortal_steps.errors import ConfigError, MortalError
+from mortal_steps.errors import MortalError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
 from mortal_steps.rewards.calling.dispatch import begin_call, event_loop, is_async
 from mortal_steps.rewards.calling.rows import with_own_rows
@@ -159,7 +159,7 @@ class EnvironmentHandler(Beside):
         return ToolAnswer(name=REPLY, content=found, seconds=time.perf_counter() - began)
 
     def save(self, *, episode: int) -> Any:
-        """Return what the environment saves. Raises `ConfigError` for what is no JSON."""
+        """Return what the environment saves. Raises `TypeError` for what is no JSON."""
         live = self._episodes[episode]
         environment = live.environment
         with live.stream.used():
@@ -167,9 +167,9 @@ class EnvironmentHandler(Beside):
         try:
             return json.loads(json.dumps(state, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"environment: {type(environment).__name__}._save() returned what is no JSON "
-                f"({error}); return texts, numbers, lists and dictionaries"
+            raise TypeError(
+                f"{type(environment).__name__}._save() returned what is no JSON ({error}); return "
+                "texts, numbers, lists and dictionaries"
             ) from None
 
     def load(self, *, episode: int, state: Any) -> None:

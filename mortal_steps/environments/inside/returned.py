@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.environments.messages import ToolAnswer
-from mortal_steps.errors import ConfigError
 from mortal_steps.system.texts import printable
 
 
@@ -14,13 +13,15 @@ def observed_prompt(
     prompt: Sequence[Mapping[str, Any]], observed: Any
 ) -> list[Mapping[str, Any]] | None:
     """Return the messages with the observation appended to the last one; None if there is none.
-    Raises `TypeError` for what is neither text nor content blocks."""
+    Raises `TypeError` for what is neither text nor content blocks, and `ValueError` for blocks with
+    numbers that are not finite."""
     if observed is None:
         return None
     if not isinstance(observed, str | list):
         raise TypeError(
             f"returned {type(observed).__name__}; it returns text, a list of content blocks or None"
         )
+    json.dumps(observed, allow_nan=False)
     *before, last = prompt
     content = last["content"]
     if isinstance(observed, list) and isinstance(content, str):
@@ -31,22 +32,29 @@ def observed_prompt(
 
 
 def answer_of(name: str, result: Any, seconds: float) -> ToolAnswer:
-    """Return a tool's result as TRL hands it to the chat: content blocks as they are, all else as
-    text. Raises `ConfigError` for blocks that are no text."""
+    """Return a tool's result as TRL hands it to the chat: a list as it is, all else as text. Raises
+    `TypeError` for a list with images, or with what JSON cannot hold."""
     if not isinstance(result, list):
         return ToolAnswer(name=name, content=str(result), seconds=seconds)
     if any(isinstance(block, dict) and block.get("type") == "image" for block in result):
-        raise ConfigError(
-            f"environment: the tool {name!r} returned an image, and models here read text alone"
-        )
+        raise TypeError(f"the tool {name!r} returned an image, and models here read text alone")
+    try:
+        content = json.dumps(result)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the tool {name!r} returned a list of what JSON cannot hold ({error}); return text"
+        ) from None
+    if _is_finite(result):
+        return ToolAnswer(name=name, content=result, seconds=seconds)
+    return ToolAnswer(name=name, content=content, in_json=True, seconds=seconds)
+
+
+def _is_finite(result: list[Any]) -> bool:
     try:
         json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"environment: the tool {name!r} returned a list that is no list of text blocks "
-            f"({error}); return text"
-        ) from None
-    return ToolAnswer(name=name, content=result, seconds=seconds)
+    except ValueError:
+        return False
+    return True
 
 
 def raised(error: BaseException) -> str:

@@ -12,20 +12,29 @@ FIRST_DELAY_S, LONGEST_DELAY_S = 1.0, 10.0
 class Attempts:
     """Those of one request, by the episode that was to blame; None: all of them.
 
-    What cannot be asked may be back later: an outage is tried again after a while, as often as
-    `retries`, and as long as so many attempts may take that hang.
+    The loss of the process that all share is forgiven as often as `forgiven` says (by default
+    `retries`, and once at least): as a rule, another episode ended it. What cannot be asked may be
+    back later: an outage is tried again after a while, as often as `retries`, and as long as so
+    many attempts may take that hang.
     """
 
-    def __init__(self, retries: int, timeout_s: float) -> None:
+    def __init__(self, retries: int, timeout_s: float, *, forgiven: int | None = None) -> None:
         self.made: Counter[int | None] = Counter()
         """Attempts that failed."""
         self._faults: Counter[int | None] = Counter()
+        self._forgiven = max(1, retries) if forgiven is None else forgiven
+        self.num_shared = 0
+        """How often the process was lost that all episodes are forks of."""
         self._delays_s: dict[int | None, Iterator[float]] = {}
         self._retries, self._lasts_s = retries, retries * timeout_s
 
     def delay_after(self, fault: Fault) -> float | None:
         """Return the seconds until the next attempt; None: this was the last one."""
         blamed = fault.episode
+        if fault.remedy == REMEDIES["shared"]:
+            self.num_shared += 1
+            if self.num_shared <= self._forgiven:
+                return 0.0
         self.made[blamed] += 1
         if fault.remedy != REMEDIES["outage"]:
             self._faults[blamed] += 1

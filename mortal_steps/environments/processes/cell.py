@@ -4,6 +4,7 @@ An environment is what its `reset` and the calls since have made of it. So a new
 ones again, in their order, and their answers are compared (see `faults`).
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
@@ -65,8 +66,11 @@ class Cell:
         *,
         saves: bool = False,
         keeps_nothing: bool = False,
+        alone: contextlib.AbstractContextManager[Any] | None = None,
     ) -> None:
-        """Note whether environments can save and load, and whether calls leave no trace."""
+        """Note whether environments can save and load, and whether calls leave no trace. What was
+        asked when the process was lost that all cells are forks of is asked again with `alone`
+        held: who ends that process is found out."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
         self._process: EpisodesProcess | None = None
         self._done: list[tuple[_Request, Answer]] = []
@@ -75,6 +79,7 @@ class Cell:
         self._states: dict[int, Any] = {}
         """What each episode's environment was at after its last calls, if it can say so."""
         self._stopped = threading.Event()
+        self._alone = alone or threading.Lock()
 
     def announce(self, asked: Mapping[int, Sequence[ToolCall] | None]) -> None:
         """Tell what `ask` is given next, in this order: a process far away begins it at once."""
@@ -87,12 +92,13 @@ class Cell:
         request, attempts = _Request(episode=episode, calls=calls), self._attempts()
         while episode not in self._failed:
             try:
-                process = self._running()
-                if episode in self._failed:  # it could not be done again
-                    break
-                answer = self._answer(process, request)
-                if self._saves and calls is not None:
-                    self._states[episode] = process.save(episode)
+                with self._alone if attempts.num_shared else contextlib.nullcontext():
+                    process = self._running()
+                    if episode in self._failed:  # it could not be done again
+                        break
+                    answer = self._answer(process, request)
+                    if self._saves and calls is not None:
+                        self._states[episode] = process.save(episode)
             except Fault as fault:
                 self._begin_again(fault, attempts)
             else:
@@ -123,12 +129,13 @@ class Cell:
         while True:
             found = Scores()
             try:
-                process = self._running()
-                rows = [row for row, each in enumerate(episodes) if each not in self._failed]
-                if not rows:
-                    return found
-                alive = [episodes[row] for row in rows]
-                found = process.score(alive, rows_of(arguments, rows), limits)
+                with self._alone if attempts.num_shared else contextlib.nullcontext():
+                    process = self._running()
+                    rows = [row for row, each in enumerate(episodes) if each not in self._failed]
+                    if not rows:
+                        return found
+                    alive = [episodes[row] for row in rows]
+                    found = process.score(alive, rows_of(arguments, rows), limits)
                 check_scores(found)
             except Fault as fault:
                 if self._begin_again(fault, attempts) or fault.episode is not None:
@@ -150,11 +157,12 @@ class Cell:
             if episode in self._failed or not limits:
                 continue
             try:
-                process = self._running()
-                if episode not in self._failed:
-                    check_scores(process.score([episode], rows_of(arguments, [row]), each_s))
+                with self._alone:
+                    process = self._running()
+                    if episode not in self._failed:
+                        check_scores(process.score([episode], rows_of(arguments, [row]), each_s))
             except Fault as fault:
-                self._begin_again(fault.of(episode), Attempts(0, 0.0))
+                self._begin_again(fault.of(episode), Attempts(0, 0.0, forgiven=0))
         self.close()  # what was scored here must not be again
         return len(self._failed) > count
 

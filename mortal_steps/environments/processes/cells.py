@@ -60,6 +60,7 @@ class Cells:
         self._folder, self._round = folder, 0
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="cells")
         self._counting = threading.Lock()
+        self._alone = threading.Lock()
         self.seconds: dict[str, float] = {}
         """What `reset` and each tool and reward have taken, by name."""
 
@@ -156,7 +157,10 @@ class Cells:
             names = {start.environment for start in episodes.values()}
             saves, keeps_nothing = names <= self._saving, names <= self._keeping_nothing
             return Cell(
-                *(self._host, self._config, key, episodes), saves=saves, keeps_nothing=keeps_nothing
+                *(self._host, self._config, key, episodes),
+                saves=saves,
+                keeps_nothing=keeps_nothing,
+                alone=self._alone,
             )
 
         if self._config.cell == "problem":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mortal_steps.environments.messages import AGENT, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.base import HostLostError, stack_of
+from mortal_steps.hosts.forked import WITH_HOST
 
 HANDLER_FILE = str(Path(__file__).parents[1] / "inside/handler.py")
 LONGEST_SHOWN = 200
@@ -27,7 +28,10 @@ REMEDIES = {
     "outage": "See to what it asks, or raise environment.retries; environment.outages names the "
     "exceptions that are no answer.",
     "raised": "Correct it; a failure is never scored 0.",
-    "in_turn": "Let it await each answer before it asks for something else.",
+    "in_turn": "Of requests at the same time, nothing but the clock would say which comes first: "
+    "let it await each answer before it asks for something else, such as by one asyncio.Lock "
+    "around all of its requests.",
+    "shared": "The process that all episodes are forks of must be left alone.",
     "unheard": "Answers come once all episodes of the shard have asked: give its client more time, "
     "or no limit.",
     "unusable": "Let it ask for what the model can be given.",
@@ -72,13 +76,15 @@ def check_scores(found: Scores) -> None:
 
 
 def fault_of(episode: int | None, name: str, lost: HostLostError, limit_s: float) -> Fault:
-    """Return the fault of a request, with a limit of `limit_s`, whose process was lost."""
+    """Return the fault of a request, with a limit of `limit_s`, whose process was lost, alone or
+    with that of all episodes."""
     how = {
         "timeout": f"no answer within {limit_s:g} s",
         "ended": f"its process ended ({lost.how})",
         "spoilt": lost.how,
     }[lost.why]
-    return Fault(episode, name, how, REMEDIES[lost.why], stack_of(lost.stack, HANDLER_FILE))
+    why = "shared" if lost.how.startswith(WITH_HOST) else lost.why
+    return Fault(episode, name, how, REMEDIES[why], stack_of(lost.stack, HANDLER_FILE))
 
 
 def answers_of(answer: Answer) -> Sequence[ToolAnswer]:
@@ -96,7 +102,8 @@ def difference_of(
     """Return an episode's first answer that changed; without calls, that of `reset`."""
     seen: Counter[str] = Counter()
     for first, second in zip(before, after, strict=True):
-        told = [(each.name, each.content, each.is_error) for each in (first, second)]
+        # In words, since a number that is none is not equal to itself.
+        told = [repr((each.name, each.content, each.is_error)) for each in (first, second)]
         if told[0] != told[1]:
             asked = "" if calls is None else f"{_call(calls, first.name, seen[first.name])} "
             was, now = _apart(*(repr(each.content) for each in (first, second)))

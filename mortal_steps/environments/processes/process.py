@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,6 +47,7 @@ class EpisodesProcess:
             answers: list[ToolAnswer] = self._answer(request, list[ToolAnswer])
             if len(answers) != len(calls):
                 raise self.fork.spoilt(f"{len(answers)} answers instead of {len(calls)}")
+            answers = list(map(self._read, answers))
         for answer in answers:
             if answer.outage is not None:
                 name = named(calls) if calls[0].is_reply else f"tool {answer.name}"
@@ -53,6 +55,15 @@ class EpisodesProcess:
         if calls[0].is_reply and answers[0].is_error:  # a model is told errors of tools alone
             raise Fault(episode, named(calls), str(answers[0].content), REMEDIES["raised"])
         return answers
+
+    def _read(self, answer: ToolAnswer) -> ToolAnswer:
+        if not answer.in_json:
+            return answer
+        try:
+            content = json.loads(answer.content)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self.fork.spoilt(f"an answer that is no JSON: {error}") from None
+        return replace(answer, content=content, in_json=False)
 
     def save(self, episode: int) -> Any:
         return self._once(episode, "save", Any)

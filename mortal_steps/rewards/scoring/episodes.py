@@ -52,7 +52,7 @@ def no_scores(shard: GeneratedShard) -> Part:
 
 
 def has_failed(completion: Completion) -> bool:
-    return completion.episode is not None and completion.episode.failure is not None
+    return completion.has_failed
 
 
 def failed_episodes(shard: GeneratedShard) -> Iterator[RewardFailure]:

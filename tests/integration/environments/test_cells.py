@@ -39,6 +39,43 @@ def test_episodes_with_cells_of_their_own_do_not_wait_for_each_other(make_shop):
     assert shop.score([0, 2, 3], "Shop").by_name == {"Shop": [0.0, 1.0, 0.0]}
 
 
+def test_a_daemon_that_a_tool_leaves_ends_with_its_cell(make_shop):
+    shop = make_shop()
+    shop.open({})
+    daemon = int(shop.say(0, "daemon"))
+    assert is_alive(daemon)
+    shop.cells.close()
+    assert_ends(daemon)
+
+
+def test_numbers_that_are_none_come_as_they_are_and_are_the_same_again(make_shop):
+    shop = make_shop()
+    shop.open({})
+    assert repr(shop.say(0, "values")) == "[0.5, nan, 0]"
+    shop.kill()
+    assert shop.say(0, "add", amount=7) == "total 7", "values() was called again, and compared"
+
+
+def test_a_shared_process_that_is_stopped_goes_on(make_shop):
+    shop = make_shop(timeout_s=10.0, retries=0)
+    shop.open({})
+    assert shop.say(0, "shared", number=int(signal.SIGSTOP)) == "sent"
+    shop.open({}, key="train-8")
+    assert shop.say(0, "add", key="train-8", amount=7) == "total 7"
+
+
+def test_the_end_of_the_shared_process_is_not_charged_to_other_episodes(make_shop):
+    shop = make_shop(retries=1)
+    keys = [f"train-{number}" for number in range(4)]
+    shop.cells.open({key: [shop.start()] for key in keys})
+    kill = ToolCall(name="shared", arguments={"number": int(signal.SIGKILL)}, call_id="a/0/0")
+    wait = ToolCall(name="wait", arguments={"seconds": 1.0}, call_id="a/0/0")
+    asked = {(key, 0): [wait if number else kill] for number, key in enumerate(keys)}
+    guilty, *others = shop.cells.call(asked).values()
+    assert guilty.reason.startswith("tool shared: its process ended (its host: ")
+    assert [answers[0].content for answers in others] == ["waited"] * 3
+
+
 def test_problems_are_asked_at_once_and_their_processes_end_with_their_scores(make_shop):
     shop = make_shop()
     keys = [f"train-{number}" for number in range(4)]

@@ -61,6 +61,33 @@ class Shop:
         self._fail("look")
         return f"seen {self.total}"
 
+    def values(self) -> list:
+        """Return numbers, of which one is none."""
+        return [0.5, float("nan"), self.total]
+
+    def daemon(self) -> str:
+        """Leave a process that is nobody's child; return which."""
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.write(theirs, str(os.getpid()).encode())
+                time.sleep(600)
+            os._exit(0)
+        os.waitpid(child, 0)
+        return os.read(ours, 20).decode()
+
+    def shared(self, number: int) -> str:
+        """Send a signal to the process that all episodes are forks of.
+
+        Args:
+            number: Which signal.
+        """
+        os.kill(os.getppid(), number)
+        time.sleep(0.2)
+        return "sent"
+
     def pid(self) -> str:
         """Return where it lives."""
         return str(os.getpid())

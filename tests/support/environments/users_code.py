@@ -18,7 +18,7 @@ class Shop:
 
     def reset(self, target: int, **row) -> str:
         self.total, self.target, self.row = 0, target, row
-        return f" Reach {target}."
+        return row.get("observed", f" Reach {target}.")
 
     def add(self, amount: int) -> str:
         """Add an amount.
@@ -63,9 +63,8 @@ class Shop:
         Args:
             what: Which.
         """
-        return [[{"type": "text", "text": "a"}], None, {"a": 1}, [{"type": "image"}], [{1, 2}]][
-            what
-        ]
+        text, image = {"type": "text", "text": "a"}, {"type": "image"}
+        return [[text], None, {"a": 1}, [image], [{1, 2}], [1, 2], [0.5, float("nan")]][what]
 
     def ask(self, call_id: str, text: str) -> str:
         """Ask something.

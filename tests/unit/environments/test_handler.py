@@ -227,19 +227,29 @@ def test_an_outage_that_is_no_exception_is_refused_by_its_key(outage, told):
         handler_of("Shop", outages=(f"{CODE}:{outage}",))
 
 
-@pytest.mark.parametrize(("what", "content"), [(0, [block("a")]), (1, "None"), (2, "{'a': 1}")])
+@pytest.mark.parametrize(
+    ("what", "content"), [(0, [block("a")]), (1, "None"), (2, "{'a': 1}"), (5, [1, 2])]
+)
 def test_a_list_is_content_and_anything_else_is_text(what, content):
     handler = handler_of("Shop")
     opened(handler)
     assert answer_to(handler, "told", what=what).content == content
 
 
-@pytest.mark.parametrize(("what", "told"), [(3, "an image"), (4, "no list of text blocks")])
-def test_blocks_that_a_model_cannot_read_are_refused_by_the_tool(what, told):
+@pytest.mark.parametrize(("what", "told"), [(3, "an image"), (4, "of what JSON cannot hold")])
+def test_blocks_that_a_model_cannot_read_are_a_failure_of_the_call(what, told):
     handler = handler_of("Shop")
     opened(handler)
-    with pytest.raises(ConfigError, match=rf"the tool 'told'.*{told}"):
+    with pytest.raises(TypeError, match=rf"the tool 'told'.*{told}"):
         answer_to(handler, "told", what=what)
+
+
+@pytest.mark.parametrize("observed", [[block("a"), {1, 2}], [block("a"), float("nan")]])
+def test_blocks_that_cannot_be_sent_are_a_failure_of_the_reset(observed):
+    handler = handler_of("Shop")
+    (found,) = opened(handler, start_of(observed=observed))
+    assert found.failure is not None
+    assert "JSON" in found.failure
 
 
 def test_a_call_that_cannot_be_made_is_answered_with_its_error():

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
 from mortal_steps.policy.ranks.parts import deal_out, parts_of
 from mortal_steps.policy.ranks.world import own_rows
+from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
 
 logger = logging.getLogger(__name__)
@@ -53,7 +55,8 @@ class Stepped(Trainer):
         warns about."""
         if isinstance(batch, RowBatch):
             return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
-        recorded = columns(batch, self.args.max_completion_length)
+        context = context_length(self.model.config, sys.maxsize)
+        recorded = columns(batch, self.args.max_completion_length, context)
         names = [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]
         own = own_rows(len(names))
         self.recorded = {name: rows[own] for name, rows in recorded.items()}
@@ -157,29 +160,42 @@ class Stepped(Trainer):
         self.load_control(checkpoint)
 
 
-def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:
+def columns(
+    batch: RolloutBatch, max_completion_length: int, context: int = sys.maxsize
+) -> dict[str, list[Any]]:
     """Return the batch as GRPOTrainer's `rollout_func` does: one row per rollout, in group and
     generation order.
 
     Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them;
     whether one has ended is its `finish_reason`'s to say (`endings.py`).
     There is an `env_mask` where an environment has tokens in the batch: TRL keeps those out of the
-    loss, of its weights and of the lengths it logs.
+    loss, of its weights and of the lengths it logs. Of an episode that failed with more tokens than
+    the model's `context`, which version 0.1.0 left in its shard, one of the prompt and one of the
+    completion are kept: all rows are padded to the longest.
     """
     rows = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
-    completions = [rollout.completion for _, rollout in rows]
-    end = max_completion_length
     recorded: dict[str, list[Any]] = {
-        "prompt_ids": [
-            list(group.prompt_ids if completion.prompt_ids is None else completion.prompt_ids)
-            for (group, _), completion in zip(rows, completions, strict=True)
-        ],
-        "completion_ids": [trained_ids(completion, end) for completion in completions],
-        "logprobs": [list(completion.logprobs[:end]) for completion in completions],
-        "recorded_rewards": [dict(rollout.rewards) for _, rollout in rows],
+        name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "recorded_rewards")
     }
+    ends: list[int] = []
+    for group, rollout in rows:
+        made, end = rollout.completion, max_completion_length
+        prompt_ids = list(group.prompt_ids if made.prompt_ids is None else made.prompt_ids)
+        if made.has_failed and len(prompt_ids) + len(made.token_ids[:end]) > context:
+            logger.warning(
+                "step %d: an episode of %s failed with %d tokens of a prompt, and takes no part",
+                *(batch.step, group.problem.id, len(prompt_ids)),
+            )
+            prompt_ids, end = prompt_ids[-1:], 1
+        recorded["prompt_ids"].append(prompt_ids)
+        recorded["completion_ids"].append(trained_ids(made, end))
+        recorded["logprobs"].append(list(made.logprobs[:end]))
+        recorded["recorded_rewards"].append(dict(rollout.rewards))
+        ends.append(end)
+    completions = [rollout.completion for _, rollout in rows]
     if any(completion.num_sampled < len(completion.token_ids) for completion in completions):
-        recorded["env_mask"] = [completion.loss_mask[:end] for completion in completions]
+        masked = zip(completions, ends, strict=True)
+        recorded["env_mask"] = [completion.loss_mask[:end] for completion, end in masked]
     return recorded
 
 

@@ -1,5 +1,6 @@
 """Code that is run again, requests at the same time, and clocks."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -59,6 +60,26 @@ def test_code_that_does_not_await_its_answer_has_failed(play):
         played.may_say.set()
         assert first.result() == again.result()
     assert "before it has its answer" in played.session.fault.reason
+    assert "asyncio.Lock" in played.session.fault.remedy
+
+
+def test_an_agent_with_a_lock_asks_for_several_things_by_turns(play):
+    played = play().says("Hello there.", "Now it is late.", "Early.")
+    asked = [{**HI, "content": text} for text in ("hey", "ho", "hi")]
+
+    async def vote():
+        lock = asyncio.Lock()
+        async with openai.AsyncOpenAI(base_url=played.base_url, api_key="-") as client:
+
+            async def ask(message):
+                async with lock:
+                    found = await client.chat.completions.create(model="any", messages=[message])
+                    return found.choices[0].message.content
+
+            return await asyncio.gather(*map(ask, asked))
+
+    assert asyncio.run(vote()) == ["Hello there.", "Now it is late.", "Early."]
+    assert played.session.fault is None
 
 
 def test_an_agent_that_is_waited_for_is_named(play, tmp_path, monkeypatch):
