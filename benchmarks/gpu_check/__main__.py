@@ -1,12 +1,13 @@
 """Does this machine's GPU keep the promises? The same checks run on a CPU, in a tiny size.
 
-    python -m benchmarks.gpu_check                       # all parts, about 40 minutes on a GPU
-    python -m benchmarks.gpu_check rates training --output found
-    python -m benchmarks.gpu_check sampling --vllm-python .venv-vllm/bin/python
+    python -m benchmarks.gpu_check                       # all loads, about an hour on a GPU
+    python -m benchmarks.gpu_check 1 --model SmolLM2-135M-Instruct.Q4_1.gguf --output found
+    python -m benchmarks.gpu_check 2 3 --vllm-python .venv-vllm/bin/python
 
-A part ends within its minutes: what it has no time for is told, and counts as failed. After each
-check, `<output>/<part>.json` and `<part>.txt` hold what was found so far. It needs no network, no
-Prefect server and no account. docs/gpu-check.md has what each part proves, and what to expect.
+A load ends within its minutes: what it has no time for is told, and counts as failed. After each
+check, `<output>/load-<number>.json` and `.txt` hold what was found so far. Where a load was
+measured on the same hardware before, a figure that is more than 5 % worse fails its check. It needs
+no network, no Prefect server and no account. docs/gpu-check.md has what each load proves.
 """
 
 from __future__ import annotations
@@ -16,67 +17,18 @@ import importlib.util
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks.gpu_check import (
-    attention,
-    digests,
-    exchange,
-    killed,
-    rates,
-    repeats,
-    sampling,
-    steps,
-    training,
-)
 from benchmarks.gpu_check.checked import Checked, Options
 from benchmarks.gpu_check.device import describe_device
-from benchmarks.output import RESULTS, console, results_table, write_results
-from mortal_steps.config.rollout import WEIGHT_SYNC
-
-DEFAULT_MINUTES = 9.0
-COUNT = 4
-
-
-def _training(folder: Path, options: Options) -> Iterator[Checked]:
-    return chain(
-        digests.check(folder / "digests", options),
-        attention.check(folder / "long", options),
-        training.check(folder, options),
-        steps.check(folder / "steps", options),
-    )
-
-
-def _sampling(folder: Path, options: Options) -> Iterator[Checked]:
-    dtype = "bfloat16" if options.is_gpu else "float32"
-    return chain(
-        repeats.check_eager(folder / "eager", options),
-        sampling.check(folder / "syncs", options),
-        exchange.check(
-            "sampling", folder / "exchange", options, options.size, dtype, list(WEIGHT_SYNC)
-        ),
-    )
-
-
-def _large(folder: Path, options: Options) -> Iterator[Checked]:
-    size = 0.01 if options.tiny else 7.6
-    return exchange.check("large", folder, options, size, "bfloat16", ["volume", "direct"])
-
-
-PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
-    "rates": rates.check,
-    "training": _training,
-    "sampling": _sampling,
-    "compiled": repeats.check_compiled,
-    "killed": killed.check,
-    "large": _large,
-    "ranks": training.check_ranks,
-}
+from benchmarks.gpu_check.loads import LOADS, Load
+from benchmarks.gpu_check.record import Record, baseline_of, held_to
+from benchmarks.output import RESULTS, console, results_table
 
 
 def main() -> int:
@@ -89,68 +41,95 @@ def main() -> int:
         )
         return 1
     console.print(f"on {device['name']}, torch {device['torch']}")
-    engines = _engines(args.vllm_python)
-    passed = True
-    for part in args.parts:
-        options = Options(
-            engines=engines,
-            is_gpu=device["is_gpu"],
-            tiny=args.tiny or not device["is_gpu"],
-            count=args.count,
-            until=time.monotonic() + 60 * args.minutes,
-        )
-        passed &= _run(part, options, args.output, device)
-    return int(not passed)
+    options = Options(
+        engines=_engines(args.vllm_python),
+        is_gpu=device["is_gpu"],
+        tiny=args.tiny or not device["is_gpu"],
+        until=0.0,
+        model=args.model,
+    )
+    passed = [_run(number, options, args, device) for number in args.loads]
+    return int(not all(passed))
 
 
-def _run(part: str, options: Options, output: Path, device: Mapping[str, Any]) -> bool:
-    began, found = time.perf_counter(), []
+def _run(
+    number: int, options: Options, args: argparse.Namespace, device: Mapping[str, Any]
+) -> bool:
+    """Whether all checks of a load passed."""
+    load, began, found = LOADS[number], time.monotonic(), list[Checked]()
+    record = Record.begin(number, load.name, device, tiny=options.tiny, commit=args.commit)
+    baseline = baseline_of(record)
+    console.print(f"load {number}, {load.name}: {_compared(baseline)}")
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-        for checked in PARTS[part](Path(name), options):
-            found.append(checked)
-            console.print(checked.line(), markup=False)
-            _write(output, part, found, time.perf_counter() - began, device)
+        for checked in _checks(load, Path(name), options, args.minutes):
+            found.append(held_to(baseline, checked))
+            console.print(found[-1].line(), markup=False)
+            record = record.with_checks(found)
+            record.write(args.output / f"load-{number}.json")
+            _write_table(args.output / f"load-{number}.txt", record, time.monotonic() - began)
     return all(checked.passed for checked in found)
 
 
-def _write(
-    output: Path, part: str, found: Sequence[Checked], took_s: float, device: Mapping[str, Any]
-) -> None:
+def _checks(load: Load, folder: Path, options: Options, minutes: float) -> Iterator[Checked]:
+    """Yield those of each part, which ends with its minutes, and takes what was left before it."""
+    until = time.monotonic()
+    for part in load.parts:
+        until += 60 * part.minutes * minutes
+        yield from part.check(folder / part.name, replace(options, until=until))
+
+
+def _compared(baseline: Record | None) -> str:
+    if baseline is None:
+        return "there are no figures of this hardware to compare with"
+    return f"compared with what {baseline.hardware} did on {baseline.date}"
+
+
+def _write_table(path: Path, record: Record, took_s: float) -> None:
     """After each check, for whoever ends this process."""
-    output.mkdir(parents=True, exist_ok=True)
-    passed = sum(checked.passed for checked in found)
+    passed = sum(checked.passed for checked in record.checks)
     table = results_table(
-        f"{part} on {device['name']}: {passed} of {len(found)} passed in {took_s / 60:.1f} min",
+        f"load {record.load}, {record.name}, on {record.hardware}: "
+        f"{passed} of {len(record.checks)} passed in {took_s / 60:.1f} min",
         *("check", "passed", "seconds", "measured"),
         left=["check", "measured"],
     )
-    for checked in found:
+    for checked in record.checks:
         verdict = "yes" if checked.passed else "NO"
         table.add_row(checked.name, verdict, f"{checked.took_s:.1f}", checked.measured)
-    with (output / f"{part}.txt").open("w", encoding="utf-8") as file:
-        Console(file=file, width=150, highlight=False).print(table)
-    write_results(output / f"{part}.json", {"device": device, "checks": found}, told=False)
+    with path.open("w", encoding="utf-8") as file:
+        Console(file=file, width=150, highlight=False, markup=False).print(table)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_check",
         description="Training, sampling and speed on this machine's GPU, or its CPU.",
+        epilog="; ".join(f"{number}: {load.name}" for number, load in LOADS.items()),
     )
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=list(PARTS))
-    parser.add_argument("--tiny", action="store_true", help="as on a CPU: does each part run?")
-    parser.add_argument("--count", type=int, default=COUNT, help="configurations to train")
     parser.add_argument(
-        "--minutes", type=float, default=DEFAULT_MINUTES, help="for each part, at most"
+        "loads", nargs="*", type=int, choices=[[], *LOADS], default=list(LOADS), metavar="LOAD"
+    )
+    parser.add_argument("--tiny", action="store_true", help="as on a CPU: does each check run?")
+    parser.add_argument(
+        "--model",
+        type=lambda path: Path(path).absolute(),
+        help="of load 1: a GGUF file, or a folder",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=1.0,
+        help="factor for the minutes of each part (default: 1)",
     )
     parser.add_argument(
         "--vllm-python", help="interpreter with vLLM (default: this one, where it has vLLM)"
     )
+    parser.add_argument("--commit", help="of this project, where git cannot tell it")
     parser.add_argument(
         "--output",
         type=lambda path: Path(path).absolute(),
         default=RESULTS / "gpu_check",
-        help="folder for a table and a JSON file of each part",
+        help="folder for a table and a JSON file of each load",
     )
     return parser.parse_args()
 

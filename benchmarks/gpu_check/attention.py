@@ -32,12 +32,12 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
         )
     except Failed as error:
         name, took_s = f"gradients of {tokens} tokens", time.perf_counter() - began
-        yield Checked(part="training", name=name, passed=False, took_s=took_s, measured=str(error))
+        yield Checked(part="attention", name=name, passed=False, took_s=took_s, measured=str(error))
         return
     took_s = (time.perf_counter() - began) / len(answer)
     for name, different in answer.items():
         yield Checked(
-            part="training",
+            part="attention",
             name=f"gradients of {tokens} tokens, {name}",
             passed=different["chosen"] == 1,
             took_s=took_s,

@@ -27,10 +27,10 @@ class Options:
     is_gpu: bool
     tiny: bool
     """Whether each check has the size at which it shows only that it runs."""
-    count: int
-    """Configurations to train."""
     until: float
     """When the part has to end, by `time.monotonic()`."""
+    model: Path | None = None
+    """A trained model: a GGUF file, or a folder of transformers'."""
 
     @property
     def trainer(self) -> str:
@@ -83,21 +83,64 @@ class Options:
         return answer
 
 
+LESS_IS_BETTER: Mapping[str, bool] = {
+    "s": True,
+    "GB": True,
+    "GB/s": False,
+    "TFLOP/s": False,
+    "tokens/s": False,
+    "% MFU": False,
+}
+"""Of each unit that a figure may have."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A measured number that a later measurement on the same hardware is held to."""
+
+    value: float
+    unit: str
+
+    def __post_init__(self) -> None:
+        if self.unit not in LESS_IS_BETTER:
+            raise ValueError(f"unit {self.unit!r} is none of {', '.join(LESS_IS_BETTER)}")
+
+    def __str__(self) -> str:
+        return f"{self.value:,.{1 if abs(self.value) >= 100 else 2}f} {self.unit}"
+
+    def worse_by(self, other: Figure) -> float:
+        """Return by which part of the other it is worse; below 0 where it is better."""
+        if not other.value:
+            return 0.0
+        change = (self.value - other.value) / abs(other.value)
+        return change if LESS_IS_BETTER[self.unit] else -change
+
+
+def figures(unit: str, **values: float) -> dict[str, Figure]:
+    """Return figures of one unit by name."""
+    return {name: Figure(value=value, unit=unit) for name, value in values.items()}
+
+
+def in_words(found: Mapping[str, Figure]) -> str:
+    """Return them for a report."""
+    return ", ".join(f"{name} {figure}" for name, figure in found.items())
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """A check, with what it measured in words and in numbers."""
+    """A check, with what it measured in words and in figures."""
 
     part: str
     name: str
     passed: bool
     took_s: float
     measured: str = ""
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
 
     def line(self) -> str:
         """For the terminal."""
         verdict = "ok" if self.passed else "FAILED"
-        return f"{self.part:9} {verdict:7} {self.took_s:6.1f} s  {self.name}  {self.measured}"
+        return f"{self.part:12} {verdict:7} {self.took_s:6.1f} s  {self.name}  {self.measured}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +149,7 @@ class Found:
 
     passed: bool = True
     measured: str = ""
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def check_one(part: str, name: str, look: Callable[[], Found]) -> Checked:
@@ -122,5 +165,5 @@ def check_one(part: str, name: str, look: Callable[[], Found]) -> Checked:
         passed=found.passed,
         took_s=time.perf_counter() - began,
         measured=found.measured,
-        numbers=found.numbers,
+        figures=found.figures,
     )

@@ -11,20 +11,27 @@ ASK = """
 import json, torch
 from mortal_steps.policy.gpu import why_unused
 gpu = torch.cuda.is_available()
-properties = torch.cuda.get_device_properties(0) if gpu else None
 print(json.dumps({
-    "name": properties.name if gpu else f"the CPU ({torch.get_num_threads()} threads)",
+    "name": torch.cuda.get_device_name(0) if gpu else "the CPU",
     "is_gpu": gpu,
-    "memory_gb": round(properties.total_memory / 1e9, 1) if gpu else None,
     "torch": torch.__version__,
-    "cuda": torch.version.cuda,
     "why_no_gpu": why_unused(),
 }))
 """
 
 
 def describe_device() -> dict[str, Any]:
-    """Name, memory and versions."""
+    """Name, driver, torch's version, and why torch cannot use the GPU, if so."""
     asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True)
     described: dict[str, Any] = json.loads(asked.stdout)
-    return described
+    return {**described, "driver": _driver()}
+
+
+def _driver() -> str | None:
+    """Return the version of the GPU's driver; None without nvidia-smi."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return asked.stdout.split("\n")[0].strip()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
+from benchmarks.gpu_check.checked import Checked, Found, Options, check_one, figures
 
 SHAPES = ((), (7,), (5, 3), (151_936, 128), (4864, 896), (3, 1000, 64))
 TYPES = ("float32", "bfloat16", "float16", "int8", "float8_e4m3fn")
@@ -25,9 +25,10 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
         answer = options.ask(options.trainer, "digests", folder)
         told = ", ".join(answer["other"]) or f"all {answer['count']} equal"
         measured = f"{answer['gb_per_s']:.1f} GB/s; {told}"
-        return Found(passed=not answer["other"], measured=measured, numbers=answer)
+        rate = {"rate": answer["gb_per_s"]}
+        return Found(passed=not answer["other"], measured=measured, figures=figures("GB/s", **rate))
 
-    yield check_one("training", "digests of tensors, as on the CPU", look)
+    yield check_one("sampling", "digests of tensors, as on the CPU", look)
 
 
 def main() -> dict[str, Any]:

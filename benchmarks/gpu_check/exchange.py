@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
+from benchmarks.gpu_check.checked import Checked, Found, Options, check_one, figures, in_words
 from mortal_steps.config import RunConfig
 
 ROUNDS = 2
@@ -44,12 +44,10 @@ def check(
 
 
 def _in_words(answer: Mapping[str, Any]) -> Found:
-    seconds = ", ".join(
-        f"{name.removesuffix('_s')} {answer[name]:.2f}"
-        for name in ("digest_s", "publish_s", "load_s", "canary_s")
-    )
-    words = f"seconds: {seconds} (load with proof); {answer['bytes'] / 1e9:.2f} GB"
-    return Found(measured=words, numbers=answer)
+    stages = ("digest", "publish", "load", "canary")
+    found = figures("s", **{name: answer[f"{name}_s"] for name in stages})
+    words = f"{in_words(found)} (load with proof); {answer['bytes'] / 1e9:.2f} GB"
+    return Found(measured=words, figures=found)
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A run without Prefect, its workers in processes of their own; to be killed and started again.
 
-python -m benchmarks.gpu_check.flow FOLDER RUN_ID [SETTING...]
+python -m benchmarks.gpu_check.flow CONFIG RUN_ID [SETTING...]
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ async def drive(run: Run) -> None:
 
 
 def main() -> None:
-    """Begin the run of the project that lies in FOLDER, or go on with it."""
+    """Begin the run of the project in CONFIG's folder, or go on with it."""
     logging.basicConfig(level=logging.INFO)
     without_prefect()
-    folder, run_id, *overrides = sys.argv[1:]
-    config = load_config(Path(folder) / "tiny.toml", overrides)
-    config = config.model_copy(update={"run_id": run_id, "runs_dir": str(Path(folder) / "runs")})
+    name, run_id, *overrides = sys.argv[1:]
+    folder = Path(name).parent
     os.chdir(folder)
+    config = load_config(Path(name), overrides)
+    config = config.model_copy(update={"run_id": run_id, "runs_dir": str(folder / "runs")})
     run = open_run(config)
     if not run.is_complete():
         asyncio.run(drive(run))

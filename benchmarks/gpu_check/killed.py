@@ -8,11 +8,20 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.gpu_check.checked import ROOT, Checked, Failed, Found, Options, check_one
+from benchmarks.gpu_check.checked import (
+    ROOT,
+    Checked,
+    Failed,
+    Figure,
+    Found,
+    Options,
+    check_one,
+    in_words,
+)
 from mortal_steps.runs.run import Run, find_run
 from tests.support.chaos.processes import process_ids
 from tests.support.chaos.worker_logs import LogFollower
@@ -60,63 +69,84 @@ SHOTS = (
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
     """Yield the run undisturbed, the same run killed, and how far sampler and trainer are apart."""
-    seen: dict[str, Run] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = Runs(config=write_project(folder), options=options, settings=_settings(options))
+    yield check_one("killed", f"a run with {options.sampler}", runs.undisturbed)
+    yield check_one(
+        "killed", "the same run, SIGKILL at three points: same bits", lambda: runs.killed(SHOTS)
+    )
+    yield check_one("killed", "sampler against trainer", lambda: _apart(runs.alone))
 
-    def undisturbed() -> Found:
+
+def _settings(options: Options) -> list[str]:
+    sampler = options.sampler
+    settings = [f"rollout.engine={sampler}", *WARM, *(ON_A_CPU if options.tiny else OF_A_GPU)]
+    if sampler == "vllm":
+        settings += [f"compute.local.rollout.python={options.engines['vllm']}"]
+    if sampler == "vllm" and options.is_gpu:
+        settings += [*SLEEPS, "rollout.engine_options.gpu_memory_utilization=0.6"]
+        settings += ["rollout.engine_options.enforce_eager=true"]
+    return settings
+
+
+@dataclass(kw_only=True)
+class Runs:
+    """A project's run, undisturbed and killed."""
+
+    config: Path
+    options: Options
+    settings: list[str]
+    alone: Run | None = None
+    """The undisturbed run, once it has ended."""
+    shots: list[Shot] = field(default_factory=list)
+    hit: list[str] = field(default_factory=list)
+
+    def undisturbed(self) -> Found:
+        """Return how long each stage took, after the first step."""
         began = time.perf_counter()
-        run = seen["alone"] = _Runs(folder, options).drive("alone")
-        return Found(measured=f"{run.manifest.step} steps in {time.perf_counter() - began:.0f} s")
+        run = self.alone = self.drive("alone")
+        took_s = time.perf_counter() - began
+        found = stages(run)
+        words = f"{run.manifest.step} steps in {took_s:.0f} s with start and end; {in_words(found)}"
+        return Found(measured=words, figures=found)
 
-    def killed() -> Found:
-        if "alone" not in seen:
+    def killed(self, shots: Sequence[Shot]) -> Found:
+        """Return whether the run, with these kills, has the same bits."""
+        alone = self.alone
+        if alone is None:
             raise Failed("there is nothing to compare it with")
-        runs = _Runs(folder, options, list(SHOTS))
-        run, alone = runs.drive("killed"), seen["alone"]
+        self.shots, self.hit = list(shots), []
+        run = self.drive("killed")
         one, other = (each.manifest.final for each in (alone, run))
         is_same = (
             one is not None and other is not None and one.weights_sha256 == other.weights_sha256
         )
-        told = ", ".join(runs.hit) or "nobody"
+        told = ", ".join(self.hit) or "nobody"
         words = f"killed {told}: sha256 {'equal' if is_same else 'DIFFERENT'}"
         metrics = run.metrics() == alone.metrics()
         words += f", metrics {'equal' if metrics else 'DIFFERENT'}"
-        return Found(passed=is_same and len(runs.hit) == len(SHOTS), measured=words)
-
-    yield check_one("killed", f"a run with {options.sampler}", undisturbed)
-    yield check_one("killed", "the same run, SIGKILL at three points", killed)
-    yield check_one("killed", "sampler against trainer", lambda: _apart(seen.get("alone")))
-
-
-@dataclass
-class _Runs:
-    folder: Path
-    options: Options
-    shots: list[Shot] = field(default_factory=list)
-    hit: list[str] = field(default_factory=list)
+        return Found(passed=is_same and len(self.hit) == len(shots), measured=words)
 
     def drive(self, run_id: str) -> Run:
         """To its end, however often it has to be started; raises `Failed`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not (self.folder / "tiny.toml").exists():
-            write_project(self.folder)
         for _ in range(STARTS):
             if self._start(run_id) == 0:
-                return find_run(self.folder / "runs", run_id)
+                return find_run(self.config.parent / "runs", run_id)
         raise Failed(f"{run_id} did not end in {STARTS} starts: {self._printed(run_id)}")
 
     def _start(self, run_id: str) -> int:
-        with (self.folder / f"{run_id}.out").open("ab") as output:
+        with self._output(run_id).open("ab") as output:
             flow = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "benchmarks.gpu_check.flow"),
-                    *(str(self.folder), run_id, *self._settings()),
+                    *(str(self.config), run_id, *self.settings),
                 ],
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
             )
-        logs = LogFollower(self.folder / "runs" / run_id / "logs")
+        logs = LogFollower(self.config.parent / "runs" / run_id / "logs")
         seen: dict[str, int] = {}
         try:
             while flow.poll() is None:
@@ -142,19 +172,28 @@ class _Runs:
             self.shots.pop(0)
             return
 
-    def _settings(self) -> list[str]:
-        options, sampler = self.options, self.options.sampler
-        settings = [f"rollout.engine={sampler}", *WARM]
-        settings += ON_A_CPU if options.tiny else OF_A_GPU
-        if sampler == "vllm":
-            settings += [f"compute.local.rollout.python={options.engines['vllm']}"]
-        if sampler == "vllm" and options.is_gpu:
-            settings += [*SLEEPS, "rollout.engine_options.gpu_memory_utilization=0.6"]
-            settings += ["rollout.engine_options.enforce_eager=true"]
-        return settings
-
     def _printed(self, run_id: str) -> str:
-        return (self.folder / f"{run_id}.out").read_text(errors="replace")[-1500:]
+        return self._output(run_id).read_text(errors="replace")[-1500:]
+
+    def _output(self, run_id: str) -> Path:
+        return self.config.parent / f"{run_id}.out"
+
+
+STAGES = ("generate", "train_step", "sync_weights", "checkpoint")
+"""Those that take long enough to be compared."""
+
+
+def stages(run: Run) -> dict[str, Figure]:
+    """Return the seconds of each, the median of all steps but the first."""
+    took = {
+        stage: [row["busy_s"] for row in run.timings() if row["stage"] == stage and row["step"]]
+        for stage in STAGES
+    }
+    return {
+        stage: Figure(value=statistics.median(seconds), unit="s")
+        for stage, seconds in took.items()
+        if seconds
+    }
 
 
 APART = "sampling/sampling_logp_difference"
@@ -170,4 +209,4 @@ def _apart(run: Run | None) -> Found:
     mean = statistics.mean(row[f"{APART}/mean"] for row in rows)
     most = max(row[f"{APART}/max"] for row in rows)
     words = f"{len(rows)} steps, nats: mean {mean:.1e}, max {most:.1e}"
-    return Found(measured=words, numbers={"mean": mean, "max": most})
+    return Found(measured=words)

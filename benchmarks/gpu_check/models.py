@@ -1,4 +1,4 @@
-"""Makes what the engines sample with: a model of real shape with random weights, or its adapter.
+"""Makes what is sampled with or trained: a model of real shape with random weights, or its adapter.
 
 python -m benchmarks.gpu_check.models '{"folder": "/tmp/x", "size": 0.01, "rank": 0}'
 """
@@ -15,10 +15,11 @@ from benchmarks.gpu_check.checked import Options
 RANK = 16
 
 
-def model_in(folder: Path, options: Options) -> str:
-    """Folder of the model that the part samples with, made once; raises `Failed`."""
+def model_in(folder: Path, options: Options, size: float | None = None) -> str:
+    """Folder of the part's model, made once, of so many billion parameters if not of the size that
+    is sampled with; raises `Failed`."""
     if not (folder / "model/config.json").exists():
-        options.ask(options.trainer, "models", folder, size=options.size, rank=0)
+        options.ask(options.trainer, "models", folder, size=size or options.size, rank=0)
     return str(folder / "model")
 
 
@@ -32,13 +33,15 @@ def adapter_in(folder: Path, options: Options) -> str:
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Write the model, or an adapter of the one that is there."""
+    import torch
+
     folder = Path(job["folder"])
     if not job["rank"]:
         from benchmarks.weights.shapes import build
 
-        build(job["size"], folder / "model", positions=2048)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        build(job["size"], folder / "model", positions=4096, device=device)
         return {}
-    import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
+from benchmarks.gpu_check.checked import Checked, Figure, Found, Options, check_one, in_words
 
 MAPPED = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 """Torch then takes memory by cuMemCreate and cuMemMap, as vLLM's sleep does."""
@@ -38,7 +39,8 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
                 what=what,
                 tiny=options.tiny,
             )
-            return Found(**answer)
+            told = {name: Figure(**figure) for name, figure in answer["figures"].items()}
+            return Found(passed=answer["passed"], measured=answer["measured"], figures=told)
 
         yield check_one("rates", what, look)
 
@@ -90,9 +92,9 @@ def _matrices(folder: Path, tiny: bool) -> Found:
     for dtype in (torch.bfloat16, torch.float32):
         one = torch.randn(width, width, device=device, dtype=dtype)
         took = _seconds(partial(torch.matmul, one, one))
-        found[str(dtype).removeprefix("torch.")] = 2 * width**3 / took
-    words = ", ".join(f"{name} {rate / 1e12:,.1f} TFLOP/s" for name, rate in found.items())
-    return Found(measured=words, numbers=found)
+        name = str(dtype).removeprefix("torch.")
+        found[name] = Figure(value=2 * width**3 / took / 1e12, unit="TFLOP/s")
+    return Found(measured=in_words(found), figures=found)
 
 
 def _host(folder: Path, tiny: bool) -> Found:
@@ -140,7 +142,6 @@ def _mapped(folder: Path, tiny: bool) -> Found:
     return Found(
         passed=is_right and kept < size // 10,
         measured=f"{size / 1e9:.1f} GB mapped and unmapped 3 times, {kept / 1e9:.2f} GB not back",
-        numbers={"size": size, "kept": kept},
     )
 
 
@@ -154,9 +155,11 @@ RATES: dict[str, Callable[[Path, bool], Found]] = {
 
 
 def _rates(moves: dict[str, tuple[Callable[[], Any], int]], rounds: int = ROUNDS) -> Found:
-    found = {name: size / _seconds(move, rounds) for name, (move, size) in moves.items()}
-    words = ", ".join(f"{name} {rate / 1e9:.2f}" for name, rate in found.items())
-    return Found(measured=f"GB/s: {words}", numbers=found)
+    found = {
+        name: Figure(value=size / _seconds(move, rounds) / 1e9, unit="GB/s")
+        for name, (move, size) in moves.items()
+    }
+    return Found(measured=in_words(found), figures=found)
 
 
 def _seconds(move: Callable[[], Any], rounds: int = ROUNDS) -> float:
@@ -180,5 +183,4 @@ def main(job: dict[str, Any]) -> Found:
 
 if __name__ == "__main__":
     found = main(json.loads(sys.argv[1]))
-    answer = {"passed": found.passed, "measured": found.measured, "numbers": found.numbers}
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    sys.stdout.write("\n" + json.dumps(asdict(found)) + "\n")

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
+from benchmarks.gpu_check.checked import Checked, Figure, Found, Options, check_one
 from benchmarks.gpu_check.models import RANK, adapter_in, model_in
 from mortal_steps.config.engines import ENGINES
 
 PART_OF_MEMORY = 0.5
 EAGER = {"enforce_eager": True}
+CACHED, UNCACHED = {"enable_prefix_caching": True}, {"enable_prefix_caching": False}
 INVARIANT = {"VLLM_BATCH_INVARIANT": "1"}
 Answer = dict[str, Any]
 
@@ -40,7 +41,7 @@ class Shards:
         chosen: dict[str, Any] = {kind.memory_option: PART_OF_MEMORY} if kind.memory_option else {}
         if adapter and kind.adapters:
             chosen |= kind.adapters.options_for(RANK)
-        if told.sampler == "vllm" and told.is_gpu:
+        if told.sampler == "vllm":
             chosen |= options or {}
         return told.ask(
             told.engines[told.sampler],
@@ -77,6 +78,27 @@ def check_eager(folder: Path, options: Options) -> Iterator[Checked]:
     )
     few = partial(shards.sample, rows=32, options=EAGER)
     yield check_one("sampling", f"{options.sampler}, eager, 32 sequences", lambda: _speed(few()))
+
+
+def check_prefix_cache(folder: Path, options: Options) -> Iterator[Checked]:
+    """Four rows have each prompt: with vLLM's prefix cache, without it, and with it again."""
+    shards = Shards(folder, options)
+    seen: dict[str, Answer] = {}
+
+    def cached() -> Found:
+        seen["cached"] = answer = shards.sample(rows=200, options=EAGER | CACHED)
+        return _speed(answer)
+
+    def uncached() -> Found:
+        answer = shards.sample(rows=200, options=EAGER | UNCACHED)
+        return _same(seen.get("cached"), answer, is_promised=False)
+
+    def again() -> Found:
+        return _same(seen.get("cached"), shards.sample(rows=200, options=EAGER | CACHED))
+
+    yield check_one("prefix cache", "with the prefix cache, 200 sequences", cached)
+    yield check_one("prefix cache", "with it in a new process: same bits", again)
+    yield check_one("prefix cache", "without it: same bits", uncached)
 
 
 def check_compiled(folder: Path, options: Options) -> Iterator[Checked]:
@@ -128,7 +150,11 @@ def _speed(answer: Answer) -> Found:
     )
     if answer["used_bytes"]:
         words += f", {answer['used_bytes'] / 1e9:.1f} GB in use"
-    return Found(passed=_repeats(answer), measured=words, numbers=_without_lists(answer))
+    found = {
+        "tokens": Figure(value=answer["tokens_per_s"], unit="tokens/s"),
+        "start": Figure(value=answer["start_s"], unit="s"),
+    }
+    return Found(passed=_repeats(answer), measured=words, figures=found)
 
 
 def _same(first: Answer | None, answer: Answer, *, is_promised: bool = True) -> Found:
@@ -139,7 +165,7 @@ def _same(first: Answer | None, answer: Answer, *, is_promised: bool = True) -> 
     return Found(
         passed=_repeats(answer) and (is_same or not is_promised),
         measured=f"{'equal' if is_same else 'DIFFERENT'}{promised}; {_speed(answer).measured}",
-        numbers={"is_same": is_same, **_without_lists(answer)},
+        figures=_speed(answer).figures,
     )
 
 
@@ -159,12 +185,8 @@ def _far(answer: Answer | None) -> Found:
         "median_max_of_a_probe": most[len(most) // 2],
     }
     words = ", ".join(f"{name.replace('_', ' ')} {nats:.1e}" for name, nats in numbers.items())
-    return Found(measured=f"{len(texts)} probes, nats: {words}", numbers=numbers)
+    return Found(measured=f"{len(texts)} probes, nats: {words}")
 
 
 def _repeats(answer: Answer) -> bool:
     return len(set(answer["digests"])) == 1
-
-
-def _without_lists(answer: Answer) -> Answer:
-    return {name: value for name, value in answer.items() if name != "differences"}

@@ -15,7 +15,6 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from benchmarks.jobs import answer_job
 from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
@@ -66,4 +65,6 @@ class _Stamps(TrainerCallback):
 
 
 if __name__ == "__main__":
+    from benchmarks.jobs import answer_job  # it needs Prefect, which stock TRL does not
+
     answer_job(measure)

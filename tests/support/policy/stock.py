@@ -167,7 +167,7 @@ class RecordedRollouts:
         every = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
         rows = [every[number] for number in own_rows(len(every))]
         assert len(prompts) == len(rows)
-        end = MAX_COMPLETION_LENGTH
+        end = self.config.training.max_completion_length
         output = {
             "prompt_ids": [
                 list(rollout.completion.prompt_ids or group.prompt_ids) for group, rollout in rows

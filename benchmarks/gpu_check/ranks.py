@@ -1,4 +1,4 @@
-"""Stock TRL, the actor, and the actor killed: the same bits on this device?"""
+"""Stock TRL, the actor, and the actor killed, each on several ranks: the same bits?"""
 
 from __future__ import annotations
 
@@ -10,35 +10,29 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu_check.checked import Checked, Options
-from tests.support.parity.cases import Case, draw, draw_on_ranks
+from tests.support.parity.cases import Case, draw_on_ranks
 from tests.support.parity.trial import attempt, context
 
-SEED = 14
+SEED, COUNT = 14, 8
 
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
-    """Yield a check for each of some drawn configurations, every second one under autocast."""
-    numbers = range(1 if options.tiny else options.count)
-    cases = [_in_numbers(draw(SEED, number), autocast=number % 2 == 1) for number in numbers]
-    return _checked("training", cases, folder, options)
-
-
-def check_ranks(folder: Path, options: Options) -> Iterator[Checked]:
-    """The same on as many ranks as there are GPUs, or on two of a CPU: by DDP, then by FSDP2."""
+    """Yield a check for each of some drawn configurations, on as many ranks as there are GPUs or on
+    two of a CPU: by DDP, then by FSDP2."""
     ranks = torch.cuda.device_count() if options.is_gpu else 2
     if ranks < 2:
         one = "this machine has one GPU, and each rank needs its own"
         yield Checked(part="ranks", name="left out", passed=True, took_s=0.0, measured=one)
         return
-    numbers = range(2 if options.tiny else options.count)
+    numbers = range(2 if options.tiny else COUNT)
     cases = [
         _in_numbers(draw_on_ranks(SEED, number, ranks), autocast=number % 4 > 1)
         for number in numbers
     ]
-    yield from _checked("ranks", cases, folder, options)
+    yield from _checked(cases, folder, options)
 
 
-def _checked(part: str, cases: Sequence[Case], folder: Path, options: Options) -> Iterator[Checked]:
+def _checked(cases: Sequence[Case], folder: Path, options: Options) -> Iterator[Checked]:
     processes = context()
     for case in cases:
         if time.monotonic() > options.until:
@@ -49,7 +43,7 @@ def _checked(part: str, cases: Sequence[Case], folder: Path, options: Options) -
         adapter = ", LoRA" if case.training.get("use_lora") else ""
         dealt_out = ", dealt out" if case.training.get("sharding") else ""
         yield Checked(
-            part=part,
+            part="ranks",
             name=f"{case.architecture}{adapter}, {case.model['dtype']}{autocast}{dealt_out}, "
             f"{case.training['loss_type']}, {case.optimizer}",
             passed=trial.outcome == "equal",

@@ -1,0 +1,131 @@
+"""What a load found, as a file; the one that later loads on the same hardware are held to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+
+from benchmarks.gpu_check.checked import ROOT, Checked, Figure
+
+BASELINES = ROOT / "benchmarks/results/gpu"
+PACKAGES = ("torch", "transformers", "trl", "vllm")
+MOST_WORSE = 0.05
+"""By which part a figure may be worse than its baseline."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """A load on one machine."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    load: int
+    name: str
+    date: str
+    """When it began, with its time zone."""
+    hardware: str
+    is_gpu: bool
+    tiny: bool
+    driver: str | None
+    versions: Mapping[str, str | None]
+    """Of `PACKAGES`; None for what is not there."""
+    commit: str | None
+    """Of this project; None where neither git nor the command names it."""
+    figures: Mapping[str, Figure]
+    """By the name of the check and their own."""
+    checks: tuple[Checked, ...]
+
+    @property
+    def file(self) -> str:
+        """Its name among the baselines."""
+        return (
+            f"load-{self.load}.{re.sub('[^a-z0-9]+', '-', self.hardware.lower()).strip('-')}.json"
+        )
+
+    @classmethod
+    def begin(
+        cls, load: int, name: str, device: Mapping[str, Any], *, tiny: bool, commit: str | None
+    ) -> Record:
+        """Return one without checks; `device` is what `describe_device` returns."""
+        return cls(
+            load=load,
+            name=name,
+            date=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            hardware=device["name"],
+            is_gpu=device["is_gpu"],
+            tiny=tiny,
+            driver=device["driver"],
+            versions={package: _version(package) for package in PACKAGES},
+            commit=commit or _commit(),
+            figures={},
+            checks=(),
+        )
+
+    def with_checks(self, checks: Sequence[Checked]) -> Record:
+        """Return it with these checks, and with their figures."""
+        named = {
+            f"{checked.name}: {what}": figure
+            for checked in checks
+            for what, figure in checked.figures.items()
+        }
+        return dataclasses.replace(self, checks=tuple(checks), figures=named)
+
+    def write(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        content = json.dumps(dataclasses.asdict(self), indent=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(content + "\n", encoding="utf-8")
+        part.replace(path)
+
+
+RECORD = TypeAdapter(Record)
+
+
+def read(path: Path) -> Record:
+    """Raises `ValueError` for a file that is no record."""
+    return RECORD.validate_json(path.read_bytes())
+
+
+def baseline_of(record: Record, folder: Path = BASELINES) -> Record | None:
+    """Return what the same load found on the same hardware; None for a tiny size and on a CPU."""
+    path = folder / record.file
+    return read(path) if record.is_gpu and not record.tiny and path.exists() else None
+
+
+def held_to(baseline: Record | None, checked: Checked) -> Checked:
+    """Return the check, failed where one of its figures is too much worse than its baseline."""
+    worse = []
+    for what, figure in checked.figures.items():
+        before = baseline and baseline.figures.get(f"{checked.name}: {what}")
+        if before and before.unit == figure.unit and figure.worse_by(before) > MOST_WORSE:
+            worse.append(f"{what} {figure.worse_by(before):.0%} WORSE than {before}")
+    if not worse:
+        return checked
+    told = "; ".join([checked.measured, *worse])
+    return dataclasses.replace(checked, passed=False, measured=told)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return asked.stdout.strip()

@@ -1,0 +1,189 @@
+"""GRPO on a trained model, by MORTAL and by stock TRL in turn: bits, memory, seconds by stage.
+
+python -m benchmarks.gpu_check.trained '{"folder": "/tmp/x", "given": "/tmp/model.gguf"}'
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check import steps
+from benchmarks.gpu_check.checked import Checked, Failed, Found, Options, check_one, figures
+from benchmarks.gpu_check.killed import Runs, Shot
+
+FOLDER = "trained"
+"""Of the model, beside the folders of the parts."""
+SHOTS = (Shot("actor-0", "train_step", 2), Shot("flow", "train_step", 4))
+MEMORY = (
+    steps.Variant(rows=8, tokens=896),
+    steps.Variant(rows=8, tokens=896, autocast=False),
+)
+REWARDS = '''
+def right(completions, answer, **kwargs):
+    """1 for the right number, else a part of it for each digit."""
+    texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
+    return [
+        1.0 if right in text else sum(map(str.isdigit, text)) / (2 * len(text) + 1)
+        for text, right in zip(texts, answer)
+    ]
+'''
+CONFIG = """
+name = "trained"
+seed = 7
+
+[model]
+name_or_path = {model}
+
+[data]
+source = "train.jsonl"
+
+[rollout]
+engine = "transformers"
+num_rollout_workers = 1
+num_shards = 1
+
+[rewards]
+functions = ["rewards.py:right"]
+
+[training]
+learning_rate = 1e-5
+"""
+OF_A_GPU = {"batch_size": 16, "num_generations": 8, "max_completion_length": 64, "max_steps": 6}
+ON_A_CPU = {"batch_size": 2, "num_generations": 4, "max_completion_length": 8, "max_steps": 4}
+
+
+def check_model(folder: Path, options: Options) -> Iterator[Checked]:
+    """Yield whether the model is there: its four bits a weight are widened to float32."""
+
+    def look() -> Found:
+        if options.model is None and not options.tiny:
+            raise Failed("name a GGUF file or a folder with --model")
+        given = str(options.model) if options.model else None
+        answer = options.ask(options.trainer, "trained", folder.parent / FOLDER, given=given)
+        name = options.model.name if options.model else "random weights"
+        return Found(measured=f"{answer['parameters']:,} parameters: {name}")
+
+    yield check_one("model", "the model is made", look)
+
+
+def check_memory(folder: Path, options: Options) -> Iterator[Checked]:
+    """Yield train steps of full length, whose memory is held to the forecast."""
+    variants = steps.TINY if options.tiny else MEMORY
+    return steps.check_variants("memory", folder, options, _model(folder), variants)
+
+
+def check_bfloat16(folder: Path, options: Options) -> Iterator[Checked]:
+    """Float32 weights under autocast: the default of a GPU."""
+    return _check("bfloat16", folder, options)
+
+
+def check_float32(folder: Path, options: Options) -> Iterator[Checked]:
+    """Everything in float32."""
+    return _check("float32", folder, options)
+
+
+def _check(dtype: str, folder: Path, options: Options) -> Iterator[Checked]:
+    """Yield MORTAL's run and its bits by stock TRL; then stock TRL's own loop, MORTAL's run again,
+    under kills, and that loop again."""
+    autocast = str(dtype == "bfloat16").lower()
+    settings = [f"training.trl.bf16={autocast}", f"rollout.dtype={dtype}"]
+    sizes = ON_A_CPU if options.tiny else OF_A_GPU
+    settings += [f"training.{name}={size}" for name, size in sizes.items()]
+    runs = Runs(config=_write_project(folder), options=options, settings=settings)
+
+    def stock(what: str, name: str) -> dict[str, Any]:
+        return options.ask(
+            options.trainer,
+            "stock",
+            folder / name,
+            what=what,
+            config=str(runs.config),
+            settings=settings,
+            run_id="alone",
+        )
+
+    def same_bits() -> Found:
+        if runs.alone is None or (final := runs.alone.manifest.final) is None:
+            raise Failed("there is no run")
+        answer = stock("replayed", "replayed")
+        is_same = answer["sha256"] == final.weights_sha256
+        words = f"sha256 {'equal' if is_same else 'DIFFERENT'}, {answer['seconds']:.2f} s a step"
+        found = figures("s", **{"a step without sampling": answer["seconds"]})
+        return Found(passed=is_same, measured=words, figures=found)
+
+    def own_loop(name: str) -> Found:
+        found = figures("s", **{"a step": stock("own", name)["seconds"]})
+        return Found(measured=f"{found['a step']} a step, sampling and training", figures=found)
+
+    yield check_one(dtype, f"{dtype}: a run", runs.undisturbed)
+    yield check_one(dtype, f"{dtype}: stock TRL on its rollouts: same bits", same_bits)
+    yield check_one(dtype, f"{dtype}: stock TRL's own loop", lambda: own_loop("first"))
+    yield check_one(dtype, f"{dtype}: the run, killed twice: same bits", lambda: runs.killed(SHOTS))
+    yield check_one(dtype, f"{dtype}: stock TRL's own loop again", lambda: own_loop("second"))
+
+
+def _model(folder: Path) -> Path:
+    return folder.parent / FOLDER / "model"
+
+
+def _write_project(folder: Path) -> Path:
+    """Sums to work out, asked in a chat where the model knows one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model, source = _model(folder), random.Random(0)
+    chats = (model / "chat_template.jinja").exists()
+    rows = []
+    for _ in range(200):
+        one, other = source.randrange(10, 60), source.randrange(10, 60)
+        asked = f"What is {one} + {other}? Answer with the number alone."
+        prompt = [{"role": "user", "content": asked}] if chats else f"{one}+{other}="
+        rows.append({"prompt": prompt, "answer": str(one + other)})
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "rewards.py").write_text(REWARDS)
+    (folder / "trained.toml").write_text(CONFIG.format(model=json.dumps(str(model))))
+    return folder / "trained.toml"
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Write the model and its tokenizer to `model`, as transformers loads them: the one that is
+    given, or a new one of next to no size."""
+    from transformers import AutoModelForCausalLM
+
+    from mortal_steps.config import NewModelConfig
+    from mortal_steps.policy.starting_model.new_model import build_model
+
+    into = Path(job["folder"]) / "model"
+    if job["given"] is None:
+        build_model(into, NewModelConfig(), seed=0)
+        model: Any = AutoModelForCausalLM.from_pretrained(into)
+    else:
+        model = convert(Path(job["given"]), into)
+    return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+
+
+def convert(given: Path, into: Path) -> Any:
+    """Write a GGUF file, or a folder of transformers', in float32; return the model."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source: dict[str, Any] = {}
+    if given.is_file():
+        given, source = given.parent, {"gguf_file": given.name}
+    model: Any = AutoModelForCausalLM.from_pretrained(given, dtype="float32", **source)
+    tokenizer = AutoTokenizer.from_pretrained(given, **source)
+    if (
+        getattr(model, "hf_quantizer", None) is not None
+    ):  # transformers takes it for quantized still
+        model.hf_quantizer = None
+        del model.config.quantization_config
+    model.save_pretrained(into)
+    tokenizer.save_pretrained(into)
+    return model
+
+
+if __name__ == "__main__":
+    answer = main(json.loads(sys.argv[1]))
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
