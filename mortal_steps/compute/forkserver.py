@@ -157,6 +157,11 @@ _current: tuple[Key, ForkServer] | None = None
 """A run has one: its checks, its actor and its rollout workers need the same."""
 
 
+def computes_on_cpu(spec: WorkerSpec) -> bool:
+    """Return whether a worker of this machine has torch compute on its CPU."""
+    return bool(spec.preload) and not spec.devices and not has_gpu()
+
+
 def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer | None:
     """Return the server that a worker with this environment is forked from; start it if need be.
 
@@ -166,7 +171,7 @@ def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer 
     """
     global _current
     # If an import begins to use a GPU, processes that are forked later cannot use it.
-    if not spec.preload or spec.devices or has_gpu() or sys.platform != "linux":
+    if not computes_on_cpu(spec) or sys.platform != "linux":
         return None
     python = spec.python or sys.executable
     shared = {name: value for name, value in environment.items() if not _is_of_a_worker(name)}

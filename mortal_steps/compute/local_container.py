@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.forkserver import ForkedProcess, ForkServer, fork_server
+from mortal_steps.compute.forkserver import (
+    ForkedProcess,
+    ForkServer,
+    computes_on_cpu,
+    fork_server,
+)
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.store.files import writing
 from mortal_steps.system.child import Child
@@ -47,6 +52,13 @@ ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 """Environment variables of every container, unless they are set in this process."""
+KEEPING_MEMORY = {
+    # On a CPU, tensors of a training step are larger than that, and each new one was cleared.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+}
+"""Those of a container that trains or samples with torch on the CPU: it keeps the memory of its
+largest moment for the next one like it."""
 
 
 class StartedProcess:
@@ -271,6 +283,7 @@ def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, st
     """Return a worker's environment variables; `own` are those that no other worker has."""
     shared = {
         **ENVIRONMENT,
+        **(KEEPING_MEMORY if computes_on_cpu(spec) else {}),
         **spec.defaults,
         **os.environ,
         **spec.threading(),

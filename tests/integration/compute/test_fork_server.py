@@ -13,7 +13,7 @@ import pytest
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.local_container import LocalContainer
+from mortal_steps.compute.local_container import KEEPING_MEMORY, LocalContainer
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.system.processes import ProcessId
 from tests.support.paths import ROOT
@@ -73,7 +73,7 @@ async def test_a_forked_worker_has_what_a_started_one_has(make_compute, tmp_path
         assert process["folder"] == str(tmp_path)
         assert process["temporary"] == process["environment"]["TMPDIR"]
         del process["environment"]["TMPDIR"]
-    assert forked["environment"] == started["environment"]
+    assert forked["environment"] == started["environment"] | KEEPING_MEMORY
     assert forked["session"] != forked["parent"]
 
 

@@ -35,8 +35,9 @@ from mortal_steps.policy.model_files.writing import (
     save_trained,
     write_tensors,
 )
-from mortal_steps.policy.ranks.parts import local_of
+from mortal_steps.policy.ranks.parts import local_of, sums_of_parts
 from mortal_steps.policy.ranks.world import num_ranks, rank
+from mortal_steps.rollout.weight_sync.tensor_digests import AddUp
 from mortal_steps.store.folders import files_below
 from mortal_steps.system.resources import available_bytes
 
@@ -78,11 +79,14 @@ class TrainerState:
         return {"optimizer": digests.digest(self.optimizer["state"]), **self.known_digests}
 
 
-def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerState:
-    """Take the trainer's state. With `copy`, its tensors are nobody else's."""
+def take_state(
+    trainer: Stepped, base: AdapterBase, *, copy: bool, add_up: AddUp = sums_of_parts
+) -> TrainerState:
+    """Take the trainer's state. With `copy`, its tensors are nobody else's; `add_up` returns the
+    sums of its weights."""
     tensors, known = _tensors_of(trainer), dict[str, str]()
     if copy:
-        known = (state_digests if trainer.is_fsdp_enabled else _small_digests)(trainer)
+        known = (state_digests if trainer.is_fsdp_enabled else _small_digests)(trainer, add_up)
         tensors = mapped(lambda tensor: tensor.detach().to("cpu", copy=True), tensors)
     return TrainerState(
         small_files=_small_files(trainer, base),
@@ -91,9 +95,9 @@ def take_state(trainer: Stepped, base: AdapterBase, *, copy: bool) -> TrainerSta
     )
 
 
-def state_digests(trainer: Stepped) -> dict[str, str]:
+def state_digests(trainer: Stepped, add_up: AddUp = sums_of_parts) -> dict[str, str]:
     optimizer = digests.digest(trainer.optimizer.state_dict()["state"])
-    return {"optimizer": optimizer, **_small_digests(trainer)}
+    return {"optimizer": optimizer, **_small_digests(trainer, add_up)}
 
 
 def why_no_copy(trainer: Stepped) -> str | None:
@@ -140,11 +144,11 @@ def _small_files(trainer: Stepped, base: AdapterBase) -> dict[str, bytes]:
         return {name: (folder / name).read_bytes() for name in files_below(folder)}
 
 
-def _small_digests(trainer: Stepped) -> dict[str, str]:
+def _small_digests(trainer: Stepped, add_up: AddUp) -> dict[str, str]:
     """Return the digests of all parts but the optimizer's tensors, which are the most."""
     groups = trainer.optimizer.state_dict()["param_groups"]
     parts = {
-        "weights": digests.weights_digest(trainer.model),
+        "weights": digests.weights_digest(trainer.model, add_up),
         "schedule": digests.digest([groups, trainer.lr_scheduler.state_dict()]),
         **trainer.control_digests(),
     }

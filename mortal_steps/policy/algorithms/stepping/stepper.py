@@ -55,7 +55,7 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
-from mortal_steps.policy.ranks.parts import forget_whole, local_of, sums_of_parts
+from mortal_steps.policy.ranks.parts import forget_whole, local_of
 from mortal_steps.policy.ranks.world import rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -91,6 +91,7 @@ class TrlStepper(Stepper):
         self._model_path = model_path
         self._base = base or named_base(config.model, model_path)
         self._observer = Observer()
+        self._sums = digests.WeightSums()
         self._published_in = getattr(torch, config.sampling_type or "", None)
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
         arguments = build_options(
@@ -133,6 +134,7 @@ class TrlStepper(Stepper):
         """See `Stepper.begin`. Of a folder that another configuration wrote, model, optimizer
         moments and what TRL adapts by itself are taken, and the schedule goes on where
         `renewed_at` steps of this configuration would have led."""
+        self._sums.forget()
         if renewed_at is not None:
             updates = self._config.training.optimizer_steps_per_batch
             self._trainer.renewed_at = renewed_at * updates
@@ -152,6 +154,7 @@ class TrlStepper(Stepper):
         """Train on one batch; a pure function of the state before, the batch and `seed`. Returns
         TRL's metrics of the step, without those that the clock decides or that have no finite
         value. Raises `DivergedError` as `check_finite` does."""
+        self._sums.forget()
         seed_everything(seed + rank())  # as accelerate has it
         rows = self._trainer.accept(batch)
         for _ in range(self._config.training.optimizer_steps_per_batch):
@@ -211,10 +214,10 @@ class TrlStepper(Stepper):
         return state.why_no_copy(self._trainer)
 
     def snapshot(self) -> TrainerState:
-        return state.take_state(self._trainer, self._base, copy=True)
+        return state.take_state(self._trainer, self._base, copy=True, add_up=self._sums.find)
 
     def weights_digest(self) -> str:
-        return digests.weights_digest(self._trainer.model)
+        return digests.weights_digest(self._trainer.model, self._sums.note)
 
     def digests(self) -> dict[str, str]:
         return state.state_digests(self._trainer)
@@ -230,7 +233,7 @@ class TrlStepper(Stepper):
         whole = not self._config.training.publishes_adapter
         tensors = published_tensors(model) if whole else adapter_tensors(model)
         return tensor_digests(
-            ((name, cast(tensor, dtype)) for name, tensor in tensors.items()), sums_of_parts
+            ((name, cast(tensor, dtype)) for name, tensor in tensors.items()), self._sums.find
         )
 
     def save_final(self, folder: Path) -> None:
