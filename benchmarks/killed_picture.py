@@ -1,10 +1,15 @@
-"""Draw the README's picture: the demo undisturbed, and the demo killed with SIGKILL and resumed.
+"""Draw a demo undisturbed, and the same demo killed with SIGKILL and resumed.
 
-    python -m benchmarks.killed_picture [--steps 150] [--kills 4] [--output killed.svg]
+    python -m benchmarks.killed_picture [letters|smollm] [--steps 150] [--kills 4] [--output FILE]
+                                        [--set KEY=VALUE ...]
 
 Both runs are real `mortal` commands in a folder of their own. A kill hits every process of the
 command at once, as a power cut would. The digests in the picture are those that `mortal show` reads
 from the two runs; the command fails if they, or any two rewards, differ.
+
+    letters   the README's picture: a small model, killed after steps that are as far apart
+    smollm    a pretrained model, killed while it samples, while it trains, and while the state of a
+              later step is saved
 """
 
 from __future__ import annotations
@@ -24,10 +29,46 @@ from typing import Any
 
 from benchmarks.jobs import ROOT
 
-DEMO = "deployments/configs/demo.toml"
-OUTPUT = ROOT / "docs" / "pictures" / "killed.svg"
+PICTURES = ROOT / "docs" / "pictures"
 WINDOW = 10
 """Steps of the running mean."""
+SAMPLING, TRAINING, SAVING = "generate", "train_step", "checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demo:
+    """A run to kill."""
+
+    config: str
+    steps: int
+    kills: int
+    """After how many steps, as far apart as possible, where `stages` names none."""
+    window: int
+    """Steps of the running mean."""
+    output: Path
+    settings: Sequence[str] = ()
+    stages: Sequence[tuple[int, str]] = ()
+    """Train steps done, and the stage to kill in then."""
+
+
+DEMOS = {
+    "letters": Demo(
+        config="deployments/configs/demo.toml",
+        steps=150,
+        kills=4,
+        window=WINDOW,
+        output=PICTURES / "killed.svg",
+    ),
+    "smollm": Demo(
+        config="deployments/configs/smollm.toml",
+        steps=12,
+        kills=3,
+        window=1,
+        output=PICTURES / "killed-smollm.svg",
+        settings=("checkpoints.save_steps=4",),
+        stages=((2, SAMPLING), (5, TRAINING), (8, SAVING)),
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,16 +79,17 @@ class Outcome:
     """Mean reward of each train step."""
     sha256: str
     """Digest of the final model."""
-    killed_at: list[int]
-    """Train steps done at each kill."""
+    killed_at: list[tuple[int, str]]
+    """Train steps done at each kill, and the stage that it hit; empty where that is left open."""
 
 
 class Ground:
     """A folder for the runs, with a Prefect server of its own."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
+    def __init__(self, folder: Path, steps: int, config: str = DEMOS["letters"].config) -> None:
         self._runs = folder / "runs"
         self._steps = steps
+        self._config = config
         self._env = {
             **{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"},
             "MORTAL_STATE_DIR": str(folder / "state"),
@@ -55,22 +97,25 @@ class Ground:
             "HF_HUB_OFFLINE": "1",
         }
 
-    def train(self, run_id: str, kill_at: list[int], settings: Sequence[str] = ()) -> Outcome:
-        """Run the demo; end it by SIGKILL after each of these steps, and resume it."""
+    def train(
+        self, run_id: str, kill_at: Sequence[tuple[int, str]], settings: Sequence[str] = ()
+    ) -> Outcome:
+        """Run the demo; end it by SIGKILL after each of these steps, in its stage if one is named,
+        and resume it."""
         settings = [f"training.max_steps={self._steps}", *settings]
         options = [word for setting in settings for word in ("--set", setting)]
-        command = ["train", DEMO, "--run-id", run_id, *options]
+        command = ["train", self._config, "--run-id", run_id, *options]
         killed = []
-        for step in kill_at:
+        for step, stage in kill_at:
             process = self._mortal(*command)
-            while self._steps_done(run_id) < step:
+            while not self._is_in(run_id, step, stage):
                 if process.poll() is not None:
-                    raise RuntimeError(f"{run_id} ended before step {step}")
+                    raise RuntimeError(f"{run_id} ended before step {step} {stage}")
                 time.sleep(0.02)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            killed.append(self._steps_done(run_id))
-            print(f"{run_id}: killed after step {killed[-1]}", flush=True)
+            killed.append((self._steps_done(run_id), stage))
+            print(f"{run_id}: killed after step {killed[-1][0]} {stage}".rstrip(), flush=True)
             command = ["resume", run_id]
         if self._mortal(*command).wait() != 0:
             raise RuntimeError(f"{run_id} failed")
@@ -101,6 +146,19 @@ class Ground:
     def _command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "mortal", *words, "--runs-dir", str(self._runs)]
 
+    def _is_in(self, run_id: str, step: int, stage: str) -> bool:
+        """Whether so many steps are done, and the stage goes on that is named: a step's samples are
+        there once they are whole, and so are its results and a checkpoint."""
+        done = self._steps_done(run_id)
+        if done < step or not stage:
+            return done >= step
+        folder = self.run_dir(run_id) / "steps" / f"{done:06d}"
+        if stage == SAMPLING:
+            return (folder / "batch.json").exists() and not any(folder.glob("generations-*"))
+        if stage == TRAINING:
+            return any(folder.glob("rewards-*")) and not (folder / "result.json").exists()
+        return any((self.run_dir(run_id) / "checkpoints").glob(".*"))
+
     def _steps_done(self, run_id: str) -> int:
         return len(self.metrics(run_id))
 
@@ -115,7 +173,7 @@ class Ground:
         return [json.loads(line) for line in whole]
 
 
-def draw(path: Path, undisturbed: Outcome, killed: Outcome) -> None:
+def draw(path: Path, undisturbed: Outcome, killed: Outcome, window: int) -> None:
     """Write the picture as SVG: both running means, the kills, the digests."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -125,7 +183,7 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome) -> None:
     steps = range(1, len(undisturbed.rewards) + 1)
     axes.plot(
         steps,
-        running_means(undisturbed.rewards),
+        running_means(undisturbed.rewards, window),
         color="#9ecae1",
         linewidth=7,
         solid_capstyle="round",
@@ -133,15 +191,16 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome) -> None:
     )
     axes.plot(
         steps,
-        running_means(killed.rewards),
+        running_means(killed.rewards, window),
         color="#08306b",
         linewidth=1.6,
         label=f"killed {len(killed.killed_at)} times: final model sha256 {killed.sha256[:16]}…",
     )
-    for number, step in enumerate(killed.killed_at):
+    for number, (step, stage) in enumerate(killed.killed_at):
         axes.axvline(step, color="#d94801", linestyle="--", linewidth=1)
+        said = ["kill -9", *([] if number else ["mortal resume"]), *([stage] if stage else [])]
         axes.annotate(
-            "kill -9" if number else "kill -9, mortal resume",
+            ", ".join(said),
             (step, 0.03),
             xycoords=("data", "axes fraction"),
             xytext=(3, 0),
@@ -149,7 +208,8 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome) -> None:
             color="#d94801",
             fontsize=8,
         )
-    axes.set(xlabel="train step", ylabel=f"reward, mean of {WINDOW} steps", xlim=(1, len(steps)))
+    label = "reward" if window == 1 else f"reward, mean of {window} steps"
+    axes.set(xlabel="train step", ylabel=label, xlim=(1, len(steps)))
     axes.grid(alpha=0.25)
     axes.legend(loc="upper left", prop={"family": "monospace", "size": 8}, framealpha=1)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,28 +218,36 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None})
 
 
-def running_means(values: list[float]) -> list[float]:
-    """Mean of the last `WINDOW` values, or of as many as there are."""
-    windows = [values[max(0, end - WINDOW) : end] for end in range(1, len(values) + 1)]
+def running_means(values: list[float], window: int = WINDOW) -> list[float]:
+    """Mean of the last `window` values, or of as many as there are."""
+    windows = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
     return [sum(window) / len(window) for window in windows]
 
 
 def main() -> None:
     """Run both, compare them, draw them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--kills", type=int, default=4)
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument("demo", nargs="?", choices=[*DEMOS], default="letters")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--kills", type=int, help="of letters")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--set", action="append", default=[], help="of both runs", dest="settings")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; default: a temporary one")
     options = parser.parse_args()
-    kill_at = [options.steps * kill // (options.kills + 1) for kill in range(1, options.kills + 1)]
+    demo = DEMOS[options.demo]
+    steps, kills = options.steps or demo.steps, options.kills or demo.kills
+    apart = [(steps * kill // (kills + 1), "") for kill in range(1, kills + 1)]
+    kill_at = [(step, stage) for step, stage in demo.stages if step < steps] or apart
+    settings = [*demo.settings, *options.settings]
     with tempfile.TemporaryDirectory(prefix="mortal-picture-") as folder:
-        ground = Ground(Path(folder), options.steps)
-        undisturbed = ground.train("undisturbed", [])
-        killed = ground.train("killed", kill_at)
+        ground = Ground(options.keep or Path(folder), steps, demo.config)
+        undisturbed = ground.train("undisturbed", [], settings)
+        killed = ground.train("killed", kill_at, settings)
     if undisturbed.rewards != killed.rewards or undisturbed.sha256 != killed.sha256:
         sys.exit("the two runs differ")
-    draw(options.output, undisturbed, killed)
-    print(f"drawn: {options.output}")
+    output = options.output or demo.output
+    draw(output, undisturbed, killed, demo.window)
+    print(f"drawn: {output}")
 
 
 if __name__ == "__main__":

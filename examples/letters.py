@@ -9,24 +9,9 @@ A task of this kind needs no hub and no GPU: deployments/configs/demo.toml teach
 from __future__ import annotations
 
 import argparse
-import json
-import random
-import string
 from pathlib import Path
 
-
-def make_rows(*, letters: int, count: int, seed: int) -> list[dict[str, str]]:
-    """`count` different problems of `letters` letters each, drawn from the seed."""
-    draw = random.Random(seed)
-    words: dict[str, None] = {}
-    while len(words) < count:
-        words["".join(draw.choices(string.ascii_lowercase, k=letters))] = None
-    return [{"prompt": f"{word}=", "answer": word[::-1]} for word in words]
-
-
-def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
-    """One JSON object per line."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+from mortal.demo import as_lines, make_rows
 
 
 def main() -> None:
@@ -49,8 +34,8 @@ def main() -> None:
         )
     rows = make_rows(letters=args.letters, count=args.train + args.eval, seed=args.seed)
     args.out.mkdir(parents=True, exist_ok=True)
-    write_rows(args.out / "train.jsonl", rows[: args.train])
-    write_rows(args.out / "eval.jsonl", rows[args.train :])
+    (args.out / "train.jsonl").write_text(as_lines(rows[: args.train]), encoding="utf-8")
+    (args.out / "eval.jsonl").write_text(as_lines(rows[args.train :]), encoding="utf-8")
     print(f"{args.train} training and {args.eval} held-out problems in {args.out}")
 
 

@@ -20,7 +20,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 
 from mortal_steps.orchestration.reporter import Reporter
-from mortal_steps.report.report_files import MARKDOWN
+from mortal_steps.report.report_files import MARKDOWN, report_in_one
 from mortal_steps.runs.run import Run
 from mortal_tasks.notices import NoticeEvents
 from mortal_tasks.server_watch import ServerWatch, best_effort
@@ -91,7 +91,7 @@ class PrefectReporter(Reporter):
             return
         at, info = self._run.manifest, self._run.info
         description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
-        report = path.read_text(encoding="utf-8")
+        report = report_in_one(self._run)
         await best_effort(self._page.put(report, description), "the report is not shown")
 
     def tell(self) -> None:

@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -47,6 +47,8 @@ Overrides = Annotated[
         help="Override a key, such as training.max_steps=20. May be repeated.",
     ),
 ]
+FloatType = Literal["float32", "bfloat16", "float16"]
+FLOAT_TYPES = "float32, bfloat16 or float16"
 Trust = Annotated[
     bool,
     typer.Option(

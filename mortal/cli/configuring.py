@@ -1,11 +1,12 @@
-"""`options`, `new-model`: commands that help to write a configuration."""
+"""`options`, `new-model`, `import-gguf`: commands that help to write a configuration."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mortal.terminal.output import say
+from mortal.cli.arguments import FLOAT_TYPES, FloatType
+from mortal.terminal.output import checking, say
 from mortal_steps.errors import ModelError
 
 
@@ -65,3 +66,28 @@ def new_model(
             f"cannot write the model to {folder}: {error.strerror}; name another folder"
         ) from error
     say(f"built a model in {folder}; name it in a configuration as model.name_or_path")
+
+
+def import_gguf(
+    file: Annotated[Path, typer.Argument(help="The .gguf file.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the model; it must not exist yet.")],
+    dtype: Annotated[
+        FloatType, typer.Option(metavar="TYPE", help=f"Type of the weights: {FLOAT_TYPES}.")
+    ] = "float32",
+) -> None:
+    """Make a model folder, which can be trained, of a GGUF file of llama.cpp.
+
+    The quantized weights are written as plain numbers of this type, without what the quantization
+    has lost. Needs the package gguf.
+    """
+    if folder.exists():
+        raise ModelError(f"{folder} already exists; name a folder that does not")
+    from mortal_steps.policy.model_files import importing
+
+    importing.check_gguf(file)
+    checking(f"reading {file}, whose vocabulary alone takes some 20 s")
+    num_parameters = importing.import_gguf(file, folder, dtype)
+    say(
+        f"{num_parameters:,} parameters in {dtype} are in {folder}; name it in a configuration as "
+        "model.name_or_path"
+    )

@@ -101,6 +101,7 @@ def _keys_named(name: str) -> list[str]:
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": (
         "training:train",
+        "training:demo",
         "training:resume",
         "training:stop",
         "training:fork",
@@ -120,11 +121,16 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "Put a model to use": (
         "promoting:serve",
+        "promoting:export",
         "promoting:promote",
         "promoting:rollback",
         "promoting:models",
     ),
-    "Write a configuration": ("configuring:options", "configuring:new_model"),
+    "Write a configuration": (
+        "configuring:options",
+        "configuring:new_model",
+        "configuring:import_gguf",
+    ),
     "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
     "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
     "Modal": ("keeping:deploy",),

@@ -1,4 +1,4 @@
-"""`promote`, `rollback`, `models`, `serve`: which model is in use, and how to ask one."""
+"""`promote`, `rollback`, `models`, `serve`, `export`: which model is in use, and how to use one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, Volume, port_number, split_run
+from mortal.cli.arguments import (
+    FLOAT_TYPES,
+    AsJson,
+    FloatType,
+    RunId,
+    RunsDir,
+    Trust,
+    Volume,
+    port_number,
+    split_run,
+)
 from mortal.terminal.console import print_columns
 from mortal.terminal.output import print_json, say
 from mortal_steps.errors import ConfigError, StoreError
@@ -20,6 +30,7 @@ from mortal_steps.report.units import moment
 if TYPE_CHECKING:  # help needs none of them
     from mortal_steps.promotion.comparison import Comparison
     from mortal_steps.registry.registry import Decision, Registry
+    from mortal_steps.runs.run import Run
 
 NAMES = ("name", "run", "since", "by", "path")
 DECISIONS = ("when", "decision", "run", "by", "why")
@@ -218,19 +229,62 @@ def serve(
 
     The model's name in the API is RUN or RUN@N, N being its train steps.
     """
-    from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
     from mortal_steps.serving.server import prepare
+
+    run = _found(run_id, runs_dir, volume, step)
+    if not trust and python is None:
+        check_trusted(run)  # the interpreter with vLLM is the one that it names
+    step, command = prepare(run, step, python=python, port=port, extra=extra or ())
+    say(f"run {run.info.run_id} is {run.status()}; serving its model of step {step}")
+    say(f"vLLM's server answers at http://127.0.0.1:{port}/v1 once it has started (Ctrl-C ends it)")
+    os.execvpe(command[0], command, {**os.environ, "VLLM_NO_USAGE_STATS": "1"})
+
+
+def _found(run_id: str, runs_dir: Path, volume: str | None, step: int | None) -> Run:
+    """Return the run, fetched from the Volume if one is named, all of it for a certain step."""
+    from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is not None:
         from mortal.remote.runs import fetch_run
 
         say(fetch_run(volume, run_id, runs_dir, everything=step is not None))
-    run = find_run(runs_dir.absolute(), run_id)
-    if not trust and python is None:
-        check_trusted(run)  # the interpreter with vLLM is the one that it names
-    step, command = prepare(run, step, python=python, port=port, extra=extra or ())
-    say(f"run {run_id} is {run.status()}; serving its model of step {step}")
-    say(f"vLLM's server answers at http://127.0.0.1:{port}/v1 once it has started (Ctrl-C ends it)")
-    os.execvpe(command[0], command, {**os.environ, "VLLM_NO_USAGE_STATS": "1"})
+    return find_run(runs_dir.absolute(), run_id)
+
+
+Exported = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder for the model; it must not exist yet.")
+]
+AdapterAlone = Annotated[
+    bool,
+    typer.Option("--adapter", help="Write the LoRA adapter alone, not added to its base."),
+]
+ExportedType = Annotated[
+    FloatType | None,
+    typer.Option("--dtype", metavar="TYPE", help=f"Cast the weights: {FLOAT_TYPES}."),
+]
+
+
+def export(
+    run_id: RunId,
+    folder: Exported,
+    step: Step = None,
+    adapter: AdapterAlone = False,
+    dtype: ExportedType = None,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+) -> None:
+    """Write a run's model to a folder, with its tokenizer, for transformers, vLLM or llama.cpp.
+
+    It is the final model, of a run that goes on the newest one; a LoRA adapter is added to its
+    base. The weights have the type that they were trained in, unless you name another.
+    """
+    from mortal_steps.report.units import byte_size
+    from mortal_steps.serving.exporting import export as export_run
+
+    run = _found(run_id, runs_dir, volume, step)
+    saved = export_run(run, folder, step=step, dtype=dtype, adapter_alone=adapter)
+    size = byte_size(sum(file.stat().st_size for file in folder.iterdir()))
+    what = "adapter" if adapter else "model"
+    say(f"the {what} of run {run.info.run_id} after step {saved.step} is in {folder} ({size})")

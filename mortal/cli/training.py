@@ -1,4 +1,4 @@
-"""`train`, `resume`, `stop`, `fork`: the commands that drive a run."""
+"""`train`, `demo`, `resume`, `stop`, `fork`: the commands that drive a run."""
 
 from __future__ import annotations
 
@@ -94,6 +94,30 @@ def train(
         rehearse(settings, checking, say)
         return
     _drive(settings, detach=detach)
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder for its configuration and rows.")
+    ] = Path("mortal-demo"),
+    overrides: Overrides = None,
+    runs_dir: RunsDir = Path("runs"),
+) -> None:
+    """Train a small model to reverse three letters: a first run, on a CPU, without downloads.
+
+    Writes FOLDER/demo.toml and rows of data, as an example for those of your own, and trains.
+    """
+    from mortal.demo import write_demo
+    from mortal_steps.config.loader import load_config
+    from mortal_steps.runs.run import new_run_id
+
+    config = write_demo(folder)
+    settings = load_config(config, overrides or ())
+    run_id = new_run_id(settings.id_prefix)
+    _drive(settings.model_copy(update={"run_id": run_id, "runs_dir": str(runs_dir)}))
+    say("next:")
+    say(f"  mortal samples {run_id}    # what the model said to the problems of the last step")
+    say(f"  mortal train {config} --set training.learning_rate=3e-4    # the same, with a change")
 
 
 def resume(

@@ -18,6 +18,8 @@ from mortal_steps.types.identity import ModelFile
 
 WEIGHTS = (".safetensors", ".bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+GGUF = b"GGUF"
+"""How a file of llama.cpp begins."""
 OTHERS = (".json", ".model", ".txt", ".jinja", ".py")
 """Files other than weights that decide what a model is: configuration, tokenizer, chat template and
 code. A README may change."""
@@ -41,6 +43,10 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
     """Raise `ModelError`, naming the folder as `called`, unless it holds a model and, if `whole`,
     its tokenizer."""
     named = f"{called}: {folder}"
+    if is_gguf(folder):
+        raise ModelError(_import_first(called, folder))
+    if folder.is_file():
+        raise ModelError(f"{named} is a file; name the model's folder")
     if not folder.is_dir():
         raise ModelError(f"{called}: no such folder: {folder}")
     if not (folder / "config.json").exists() and (folder / "adapter_config.json").exists():
@@ -49,6 +55,10 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
             "AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload(), save that with its "
             "tokenizer, and name the new folder"
         )
+    # Of several the largest, which has lost the least.
+    gguf = max(folder.glob("*.gguf"), key=lambda file: file.stat().st_size, default=None)
+    if gguf is not None and not weight_files(folder):
+        raise ModelError(_import_first(called, gguf))
     if not (folder / "config.json").exists():
         raise ModelError(f"{named} has no config.json; it is no model folder")
     if whole and not any((folder / name).exists() for name in TOKENIZERS):
@@ -61,6 +71,21 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
             f"{named} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
             "model.save_pretrained"
         )
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether this is a file of llama.cpp."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(GGUF)) == GGUF
+
+
+def _import_first(called: str, gguf: Path) -> str:
+    return (
+        f"{called}: {gguf} is for llama.cpp (GGUF), and cannot be trained as it is; make a model "
+        f"folder of it with `mortal import-gguf {gguf} FOLDER`, and name that folder"
+    )
 
 
 def check_listed_weights(folder: Path, *, called: str = "model.name_or_path") -> None:

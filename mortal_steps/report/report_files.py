@@ -4,6 +4,7 @@ All of it is derived: it is written again at every beginning, in between, and at
 became of it meanwhile. So one that cannot be written is a line in the log.
 """
 
+import base64
 import html
 import logging
 import threading
@@ -49,13 +50,30 @@ def _write(run: Run) -> None:
         evaluations=evaluations,
         notices=read_notices(run.store),
         samples=_samples(run),
-        picture=picture,
+        picture=PICTURE if picture is not None else None,
     )
-    page = report_html(printable(run.info.run_id), markdown)
+    page = report_html(printable(run.info.run_id), _with_picture(markdown, picture))
     if picture is not None:
         write_atomically(run.store.path(PICTURE), picture)
     write_atomically(run.store.path(MARKDOWN), markdown.encode())
     write_atomically(run.store.path(PAGE_FILE), page.encode())
+
+
+def report_in_one(run: Run) -> str:
+    """Return the report as it was written last, the picture in it, for where no file lies beside
+    it. Raises `OSError` before there is one."""
+    picture = run.store.path(PICTURE)
+    return _with_picture(
+        run.store.path(MARKDOWN).read_text(encoding="utf-8"),
+        picture.read_bytes() if picture.exists() else None,
+    )
+
+
+def _with_picture(markdown: str, picture: bytes | None) -> str:
+    if picture is None:
+        return markdown
+    inside = f"(data:image/png;base64,{base64.b64encode(picture).decode()})"
+    return markdown.replace(f"]({PICTURE})", f"]{inside}", 1)
 
 
 def _samples(run: Run) -> list[Sample]:

@@ -4,7 +4,6 @@ How it stands, the reward curve, evaluations, where the time went, completions, 
 what to do with it.
 """
 
-import base64
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,10 +31,11 @@ def report_markdown(
     evaluations: Sequence[Mapping[str, Any]] = (),
     notices: Sequence[Notice] = (),
     samples: Sequence[Sample] = (),
-    picture: bytes | None = None,
+    picture: str | None = None,
 ) -> str:
     """Return the report, with what models, datasets and functions say fenced. `evaluations` are the
-    rows of evaluations.jsonl; `picture` is the reward curve, a PNG, once there is a step."""
+    rows of evaluations.jsonl; `picture` names the file of the reward curve, once there is a
+    step."""
     parts = [
         *_heading(run),
         *_rewards(run, picture),
@@ -79,11 +79,11 @@ def _heading(run: RunSummary) -> Iterator[str]:
     yield " · ".join(about)
 
 
-def _rewards(run: RunSummary, picture: bytes | None) -> Iterator[str]:
+def _rewards(run: RunSummary, picture: str | None) -> Iterator[str]:
     if picture is None:
         yield "No step is done yet."
         return
-    yield f"![reward curve](data:image/png;base64,{base64.b64encode(picture).decode()})"
+    yield f"![reward curve]({picture})"
     trend = run.reward_trend
     if trend is not None:
         yield (

@@ -14,7 +14,7 @@ exported to `exported/step-12-<digest>/`, which may be removed at any time.
 import contextlib
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,14 +32,13 @@ from mortal_steps.runs.run import Run
 logger = logging.getLogger(__name__)
 
 EXPORTED = "exported"
-KINDS = ("model", "adapter", "parameters")
+Kind = Literal["model", "adapter", "parameters"]
+KINDS: tuple[Kind, ...] = ("model", "adapter", "parameters")
 """The kind that takes the least work to load comes first."""
 
 NO_TOKENIZER = ("config.json", "generation_config.json", "manifest.json", "adapter_config.json")
 """Files of a model folder that do not belong to its tokenizer, although their names look like
 it."""
-
-Kind = Literal["model", "adapter", "parameters"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,19 +101,20 @@ def _final_models(run: Run) -> list[SavedModel]:
     return found
 
 
-def choose(run: Run, step: int | None) -> SavedModel:
-    """Return the verified model after `step` steps, by default the newest with one; weights cast
-    for sampling come last. Raises `StoreError` without any, `CorruptFileError`."""
-    found = saved_models(run)
+def choose(run: Run, step: int | None, *, kinds: Sequence[Kind] = KINDS) -> SavedModel:
+    """Return the verified model of these kinds after `step` steps, by default the newest with one;
+    weights cast for sampling come last. Raises `StoreError` without any, `CorruptFileError`."""
+    found = [saved for saved in saved_models(run) if saved.kind in kinds]
     steps = sorted({saved.step for saved in found})
+    what = "adapter" if kinds == ("adapter",) else "model"
     if not steps:
         raise StoreError(
-            f"run {run.info.run_id} has saved no model yet: it is {run.status()}, step "
+            f"run {run.info.run_id} has saved no {what} yet: it is {run.status()}, step "
             f"{run.manifest.step} of {run.info.num_steps}"
         )
     wanted = steps[-1] if step is None else step
     if wanted not in steps:
-        raise StoreError(_not_there(run, wanted, steps))
+        raise StoreError(_not_there(run, wanted, steps, what))
     best_first = sorted(
         (saved for saved in found if saved.step == wanted),
         key=lambda saved: (
@@ -154,11 +154,26 @@ def whole_model(run: Run, saved: SavedModel) -> str:
     except CorruptFileError:
         run.store.remove_leftovers(EXPORTED, of=name)
         with run.store.committing_folder(path) as folder:
-            _export(run, saved, folder)
-            for file in tokenizer_files(run):
-                if not (folder / file.name).exists():
-                    shutil.copyfile(file, folder / file.name)
+            write_whole(run, saved, folder)
     return path
+
+
+def write_whole(run: Run, saved: SavedModel, folder: Path) -> None:
+    """Write the whole model and its tokenizer into an empty folder. Raises as `whole_model`."""
+    if saved.kind == "model":
+        names = [name for name in run.store.folder_files(saved.path) if name != PROBE_FILE]
+        copy_files([run.store.path(saved.path) / name for name in names], folder)
+    else:
+        _export(run, saved, folder)
+    copy_files(tokenizer_files(run), folder)
+
+
+def copy_files(files: Iterable[Path], folder: Path) -> None:
+    """Copy the files, except what the folder has already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        if not (folder / file.name).exists():
+            shutil.copyfile(file, folder / file.name)
 
 
 def _export(run: Run, saved: SavedModel, folder: Path) -> None:
@@ -176,13 +191,13 @@ def _digest(run: Run, saved: SavedModel) -> str:
     return saved.sha256 or run.store.folder_digest(saved.path)
 
 
-def _not_there(run: Run, step: int, steps: Sequence[int]) -> str:
+def _not_there(run: Run, step: int, steps: Sequence[int], what: str) -> str:
     run_id, end = run.info.run_id, run.info.num_steps
     there = ", ".join(map(str, steps))
     if not 0 <= step <= end:
-        return f"--step {step}: run {run_id} has {end} steps; it holds models of the steps {there}"
+        return f"--step {step}: run {run_id} has {end} steps; it holds {what}s of the steps {there}"
     return (
-        f"run {run_id} holds no model of step {step}; it holds models of the steps {there}. To "
+        f"run {run_id} holds no {what} of step {step}; it holds {what}s of the steps {there}. To "
         "keep more, change checkpoints.save_steps or checkpoints.keep_last when you train. If the "
         f"run is on Modal, `mortal fetch {run_id} --all` downloads everything that it has"
     )

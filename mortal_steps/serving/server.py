@@ -31,28 +31,48 @@ def prepare(
 ) -> tuple[int, list[str]]:
     """Return the step and the command of the server of the model after `step` train steps, which
     calls it `RUN` and `RUN@STEP`. None stands for the newest step, and for the Python of the run's
-    rollout workers.
+    rollout workers. The options in `extra` come instead of those that are set here.
 
     Raises `ConfigError` if the interpreter has no vLLM, and the errors of `choose` and
     `whole_model`.
     """
+    if "port" in _names(extra):
+        raise ConfigError(
+            "-- --port: write --port before the --: the address that is printed has it"
+        )
     python = python or rollout_interpreter(run.config.compute)
     on_cpu = _has_vllm_for_cpus(python)
     saved, model = choose(run, step), run.config.model
     folder = run.store.path(whole_model(run, saved))
     tokenizer = folder if (folder / "tokenizer_config.json").exists() else tokenizer_of(run)
     length = min(model.max_model_len, read_context(folder / "config.json") or sys.maxsize)
-    command = [
-        *(python, "-P", "-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(folder), "--tokenizer", str(tokenizer)),
-        *("--served-model-name", run.info.run_id, f"{run.info.run_id}@{saved.step}"),
-        *("--dtype", model.dtype, "--max-model-len", str(length)),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        *(("--trust-remote-code",) if model.trust_remote_code else ()),
+    options = [
+        ("--model", str(folder)),
+        ("--tokenizer", str(tokenizer)),
+        ("--served-model-name", run.info.run_id, f"{run.info.run_id}@{saved.step}"),
+        ("--dtype", model.dtype),
+        ("--max-model-len", str(length)),
+        ("--host", "127.0.0.1"),
+        ("--port", str(port)),
+        *([("--trust-remote-code",)] if model.trust_remote_code else []),
         *(_cpu_options(folder / "config.json", length) if on_cpu else ()),
-        *extra,
     ]
-    return saved.step, command
+    server = [python, "-P", "-m", "vllm.entrypoints.openai.api_server"]
+    return saved.step, [*server, *replaced(options, extra)]
+
+
+def replaced(options: Sequence[tuple[str, ...]], extra: Sequence[str]) -> list[str]:
+    """Return the options, each with its values, and those in `extra` in the place of what is set
+    twice: vLLM would complain of both."""
+    given = _names(extra)
+    kept = [option for option in options if not _names(option) & given]
+    return [*(word for option in kept for word in option), *extra]
+
+
+def _names(words: Sequence[str]) -> set[str]:
+    """Return what options set, however it is written: `--no-enforce_eager`, `--dtype=half`."""
+    names = (word.partition("=")[0] for word in words if word.startswith("--"))
+    return {name.replace("_", "-").removeprefix("--").removeprefix("no-") for name in names}
 
 
 def _has_vllm_for_cpus(python: str) -> bool:
@@ -61,20 +81,22 @@ def _has_vllm_for_cpus(python: str) -> bool:
     code = subprocess.run([python, "-P", "-c", PROBE], check=False).returncode
     if code == NO_VLLM:
         raise ConfigError(
-            f"{python} has no vLLM; name an interpreter that has it with --python (`make vllm-env` "
-            "makes one)"
+            f"{python} has no vLLM, whose server this is; name an interpreter that has it with "
+            "--python (python -m venv vllm && vllm/bin/pip install vllm; on a CPU, `make vllm-env` "
+            "in a clone of MORTAL). Without vLLM: mortal export RUN FOLDER, then transformers "
+            "serve FOLDER"
         )
     if code not in (VLLM_ON_CPU, VLLM_ON_GPU):
         raise ConfigError(f"{python} ended with code {code}; name another Python with --python")
     return code == VLLM_ON_CPU
 
 
-def _cpu_options(config: Path, length: int) -> Iterator[str]:
+def _cpu_options(config: Path, length: int) -> Iterator[tuple[str, ...]]:
     """Yield options of vLLM on a CPU, the same as in rollout workers."""
     settings = json.loads(config.read_text(encoding="utf-8"))
     for name, value in platforms.cpu_options(settings, length).items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
-            yield f"--{flag}" if value else f"--no-{flag}"
+            yield (f"--{flag}" if value else f"--no-{flag}",)
         else:
-            yield from (f"--{flag}", str(value))
+            yield f"--{flag}", str(value)

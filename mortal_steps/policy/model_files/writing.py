@@ -70,7 +70,7 @@ def save_adapter(
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
-    _write_file(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
+    write_file(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
 
 
 def adapter_tensors(model: PeftModel) -> dict[str, torch.Tensor]:
@@ -163,7 +163,7 @@ def write_tensors(
         max_shard_size=LARGEST_FILE,
     )
     for file, names in split.filename_to_tensors.items():
-        _write_file(folder / file, {name: tensors[name] for name in names}, dtype)
+        write_file(folder / file, {name: tensors[name] for name in names}, dtype)
     if split.is_sharded and rank() == 0:
         size = sum(cast_form(each, dtype).nbytes for each in tensors.values())
         metadata = {**split.metadata, "total_size": size}
@@ -177,7 +177,7 @@ def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
 
 
-def _write_file(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> None:
+def write_file(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> None:
     """Write a safetensors file with the permissions of any new file; the library's own are for its
     owner alone. Tensors are cast and leave the GPU one after the other."""
     if is_dealt_out(tensors):

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.markdown import bar, code, fenced, table
-from mortal_steps.report.report_files import report_html, write_report
+from mortal_steps.report.report_files import report_html, report_in_one, write_report
 from mortal_steps.report.run_report import report_markdown
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import summarize
@@ -81,7 +81,7 @@ def test_the_report_tells_how_a_run_stands(run):
         "█████████░░░░░░░░░░░ 44 %",
         "It ended early:\n\n```text\nstopped by SIGINT\n```",
         "4,000 tokens sampled for training",
-        "![reward curve](data:image/png;base64,iVBOR",
+        "![reward curve](reward_curve.png)",
         "**0.150** over the first 2 steps, **0.350** over the last 2",
         "| score | first, step 0 | best, step 2 | last, step 4 |",
         "| `reward` | 0.100 | 0.900 | 0.500 |",
@@ -97,6 +97,7 @@ def test_the_report_tells_how_a_run_stands(run):
     ):
         assert part in report
     assert "$" not in report, "a run that cost nothing tells no price"
+    assert "base64" not in report, "what nobody can read on a terminal or in a pull request"
 
 
 def test_how_episodes_went_stands_behind_the_scores(run):
@@ -114,6 +115,7 @@ def test_the_page_holds_everything_and_loads_nothing(run):
     page = run.store.path("report.html").read_text()
     sources = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"' >)]+)""", page)
     assert sources and all(source.startswith("data:image/png;base64,iVBOR") for source in sources)
+    assert "![reward curve](data:image/png;base64,iVBOR" in report_in_one(run)
     assert "<table>" in page and "<th" in page and "prefers-color-scheme: dark" in page
     assert re.findall(r"<h1>(.*)</h1>", page) == ["<code>r</code>: stopped, step 4 of 9"]
     with console.capture() as shown:

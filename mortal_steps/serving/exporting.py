@@ -1,0 +1,56 @@
+"""Write a model of a run to a folder of the user's, which nothing of MORTAL's is needed to load."""
+
+import shutil
+from pathlib import Path
+
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.runs.run import Run
+from mortal_steps.serving.models import (
+    SavedModel,
+    choose,
+    copy_files,
+    tokenizer_files,
+    write_whole,
+)
+from mortal_steps.store.files import hidden_beside, writing
+
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md")
+"""What PEFT loads, and the model card; a checkpoint holds the trainer's state as well."""
+
+
+def export(
+    run: Run, folder: Path, *, step: int | None, dtype: str | None, adapter_alone: bool
+) -> SavedModel:
+    """Write the model after `step` train steps, by default the newest, an adapter added to its base
+    or alone, to a new folder; return which it was.
+
+    Raises `ModelError` for a folder that exists, `ConfigError` for the adapter of a run that has
+    none, and the errors of `choose` and `write_whole`.
+    """
+    if folder.exists():
+        raise ModelError(f"{folder} already exists; name a folder that does not")
+    if adapter_alone and not run.config.training.use_lora:
+        raise ConfigError(
+            f"--adapter: run {run.info.run_id} trains the whole model and has no adapter; leave it "
+            "out"
+        )
+    saved = choose(run, step, kinds=("adapter",)) if adapter_alone else choose(run, step)
+    partial = hidden_beside(folder, "partial")
+    try:
+        with writing(folder):
+            partial.mkdir(parents=True)
+            if adapter_alone:
+                held = run.store.path(saved.path)
+                copy_files(filter(Path.exists, (held / name for name in ADAPTER_FILES)), partial)
+                copy_files(tokenizer_files(run), partial)
+            else:
+                write_whole(run, saved, partial)
+            if dtype is not None:
+                # Imported where used: torch takes a while.
+                from mortal_steps.policy.model_files.casting import cast_folder
+
+                cast_folder(partial, dtype)
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return saved
