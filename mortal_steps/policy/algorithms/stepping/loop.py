@@ -7,7 +7,7 @@ Stock TRL owns the loop: it samples, scores and updates inside `train()`. A `Ste
 Private names it leans on, which is why the versions are pinned: transformers `Trainer._tr_loss,
 _globalstep_last_logged, _clip_grad_norm, _get_grad_norm, _get_learning_rate, _load_from_checkpoint,
 _load_optimizer_and_scheduler, _maybe_log_save_evaluate, callback_handler, control, model_wrapped`;
-accelerate `GradientState._set_sync_gradients`.
+accelerate `GradientState._set_sync_gradients`; TRL `eos_token_ids`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Stepped(Trainer):
 
     algorithm: TrlHooks
     """The run's algorithm with its settings."""
+    eos_token_ids: list[int]
+    """Tokens that end a completion, as TRL has them."""
     recorded: dict[str, list[Any]]
     """Columns of the rollouts being trained on (`columns`)."""
     renewed_at: int | None = None
@@ -53,7 +55,7 @@ class Stepped(Trainer):
         warns about."""
         if isinstance(batch, RowBatch):
             return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
-        recorded = columns(batch, self.args.max_completion_length)
+        recorded = columns(batch, self.args.max_completion_length, self.eos_token_ids[0])
         names = [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]
         own = own_rows(len(names))
         self.recorded = {name: rows[own] for name, rows in recorded.items()}
@@ -157,12 +159,15 @@ class Stepped(Trainer):
         self.load_control(checkpoint)
 
 
-def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:
+def columns(
+    batch: RolloutBatch, max_completion_length: int, end_id: int | None
+) -> dict[str, list[Any]]:
     """Return the batch as GRPOTrainer's `rollout_func` does: one row per rollout, in group and
     generation order.
 
     Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them;
-    whether one has ended is its `finish_reason`'s to say (`endings.py`).
+    one whose `finish_reason` says that it has ended, has ended for TRL, too, which looks for a
+    last token `end_id` (`endings.py`).
     There is an `env_mask` where an environment has tokens in the batch: TRL keeps those out of the
     loss, of its weights and of the lengths it logs.
     """
@@ -174,7 +179,7 @@ def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[A
             list(group.prompt_ids if completion.prompt_ids is None else completion.prompt_ids)
             for (group, _), completion in zip(rows, completions, strict=True)
         ],
-        "completion_ids": [trained_ids(completion, end) for completion in completions],
+        "completion_ids": [trained_ids(completion, end, end_id) for completion in completions],
         "logprobs": [list(completion.logprobs[:end]) for completion in completions],
         "recorded_rewards": [dict(rollout.rewards) for _, rollout in rows],
     }
