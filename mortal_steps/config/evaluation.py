@@ -18,7 +18,8 @@ class EvaluationConfig(Section):
     on_start: bool = True
     """Also evaluate before the first step, unless there are no evaluations."""
     temperature: float = Field(0.0, ge=0)
-    """Sampling temperature of evaluations; 0 decodes greedily."""
+    """Sampling temperature of evaluations; 0 decodes greedily. `rollout.top_p`, `top_k` and `min_p`
+    do not act in evaluations."""
     functions: Functions | None = None
     """Reward functions that score evaluations, each with weight 1; `mortal promote` compares models
     by them, too. Default: those of `[rewards]`."""

@@ -93,14 +93,17 @@ class RolloutConfig(Section):
     temperature: Annotated[float, Trl("temperature")] = Field(1.0, gt=0)
     """Sampling temperature; the trainer computes its log-probabilities at the same temperature."""
     top_p: Annotated[float, Decides("top_p")] = Field(1.0, gt=0, le=1)
-    """Probability mass of nucleus sampling; 1 keeps every token."""
+    """Probability mass of nucleus sampling; 1 keeps every token. Recorded log-probabilities are
+    those over the whole vocabulary, as the trainer computes them, whatever `top_p`, `top_k` and
+    `min_p` keep."""
     top_k: Annotated[int, Decides("top_k")] = Field(0, ge=0)
     """Sample from the k most likely tokens; 0 keeps every token."""
     min_p: Annotated[float, Decides("min_p")] = Field(0.0, ge=0, le=1)
     """Drop tokens less likely than this fraction of the most likely token's probability; 0 keeps
     every token."""
     stop: tuple[str, ...] = ()
-    """Strings that end a completion."""
+    """Strings that end a completion. One that ends with a stop string is not truncated, whatever
+    TRL makes of its last token."""
     seeds: Literal["request", "engine"] = "request"
     """What the random numbers of a completion depend on. `request`: each completion has a seed of
     its own, so that its tokens do not depend on what is sampled beside it. `engine`: one seed for

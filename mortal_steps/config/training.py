@@ -168,9 +168,9 @@ class TrainingConfig(Section):
         bool | None, Decides("vllm_importance_sampling_correction")
     ] = None
     """Correct for the difference between the sampler's and the trainer's log-probabilities by
-    truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
-    whenever the sampling weights may be older than the trained ones. RLOO has no such
-    correction."""
+    truncated importance sampling, as TRL does with vLLM. Default: on with every engine but
+    transformers, whenever the sampling weights may be older than the trained ones or are of another
+    type (`rollout.dtype`), and with every other source of rollouts. RLOO has no such correction."""
     deterministic: bool = True
     """Train with deterministic kernels on a GPU. Without them some operations are faster, but a run
     that is killed and resumed no longer ends with the same bits. On a CPU all kernels are

@@ -1,6 +1,7 @@
 """Whether a completion is truncated is what its record says, not what its last token is."""
 
 import dataclasses
+import pickle
 
 import pytest
 import torch
@@ -104,7 +105,7 @@ def completion_of(*token_ids, **changes):
 
 def is_taken_for_ended(completion, most=MAX_COMPLETION_LENGTH):
     """Whether TRL takes it for one, of whose tokens none ends a sequence."""
-    return trained_ids(completion, most)[-1] in [EOS, 0]
+    return trained_ids(completion, most, EOS)[-1] in [EOS, 0]
 
 
 def test_what_has_ended():
@@ -131,6 +132,13 @@ def test_trls_own_judgement_of_a_last_token_stands():
 
 
 def test_tokens_stay_what_they_are():
-    ids = trained_ids(completion_of(5, 6, 7), MAX_COMPLETION_LENGTH)
+    ids = trained_ids(completion_of(5, 6, 7), MAX_COMPLETION_LENGTH, EOS)
     assert torch.tensor(ids).tolist() == [5, 6, 7] and torch.tensor(ids).dtype == torch.int64
     assert int(ids[-1]) == 7 and f"{ids[-1]}" == "7" and hash(ids[-1]) == hash(7)
+    assert ids == [5, 6, 7] and ids != [5, 6, 8] and ids[-1] != 0
+    copied = pickle.loads(pickle.dumps(ids))
+    assert copied[-1] == EOS and torch.equal(torch.tensor(copied), torch.tensor([5, 6, 7]))
+
+
+def test_a_tokenizer_without_an_end_token_has_ended_completions_too():
+    assert trained_ids(completion_of(5, 6, 7), MAX_COMPLETION_LENGTH, None)[-1] in [None, 0]

@@ -11,11 +11,14 @@ from mortal_steps.types import Completion
 
 
 class Ending(int):
-    """The last token of a completion that has ended: it equals every token that TRL looks for, and
-    is the token that it is to everything that computes with it."""
+    """The last token of a completion that has ended. Whoever asks whether it is the end token is
+    told so; to everything that computes with it, it is the token that it is."""
+
+    end_id: int | None
+    """The token that TRL looks for; None if the tokenizer has none, for which TRL looks then."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, int)
+        return other == self.end_id or super().__eq__(other) is True
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -23,12 +26,15 @@ class Ending(int):
     __hash__ = int.__hash__
 
 
-def trained_ids(completion: Completion, max_completion_length: int) -> list[int]:
+def trained_ids(
+    completion: Completion, max_completion_length: int, end_id: int | None
+) -> list[int]:
     """Return the tokens of a completion that are trained on; the last one is an `Ending` if the
     completion has ended with it. Of any other completion, TRL's own judgement stands."""
     ids = list(completion.token_ids[:max_completion_length])
     if _has_ended(completion) and len(ids) == len(completion.token_ids):
-        ids[-1] = Ending(ids[-1])
+        ids[-1] = ending = Ending(ids[-1])
+        ending.end_id = end_id
     return ids
 
 

@@ -7,7 +7,7 @@ Stock TRL owns the loop: it samples, scores and updates inside `train()`. A `Ste
 Private names it leans on, which is why the versions are pinned: transformers `Trainer._tr_loss,
 _globalstep_last_logged, _clip_grad_norm, _get_grad_norm, _get_learning_rate, _load_from_checkpoint,
 _load_optimizer_and_scheduler, _maybe_log_save_evaluate, callback_handler, control, model_wrapped`;
-accelerate `GradientState._set_sync_gradients`.
+accelerate `GradientState._set_sync_gradients`; TRL `eos_token_ids`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Stepped(Trainer):
 
     algorithm: TrlHooks
     """The run's algorithm with its settings."""
+    eos_token_ids: list[int]
+    """Tokens that end a completion, as TRL has them."""
     recorded: dict[str, list[Any]]
     """Columns of the rollouts being trained on (`columns`)."""
     renewed_at: int | None = None
@@ -55,8 +57,8 @@ class Stepped(Trainer):
         warns about."""
         if isinstance(batch, RowBatch):
             return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
-        context = context_length(self.model.config, sys.maxsize)
-        recorded = columns(batch, self.args.max_completion_length, context)
+        end_id, context = self.eos_token_ids[0], context_length(self.model.config, sys.maxsize)
+        recorded = columns(batch, self.args.max_completion_length, end_id, context)
         names = [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]
         own = own_rows(len(names))
         self.recorded = {name: rows[own] for name, rows in recorded.items()}
@@ -161,13 +163,17 @@ class Stepped(Trainer):
 
 
 def columns(
-    batch: RolloutBatch, max_completion_length: int, context: int = sys.maxsize
+    batch: RolloutBatch,
+    max_completion_length: int,
+    end_id: int | None,
+    context: int = sys.maxsize,
 ) -> dict[str, list[Any]]:
     """Return the batch as GRPOTrainer's `rollout_func` does: one row per rollout, in group and
     generation order.
 
     Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them;
-    whether one has ended is its `finish_reason`'s to say (`endings.py`).
+    one whose `finish_reason` says that it has ended, has ended for TRL, too, which looks for a
+    last token `end_id` (`endings.py`).
     There is an `env_mask` where an environment has tokens in the batch: TRL keeps those out of the
     loss, of its weights and of the lengths it logs. Of an episode that failed with more tokens than
     the model's `context`, which version 0.1.0 left in its shard, one of the prompt and one of the
@@ -188,7 +194,7 @@ def columns(
             )
             prompt_ids, end = prompt_ids[-1:], 1
         recorded["prompt_ids"].append(prompt_ids)
-        recorded["completion_ids"].append(trained_ids(made, end))
+        recorded["completion_ids"].append(trained_ids(made, end, end_id))
         recorded["logprobs"].append(list(made.logprobs[:end]))
         recorded["recorded_rewards"].append(dict(rollout.rewards))
         ends.append(end)
