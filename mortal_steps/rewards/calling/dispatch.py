@@ -47,6 +47,16 @@ LONGEST_TRACE = 20_000
 ASYNC, WITH_ENVIRONMENTS = "async", "environments"
 """What a function may be: one that is awaited; one that takes TRL's argument `environments`."""
 
+OF_POOLS = ("/multiprocessing/", "/concurrent/futures/process.py", "/joblib/", "/multiprocess/")
+"""Files that a function waits in for processes that it has started."""
+BROKEN_POOLS = ("BrokenProcessPool", "TerminatedWorkerError")
+LOOK_AT_ITS_PROCESSES = (
+    "It waits for processes that it has started; what went wrong in them stands in the log of the "
+    "reward worker (`mortal test-reward --logs` prints it)."
+)
+NOT_PICKLED = ("Can't pickle", "Can't get local object", "cannot pickle")
+"""What pickle says of what it cannot send to another process."""
+
 MOST_NAMES = 100
 MOST_LOGGED = 16 * 2**20
 """Metrics or columns that one call may log, and characters in its columns."""
@@ -184,10 +194,11 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 def timed_out(timeout_s: float, trace: str) -> CallFailure:
     """Return the failure of a function that gave no answer in time."""
+    waits = f" {LOOK_AT_ITS_PROCESSES}" if any(name in trace for name in OF_POOLS) else ""
     return CallFailure(
         kind="timeout",
         message=f"gave no answer within {timeout_s:g} s",
-        remedy="Make it faster, or raise rewards.timeout_s.",
+        remedy=f"Make it faster, or raise rewards.timeout_s.{waits}",
         trace=trace,
     )
 
@@ -223,6 +234,13 @@ def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
         remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"
     elif isinstance(error, KeyError) and error.args and error.args[0] not in arguments.by_name:
         remedy = f"Correct it, or return None where it cannot judge. {known}"
+    elif type(error).__name__ in BROKEN_POOLS:
+        remedy = LOOK_AT_ITS_PROCESSES
+    elif any(text in str(error) for text in NOT_PICKLED):
+        remedy = (
+            "What a pool is given is found by its name in other processes: define it at the top "
+            "of its file, not within a function, and open files and locks there."
+        )
     else:
         remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
     return CallFailure(
