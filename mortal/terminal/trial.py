@@ -1,6 +1,8 @@
 """`mortal test-reward`: the scores of each completion, and each function over all of them."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -12,6 +14,8 @@ from mortal_steps.report.units import number
 
 TEXT_WIDTH = 28
 """Characters of a prompt or a completion in the table, at most."""
+MOST_COLUMNS = 3
+"""Columns of a row in the table, at most."""
 MOST_PLACES = 6
 """Completions that are named beside the reason that masked them."""
 TROUBLES = ("abstained", "failed", "failed_calls")
@@ -48,13 +52,15 @@ def _completion_rows(trial: Trial) -> list[list[str]]:
         function.name if function.weight == 1 else f"{function.name} x {function.weight:g}"
         for function in trial.functions
     ]
-    heading = ["where", "prompt", "completion", *functions, "reward", "seconds"]
+    columns = list(trial.completions[0].columns)[:MOST_COLUMNS]
+    heading = ["where", "prompt", *columns, "completion", *functions, "reward", "seconds"]
     return [
         heading,
         *(
             [
                 each.place,
                 _short(prompt_text(each.prompt)),
+                *(_short(_told(each.columns.get(name))) for name in columns),
                 _short(each.text),
                 *(number(score) for score in each.rewards.values()),
                 "masked" if each.masked else number(each.reward),
@@ -88,6 +94,10 @@ def _function_values(function: TriedFunction) -> dict[str, str]:
         "failed_calls": f"{function.failed_calls}",
         "latency_ms": f"{1000 * function.latency_s:.1f}",
     }
+
+
+def _told(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _short(text: str) -> str:

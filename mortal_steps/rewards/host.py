@@ -12,7 +12,8 @@ from mortal_steps.hosts.base import HostLostError, stack_of
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, CallScores, Outcome
-from mortal_steps.rewards.calling.dispatch import ASYNC, WITH_ENVIRONMENTS, timed_out
+from mortal_steps.rewards.calling.dispatch import ASYNC, WITH_ENVIRONMENTS
+from mortal_steps.rewards.calling.failures import timed_out
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.sandbox.executors import ExecutorSettings
 

@@ -29,9 +29,10 @@ from mortal_steps.types import (
 )
 
 MADE_UP_TEXT = "a made-up completion"
+MADE_UP_MESSAGE = {"role": "assistant", "content": MADE_UP_TEXT}
 DRY_RUN = (
-    "This was the dry run: before anything starts, each reward function is called once on the text "
-    f"{MADE_UP_TEXT!r} (rewards.dry_run = false skips it)."
+    "This was the dry run: before anything starts, each reward function is called once on {}, as "
+    "an answer to {} (rewards.dry_run = false skips it)."
 )
 
 
@@ -80,7 +81,7 @@ class RewardWorker:
                 scores |= scorer.dry_run(_made_up(problems), self._trainer_state(0))
             except RewardError as error:
                 reason, _, trace = str(error).partition("\n")
-                raise RewardError(f"{reason}\n{DRY_RUN}\n{trace}".rstrip()) from error
+                raise RewardError(f"{reason}\n{_told(problems)}\n{trace}".rstrip()) from error
         return scores
 
     def reward(self, *, request: RewardRequest) -> RewardRef:
@@ -148,6 +149,13 @@ class RewardWorker:
     def _trainer_state(self, step: int) -> TrainerState:
         updates = self._config.training.optimizer_steps_per_batch
         return TrainerState(global_step=step * updates, max_steps=self._num_steps * updates)
+
+
+def _told(problems: Sequence[Problem]) -> str:
+    """Return what the dry run has called the functions on."""
+    texts = isinstance(problems[0].prompt, str)
+    said = f"the text {MADE_UP_TEXT!r}" if texts else f"the messages {[MADE_UP_MESSAGE]}"
+    return DRY_RUN.format(said, f"the prompt of {', '.join(each.id for each in problems[:3])}")
 
 
 def _made_up(problems: Sequence[Problem]) -> GeneratedShard:

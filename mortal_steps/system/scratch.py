@@ -34,7 +34,7 @@ class Scratch:
             if os.fstat(self._lock).st_nlink:
                 break
             os.close(self._lock)  # as above, but while it waited for the lock
-        self._removing = weakref.finalize(self, _remove, self.path, self._lock)
+        self._removing = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
     def fileno(self) -> int:
         """Descriptor of the lock, which the worker inherits."""
@@ -49,7 +49,9 @@ class Scratch:
         self._removing()
 
 
-def _remove(path: Path, lock: int) -> None:
+def _remove(path: Path, lock: int, owner: int) -> None:
+    if os.getpid() != owner:  # a fork of it ends
+        return
     shutil.rmtree(path, ignore_errors=True)  # what else may write there is dying, too
     os.close(lock)
 

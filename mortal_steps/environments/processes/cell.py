@@ -15,6 +15,7 @@ from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.messages import EpisodeStart, Scores, ToolCall
 from mortal_steps.environments.processes.attempts import Attempts
 from mortal_steps.environments.processes.faults import (
+    OF_PROCESS,
     Answer,
     Fault,
     answers_of,
@@ -25,6 +26,9 @@ from mortal_steps.environments.processes.process import EpisodesProcess, rows_of
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.hosts.base import ForkingHost
 from mortal_steps.rewards.calling.calls import CallArguments
+
+LINGER_S = 0.25
+"""How much longer an episode is looked at alone than it took to end the process of all."""
 
 logger = logging.getLogger(__name__)
 
@@ -187,8 +191,7 @@ class Cell:
         """Return the process; in a new one, everything is done again that was done before."""
         if self._process is not None:
             return self._process
-        process = EpisodesProcess(self._host.fork(), self._config.timeout_s)
-        self._process = process
+        process = self._process = self._new()
         if self._stopped.is_set():
             process.kill()
         for request, before in self._done:
@@ -204,6 +207,9 @@ class Cell:
                 process.load(episode, state)
         return process
 
+    def _new(self) -> EpisodesProcess:
+        return EpisodesProcess(self._host.fork(), self._config.timeout_s)
+
     def _answer(self, process: EpisodesProcess, request: _Request) -> Answer:
         if request.calls is None:
             return process.open(request.episode, self._starts[request.episode])
@@ -213,16 +219,19 @@ class Cell:
         return Attempts(self._config.retries, self._config.timeout_s)
 
     def _begin_again(self, fault: Fault, attempts: Attempts) -> bool:
-        """After a fault: end the process, and wait until the next attempt; have the episode failed
-        that has none left, and return False."""
+        """After a fault: end the process, and wait until the next attempt; without one, have the
+        episodes failed that are to blame. Return whether this one goes on."""
+        lived_s = self._process.age_s if self._process is not None else 0.0
         self.close()
         if self._stopped.is_set():
             raise CellClosedError(self._key)
         delay_s = attempts.delay_after(fault)
         made = attempts.made[fault.episode]
         if delay_s is None:
-            self._fail(fault, made)
-            return False
+            blamed = self._to_blame(fault, lived_s)
+            for each in blamed:
+                self._fail(each, made)
+            return fault not in blamed
         logger.warning(
             "%s: %s; it is asked again in a new process%s (attempt %d)",
             self._named(fault.episode),
@@ -233,6 +242,40 @@ class Cell:
         if self._stopped.wait(delay_s):
             raise CellClosedError(self._key)
         return True
+
+    def _to_blame(self, fault: Fault, lived_s: float) -> list[Fault]:
+        """Return the faults of other episodes that end a process in which they are alone, or the
+        fault itself if there are none.
+
+        What a call leaves running, such as a thread, may end the process later, in the middle of
+        what is asked of another episode. So the others do again what they have done, and are looked
+        at for as long as the process lived that was lost.
+        """
+        others = [each for each in self._starts if each not in (fault.episode, *self._failed)]
+        if fault.remedy not in OF_PROCESS or len(self._starts) == 1:
+            return [fault]
+        found: dict[int, Fault] = {}
+        alone: dict[int, EpisodesProcess] = {}
+        try:
+            for episode in others:
+                alone[episode] = self._new()
+                try:
+                    for request, _ in self._done:
+                        if request.episode == episode:
+                            self._answer(alone[episode], request)
+                except Fault as own:
+                    found[episode] = own
+            if others and self._stopped.wait(lived_s + LINGER_S):
+                raise CellClosedError(self._key)
+            for episode in sorted(alone.keys() - found.keys()):
+                try:
+                    alone[episode].check(episode)
+                except Fault as own:
+                    found[episode] = own
+        finally:
+            for process in alone.values():
+                process.close()
+        return [own for own in found.values() if own.remedy in OF_PROCESS] or [fault]
 
     def _fail(self, fault: Fault, attempts: int, *, is_difference: bool = False) -> None:
         if self._config.on_error == "raise":

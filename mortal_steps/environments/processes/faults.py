@@ -38,6 +38,8 @@ REMEDIES = {
     "differs": "Let it depend on nothing but its row, its random streams and its calls: no clock, "
     "no order of threads, no state that other episodes change.",
 }
+OF_PROCESS = (REMEDIES["ended"], REMEDIES["spoilt"])
+"""Remedies of what ends a process, which may be another episode's."""
 Answer = Opened | list[ToolAnswer]
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ class EpisodesProcess:
     def __init__(self, fork: Fork, limit_s: float) -> None:
         """Let each `reset` and each call take `limit_s`."""
         self.fork, self._limit_s = fork, limit_s
+        self._began = time.monotonic()
         self._places: dict[int, int] = {}
         """Where in the process each episode is."""
 
@@ -90,6 +92,16 @@ class EpisodesProcess:
                 if len(column) != len(episodes):
                     raise self.fork.spoilt(f"{len(column)} values of {len(episodes)} episodes")
         return found
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def check(self, episode: int) -> None:
+        """See whether the process, which holds this episode alone, is still there."""
+        request = "release", RELEASE_S, dict[str, Any]()
+        with self._faults(episode, "what it leaves running", request):
+            self._answer(request, None)
 
     def release(self) -> None:
         """Have it let go what would outlive it, or end by its own clock."""

@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import REHEARSAL, call_once, call_several
 from mortal_steps.compute.placement import placed_config
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError
@@ -33,6 +34,7 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
+from mortal_steps.orchestration.trials.named_columns import named_columns
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
 from mortal_steps.report.samples import why_masked
@@ -130,6 +132,8 @@ class TriedCompletion:
     """Its place in the file, such as `row 3`."""
     problem_id: str
     prompt: Prompt
+    columns: Mapping[str, Any]
+    """Those of its row that the rewards name."""
     text: str
     rewards: Mapping[str, float | None]
     """Score of each function; None where it abstained, or the completion is masked."""
@@ -210,7 +214,7 @@ def try_rewards(
     completions = [
         each
         for shard, reference, rewarded in zip(shards, found, scored, strict=True)
-        for each in _completions(shard, reference, rewarded, weights)
+        for each in _completions(shard, reference, rewarded, config.rewards)
     ]
     return Trial(
         completions=completions,
@@ -247,8 +251,11 @@ def _completions(
     shard: Sequence[GivenGroup],
     reference: RewardRef,
     rewarded: RewardedShard,
-    weights: Mapping[str, float],
+    rewards_config: RewardsConfig,
 ) -> Iterator[TriedCompletion]:
+    weights = reward_weights(rewards_config)
+    all_columns = dict.fromkeys(name for given in shard for name in given.group.problem.columns)
+    named = named_columns(rewards_config, all_columns, Path.cwd())
     for given, scores in zip(shard, rewarded.rewards, strict=True):
         problem = given.group.problem
         failures = [each for each in rewarded.failures if each.problem_id == problem.id]
@@ -259,6 +266,7 @@ def _completions(
                 place=place,
                 problem_id=problem.id,
                 prompt=prompt_of(problem, completion),
+                columns={name: problem.columns.get(name) for name in named},
                 text=completion_text(completion),
                 rewards=rewards,
                 reward=weighted_sum(rewards, weights),

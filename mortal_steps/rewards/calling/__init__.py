@@ -2,5 +2,6 @@
 
 calls               the arguments of a call, its result, and what a function reported
 rows                columns and prompts, an object for each completion
+failures            what is said of a call that failed
 dispatch            calling functions; only real scores are accepted
 """

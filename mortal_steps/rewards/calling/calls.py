@@ -20,11 +20,13 @@ LONGEST_VALUE = 100_000
 
 
 def number_of(value: Any) -> float | None:
-    """Return a Python, NumPy or torch number as a float; None if it is no number."""
+    """Return what torch takes for a number as a float: of Python, NumPy or torch, a Fraction, a
+    Decimal; None if it is no number."""
     try:
         value = value.item() if hasattr(value, "item") else value
-        return float(value) if isinstance(value, bool | int | float) else None
-    except (ValueError, OverflowError, RuntimeError):  # an array of several; an int beyond 1e308
+        is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
+        return float(value) if is_number else None
+    except (ValueError, TypeError, ArithmeticError, RuntimeError):  # an array of several; 1e400
         return None
 
 

@@ -8,11 +8,9 @@ import asyncio
 import functools
 import inspect
 import math
-import os
 import time
-import traceback
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,28 +22,29 @@ from mortal_steps.rewards.calling.calls import (
     CallScores,
     Outcome,
     Plain,
-    cut,
     number_of,
     one_line,
     plain_value,
     short_name,
     shown,
 )
-from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.system.texts import printable
+from mortal_steps.rewards.calling.failures import (
+    judge_failed,
+    raised,
+    sandbox_lost,
+    timed_out,
+    trace_of,
+)
 from mortal_steps.system.threads import event_loop_in_thread
 
 FLOAT32_MAX = 3.4028234e38
 """Rewards are single precision in the loss, where larger ones would be infinite."""
 
-LONGEST_MESSAGE = 300
-"""Characters of an error's text that are recorded."""
-
-LONGEST_TRACE = 20_000
-"""Characters of a traceback that are recorded."""
-
 ASYNC, WITH_ENVIRONMENTS = "async", "environments"
 """What a function may be: one that is awaited; one that takes TRL's argument `environments`."""
+
+NOT_LISTED = (str, bytes, Mapping, Set, Awaitable)
+"""What has no scores in an order of its own, although it can be iterated over."""
 
 MOST_NAMES = 100
 MOST_LOGGED = 16 * 2**20
@@ -65,9 +64,9 @@ def begin_call(
     output: Any = None
     error: BaseException | None = None
     try:
-        output = function(**arguments.by_name, **log.functions())
-    except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever it is, it is its failure
-        error = raised
+        output = _listed(function(**arguments.by_name, **log.functions()))
+    except (Exception, SystemExit) as wrong:  # noqa: BLE001 - whatever it is, it is its failure
+        error = wrong
     if inspect.isawaitable(output):
         waiting = asyncio.run_coroutine_threadsafe(_awaited(output, timeout_s), event_loop())
         return lambda: _outcome(waiting.result(), log, arguments, timeout_s)
@@ -148,11 +147,18 @@ async def _awaited(awaitable: Awaitable[Any], timeout_s: float) -> _Ended:
     started = time.perf_counter()
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            output = await awaitable
+            output = _listed(await awaitable)
         return _Ended(seconds=time.perf_counter() - started, output=output)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
         seconds = time.perf_counter() - started
         return _Ended(seconds=seconds, error=error, is_late=limit.expired())
+
+
+def _listed(output: Any) -> Any:
+    """Return what a function yields or counts up as a list, as TRL does; else the output itself."""
+    if isinstance(output, Iterable) and not isinstance(output, NOT_LISTED):
+        return output if hasattr(output, "tolist") else list(output)
+    return output
 
 
 def _outcome(ended: _Ended, log: _Log, arguments: CallArguments, timeout_s: float) -> Outcome:
@@ -161,18 +167,18 @@ def _outcome(ended: _Ended, log: _Log, arguments: CallArguments, timeout_s: floa
     if error is None:
         try:
             return replace(_checked(ended.output, log, arguments), seconds=ended.seconds)
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - as above
-            error = raised
+        except (Exception, SystemExit) as wrong:  # noqa: BLE001 - as above
+            error = wrong
     if isinstance(error, SandboxError):
-        failure = _sandbox_lost(error)
+        failure = sandbox_lost(error)
     elif isinstance(error, JudgeError):
-        failure = _judge_failed(error)
+        failure = judge_failed(error)
     elif isinstance(error, MortalError):
         raise error
     elif ended.is_late:
-        failure = timed_out(timeout_s, _trace(error))
+        failure = timed_out(timeout_s, trace_of(error))
     else:
-        failure = _raised(error, arguments)
+        failure = raised(error, arguments)
     return replace(failure, seconds=ended.seconds)
 
 
@@ -180,80 +186,6 @@ def _outcome(ended: _Ended, log: _Log, arguments: CallArguments, timeout_s: floa
 def event_loop() -> asyncio.AbstractEventLoop:
     """One event loop for all calls, as in TRL: clients belong to their loop."""
     return event_loop_in_thread("async-rewards")
-
-
-def timed_out(timeout_s: float, trace: str) -> CallFailure:
-    """Return the failure of a function that gave no answer in time."""
-    return CallFailure(
-        kind="timeout",
-        message=f"gave no answer within {timeout_s:g} s",
-        remedy="Make it faster, or raise rewards.timeout_s.",
-        trace=trace,
-    )
-
-
-def _sandbox_lost(error: SandboxError) -> CallFailure:
-    return CallFailure(
-        kind="sandbox",
-        message=one_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
-        remedy="`mortal doctor` says whether this machine can isolate programs, and `mortal doctor "
-        "--modal` checks Modal.",
-    )
-
-
-def _judge_failed(error: JudgeError) -> CallFailure:
-    return CallFailure(
-        kind="judge",
-        message=one_line(f"got no score from its judge: {error}", LONGEST_MESSAGE),
-        remedy="Its answers are kept, so the next attempt only asks for the missing ones. A larger "
-        "rewards.timeout_s gives it more time.",
-    )
-
-
-def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
-    if isinstance(error, DatasetRowError):
-        return CallFailure(
-            kind="invalid",
-            message=one_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
-            remedy=f"Correct problem {arguments.problem_ids[error.row]} in the dataset, or leave "
-            "it out.",
-        )
-    known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
-    if isinstance(error, TypeError) and _inner_traceback(error) is None:
-        remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"
-    elif isinstance(error, KeyError) and error.args and error.args[0] not in arguments.by_name:
-        remedy = f"Correct it, or return None where it cannot judge. {known}"
-    else:
-        remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
-    return CallFailure(
-        kind="exception",
-        message=one_line(f"raised {type(error).__name__}: {error}", LONGEST_MESSAGE),
-        remedy=remedy,
-        place=_place(error),
-        trace=_trace(error),
-    )
-
-
-def _inner_traceback(error: BaseException) -> Any:
-    """Return the error's traceback without our own frame."""
-    return error.__traceback__.tb_next if error.__traceback__ else None
-
-
-def _place(error: BaseException) -> str:
-    """The innermost line below the current folder, or the function's own."""
-    frames = traceback.extract_tb(_inner_traceback(error))
-    if not frames:
-        return ""
-    here = f"{os.getcwd()}{os.sep}"
-    frame = next((one for one in reversed(frames) if one.filename.startswith(here)), frames[0])
-    return printable(f"{frame.filename.removeprefix(here)}, line {frame.lineno}")
-
-
-def _trace(error: BaseException) -> str:
-    if _inner_traceback(error) is None:
-        return ""
-    lines = traceback.format_exception(type(error), error, _inner_traceback(error))
-    return cut(printable("".join(lines)), LONGEST_TRACE)
 
 
 def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:

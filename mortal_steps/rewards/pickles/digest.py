@@ -17,7 +17,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 import cloudpickle
 
@@ -55,11 +55,18 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """Keeps what cloudpickle keeps, with two exceptions: of a function with a cache also its code,
     and of the environment nothing but the name."""
 
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self.named: dict[str, Any] = {}
+        """What it has kept that its script has a name for: functions and classes."""
+
     def reducer_override(self, obj: Any) -> Any:
         """Return how an object is made again, or `NotImplemented` for pickle's own way."""
         if obj is os.environ or obj is os.environb:
             # The other process has one of its own. This one's may hold keys, too.
             return getattr, (os, "environ" if obj is os.environ else "environb")
+        if is_named_in_script(obj):
+            self.named[obj.__qualname__] = obj
         if isinstance(obj, functools._lru_cache_wrapper) and is_imported(obj) is None:
             return cached, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
@@ -71,6 +78,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return kept
         made = self.dispatch_table.get(type(obj)) or copyreg.dispatch_table.get(type(obj))
         return made(obj) if made else obj.__reduce_ex__(4)
+
+
+def is_named_in_script(value: Any) -> bool:
+    """Return whether it is a function or a class that plain pickle finds in the script by name."""
+    if not isinstance(value, types.FunctionType | type | functools._lru_cache_wrapper):
+        return False
+    if value.__module__ != "__main__":
+        return False
+    of_function = getattr(value, "__globals__", {})
+    spaces = (vars(sys.modules["__main__"]), of_function)
+    return any(space.get(value.__qualname__) is value for space in spaces)
 
 
 def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:

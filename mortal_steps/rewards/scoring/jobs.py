@@ -193,7 +193,8 @@ class Job:
                 self._changing[name] = None
             if isinstance(outcome, CallFailure):
                 self.failed[name] += 1
-                logger.warning("reward function %r %s\n%s", name, outcome.message, outcome.trace)
+                said = (name, outcome.message, outcome.remedy, outcome.trace)
+                logger.warning("reward function %r %s. %s\n%s", *said)
         return outcomes
 
 

@@ -20,6 +20,7 @@ from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.environments import RewardEnvironment
+from mortal_steps.rewards.users_code.children import offer_file
 from mortal_steps.rewards.users_code.project import folders_of, make_importable
 
 
@@ -141,17 +142,18 @@ def _module_of_name(name: str, named: str) -> ModuleType:
 def _module_of_file(path: Path, named: str) -> ModuleType:
     """Import a file as a module; the same one for two functions of the same file."""
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        source = path.read_bytes()
     except OSError as error:
         beside = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
         hint = _hint(path.name, beside, prefix=f"{path.parent}/")
         raise RewardError(
             f"{named}: cannot read {path.absolute()} ({error.strerror}){hint}"
         ) from None
-    name = f"mortal_reward_{path.stem}_{digest[:12]}"
+    name = f"mortal_reward_{path.stem}_{hashlib.sha256(source).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    make_importable(folders_of(str(path), Path.cwd()))
+    folders = folders_of(str(path), Path.cwd())
+    make_importable(folders)
     module_spec = importlib.util.spec_from_file_location(name, path)
     assert module_spec is not None and module_spec.loader is not None  # it ends in .py
     module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
@@ -160,6 +162,7 @@ def _module_of_file(path: Path, named: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _import_failed(named, error) from error
+    offer_file(name, path, source, folders)
     return module
 
 

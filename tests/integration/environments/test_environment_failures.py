@@ -76,6 +76,29 @@ def test_a_call_that_keeps_being_lost_costs_its_episode_alone(make_shop, fault):
     assert shop.score([0, 2], "Shop").by_name == {"Shop": [1.0, 1.0]}
 
 
+def test_an_episode_whose_thread_ends_the_process_pays_for_it_and_not_the_one_that_was_asked(
+    make_shop,
+):
+    shop = make_shop(retries=1)
+    shop.open({}, {}, {}, {})
+    answers = shop.call(
+        {
+            0: [("add", {"amount": 7})],
+            1: [("leave", {"seconds": 0.3})],
+            2: [("add", {"amount": 7})],
+            3: [("wait", {"seconds": 1.5})],
+        }
+    )
+    assert answers[3][0].content == "waited"
+    failed = shop.call({1: [("add", {"amount": 7})]})[1]
+    assert isinstance(failed, Failed)
+    assert failed.reason == "what it leaves running: its process ended (exit code 3)"
+    assert shop.score([0, 2, 3], "Shop", "near").by_name == {
+        "Shop": [1.0, 1.0, 0.0],
+        "near": [0.0, 0.0, -7.0],
+    }
+
+
 @pytest.mark.parametrize("fault", {**LOSSES, **OUTAGE, **RAISED})
 def test_a_reply_that_is_lost_is_asked_for_again_and_then_costs_its_episode_alone(make_shop, fault):
     shop = make_shop(timeout_s=0.5, retries=1)

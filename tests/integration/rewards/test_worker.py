@@ -1,6 +1,7 @@
 """mortal_steps.rewards.worker: shards scored once, committed, reused."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ def not_odd(completions, **kwargs):
 
 def broken(completions, **kwargs):
     return [1.0 / 0.0 for _ in completions]
+
+def strips(completions, **kwargs):
+    return [float(text.strip() == "a") for text in completions]
 """
 
 
@@ -199,7 +203,19 @@ def test_a_dry_run_finds_what_is_broken(store: RunStore, make_worker: Any) -> No
     failed, explained, *trace = str(caught.value).splitlines()
     assert failed.startswith("reward function 'broken' raised")
     assert "This was the dry run" in explained and "rewards.dry_run = false" in explained
+    assert (
+        "once on the text 'a made-up completion', as an answer to the prompt of train-0"
+        in explained
+    )
     assert trace[0] == "Traceback (most recent call last):"
+
+
+def test_a_dry_run_says_what_it_has_called_functions_of_chats_on(make_worker: Any) -> None:
+    chats = [replace(each, prompt=[{"role": "user", "content": "ab="}]) for each in problems(1)]
+    with pytest.raises(RewardError, match=r"completion\[0\]\['content'\]") as caught:
+        make_worker("strips").dry_run(problems=chats)
+    said = "called once on the messages [{'role': 'assistant', 'content': 'a made-up completion'}]"
+    assert said in str(caught.value)
 
 
 def test_a_dry_run_without_problems_imports_alone(make_worker: Any) -> None:

@@ -124,7 +124,7 @@ def test_one_that_an_earlier_version_kept_whole_is_trained_in_the_models_context
         for each, length in zip(made.completions[1:], (5003, 400), strict=True)
     ]
     batch = batch_of(replace(made, completions=[made.completions[0], *whole]))
-    given = columns(batch, 256, 512)
+    given = columns(batch, 256, None, context=512)
     assert list(map(len, given["prompt_ids"])) == [len(kept.prompt_ids), 1, 400]
     assert given["completion_ids"] == [kept.token_ids, [7], [7]]
     assert "failed with 5003 tokens" in caplog.text

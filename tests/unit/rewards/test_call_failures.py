@@ -1,6 +1,7 @@
 """mortal_steps.rewards.calling.dispatch: functions are never believed; what fails is named."""
 
 import asyncio
+import re
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from mortal_steps.errors import TransientError
 from mortal_steps.rewards.calling.calls import CallFailure, CallScores
 from tests.support.rewards.calling import call, slow
+from tests.support.rewards.shards import CHAT, make_shard
 
 
 def raises(**kwargs: Any) -> list[float]:
@@ -137,3 +139,30 @@ def test_a_call_that_the_function_does_not_take_has_no_place() -> None:
     ours, theirs = [one for one in failures.values() if isinstance(one, CallFailure)]
     assert (ours.place, ours.trace) == ("", "")
     assert theirs.place.startswith("tests/unit/rewards/test_call_failures.py, line")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda completions, **kwargs: [text.strip() for text in completions],
+        lambda completions, **kwargs: [float(re.match("a", text) is None) for text in completions],
+        lambda completions, **kwargs: [text + "." for text in completions],
+    ],
+)
+def test_messages_that_are_taken_for_text_are_told_so(function: Any) -> None:
+    failure = call(make_shard(("ba", "b"), prompt=CHAT), f=function)["f"]
+    assert isinstance(failure, CallFailure)
+    for part in ("chat messages", "list of messages", "completion[0]['content']", "strings"):
+        assert part in failure.remedy
+    of_text = call(f=lambda completions, **kwargs: completions.strip())["f"]
+    assert isinstance(of_text, CallFailure) and "messages" not in of_text.remedy
+
+
+def test_a_generator_that_raises_is_named_with_its_place() -> None:
+    def yields(**kwargs: Any) -> Any:
+        yield 1.0
+        raise KeyError("column")
+
+    failure = call(f=yields)["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.kind == "exception" and "in yields" in failure.trace

@@ -1,9 +1,12 @@
 """mortal_steps.rewards.calling.dispatch: functions are called as TRL calls them."""
 
 import asyncio
+import collections
 import functools
 import threading
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy
@@ -209,12 +212,29 @@ def test_one_call_sees_whole_groups() -> None:
         [numpy.float32(1), numpy.float64(0.5), None, numpy.bool_(True)],
         [torch.tensor(1), torch.tensor(0.5), None, torch.tensor([1.0])],
         [numpy.int64(1), numpy.array(0.5), None, numpy.array([1])],
+        [Fraction(1), Fraction(1, 2), None, Decimal(1)],
+        collections.deque([1, 0.5, None, True]),
+        (value for value in (1, 0.5, None, True)),
     ],
 )
 def test_numbers_of_any_library_and_none(returned: Any) -> None:
     got = scored(lambda **kwargs: returned).scores
     assert got == [1.0, 0.5, None, 1.0]
     assert {type(value) for value in got} == {float, type(None)}
+
+
+def test_a_generator_is_a_reward_function_as_in_trl() -> None:
+    def yields(completions: Any, log_metric: Any, **kwargs: Any) -> Any:
+        for text in completions:
+            log_metric("length", len(text))
+            yield len(text) / 2
+
+    async def later(**kwargs: Any) -> Any:
+        return (value for value in range(4))
+
+    found = scored(yields)
+    assert (found.scores, found.metrics) == ([1.0, 0.5, 0.0, 2.0], {"length": [2, 1, 0, 4]})
+    assert scored(later).scores == [0.0, 1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("whole", [numpy.array, torch.tensor])
