@@ -95,8 +95,8 @@ async def grpo_train(
         backend: Where the workers run, whatever the configuration says: `local`, `modal` or `ray`.
         skip_after_min: Skip a scheduled run that would begin more than so many minutes late,
             because the machine was busy or off. None: it begins however late it is.
-        config: The whole configuration, with which the deployment was made. To train something
-            else, `config_file` or `overrides` are shorter.
+        config: The whole configuration, where there is no `config_file`. `config_file` and
+            `overrides` are shorter.
     """
     stand_alone()
     enter_project_folder()
