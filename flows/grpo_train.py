@@ -27,6 +27,7 @@ from prefect.states import Cancelled, Completed
 
 from mortal_flows.deployed import (
     check_begun_here,
+    end_over_cancellation,
     ended_already,
     flow_run_url,
     is_deployed,
@@ -168,8 +169,10 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                     ).run()
             drop_results(run.info.uid)
             await server.back()
-            if server.forgotten and is_deployed():
-                raise ended_already(_completed(run))
+            if is_deployed():
+                if server.forgotten:
+                    raise ended_already(_completed(run))
+                await end_over_cancellation(_completed(run))
     except Pause:
         await stay_suspended()
         raise
