@@ -31,8 +31,8 @@ NO_LOADER = "the actor has no data loader: it trains on recorded batches"
 OUR_EVALUATION = "[evaluation] decides how the held-out problems are scored"
 OUR_CHECKPOINTS = "[checkpoints] decides what is kept; `mortal resume` and `mortal fork` go on"
 OUR_BEST = (
-    "checkpoints.keep_best keeps the checkpoint with the highest reward of an evaluation; name what "
-    "should count in evaluation.functions"
+    "checkpoints.keep_best keeps the checkpoint with the highest reward of an evaluation; name "
+    "what should count in evaluation.functions"
 )
 SAMPLED_ELSEWHERE = "the rollout workers sample; see [rollout] and rollout.engine_options"
 NO_SUCH_FILTER = (
