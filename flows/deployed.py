@@ -18,12 +18,12 @@ from uuid import UUID
 
 from prefect import State
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Crashed, Suspended
+from prefect.states import Cancelled, Completed, Crashed, Suspended
 from prefect.utilities.urls import url_for
 
 from mortal_steps.errors import DiskError, StoreError, TransientError
@@ -69,6 +69,22 @@ def ended_already(state: State[Any]) -> Abort:
     ended = Abort(state.message)
     ended.state = state  # type: ignore[attr-defined]  # what the engine says of the end
     return ended
+
+
+async def end_over_cancellation(completed: State[Any]) -> None:
+    """Let this flow run end as `completed` although somebody cancels it: its run was complete
+    before it could stop. Prefect's server takes no other end than Cancelled from a run that it
+    cancels, and its engine would raise an error about that."""
+    run_id = UUID(flow_run.id)
+    async with get_client() as client:
+        found = await best_effort(client.read_flow_run(run_id), "the end is told as it is")
+        state = None if found is None else found.state
+        if state is None or state.type not in (StateType.CANCELLING, StateType.CANCELLED):
+            return
+        told: State[Any] = Completed(message=completed.message)
+        setting = client.set_flow_run_state(run_id, told, force=True)
+        await best_effort(setting, "the flow run stays Cancelled; its run is complete")
+    raise ended_already(completed)
 
 
 def is_deployed() -> bool:

@@ -27,6 +27,7 @@ from prefect.states import Cancelled, Completed
 
 from mortal_flows.deployed import (
     check_begun_here,
+    end_over_cancellation,
     ended_already,
     flow_run_url,
     is_deployed,
@@ -95,8 +96,8 @@ async def grpo_train(
         backend: Where the workers run, whatever the configuration says: `local`, `modal` or `ray`.
         skip_after_min: Skip a scheduled run that would begin more than so many minutes late,
             because the machine was busy or off. None: it begins however late it is.
-        config: The whole configuration, with which the deployment was made. To train something
-            else, `config_file` or `overrides` are shorter.
+        config: The whole configuration, where there is no `config_file`. `config_file` and
+            `overrides` are shorter.
     """
     stand_alone()
     enter_project_folder()
@@ -168,8 +169,10 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                     ).run()
             drop_results(run.info.uid)
             await server.back()
-            if server.forgotten and is_deployed():
-                raise ended_already(_completed(run))
+            if is_deployed():
+                if server.forgotten:
+                    raise ended_already(_completed(run))
+                await end_over_cancellation(_completed(run))
     except Pause:
         await stay_suspended()
         raise

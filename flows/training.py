@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
+from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_sources.batch_source import (
@@ -45,6 +46,12 @@ def parameters_in_words(ready: ActorReady) -> str:
     if ready.num_trained in (None, ready.num_parameters):
         return of_all
     return f"{ready.num_trained:,} of {of_all}"
+
+
+def _samplers_in_words(config: RunConfig, count: int) -> str:
+    """Such as ` and 2 rollout workers (transformers, completions of up to 256 tokens)`."""
+    how = f"{config.rollout.engine}, completions of up to {counted(config.max_tokens, 'token')}"
+    return f" and {counted(count, 'rollout worker')} ({how})"
 
 
 class Training:
@@ -101,7 +108,7 @@ class Training:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await self._session.warm_start(info.train_problems))
         samplers = config.num_rollout_workers if "rollout" in self._session.roles else 0
-        workers = f" and {counted(samplers, 'rollout worker')}" if samplers else ""
+        workers = _samplers_in_words(config, samplers) if samplers else ""
         progress.note(f"starting the actor{workers}")
         ready = await self._session.start_workers(self._run.manifest.step)
         if ready.step < self._run.manifest.step:

@@ -7,6 +7,7 @@ results                       results of task runs, in files
 
 What the Prefect UI shows:
     segments                     how steps are grouped
+    segment_message              what the page of a segment says
     reporter, artifacts          the run's report
     notices                      the run's notices, as events
 

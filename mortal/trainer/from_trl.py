@@ -186,6 +186,11 @@ def _steps(values: Mapping[str, Any], chosen: set[str], idle: dict[str, str]) ->
             f"eval_strategy = {values['eval_strategy']!r}: evaluations follow steps; write "
             "eval_strategy='steps' with eval_steps"
         )
+    if values["eval_strategy"] == "no" and values["eval_on_start"]:
+        raise ConfigError(
+            "eval_on_start = True: here a run evaluates before its first step if it evaluates at "
+            "all; write eval_strategy='steps' with eval_steps, or leave it out"
+        )
     if values["eval_strategy"] == "steps":
         every = values["eval_steps"] or values["logging_steps"]
         found["evaluation.eval_steps"] = batches("eval_steps", every)

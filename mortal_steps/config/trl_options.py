@@ -30,6 +30,10 @@ BY_RANKS = "training.ranks and training.sharding say on how many GPUs is trained
 NO_LOADER = "the actor has no data loader: it trains on recorded batches"
 OUR_EVALUATION = "[evaluation] decides how the held-out problems are scored"
 OUR_CHECKPOINTS = "[checkpoints] decides what is kept; `mortal resume` and `mortal fork` go on"
+OUR_BEST = (
+    "checkpoints.keep_best keeps the checkpoint with the highest reward of an evaluation; name "
+    "what should count in evaluation.functions"
+)
 SAMPLED_ELSEWHERE = "the rollout workers sample; see [rollout] and rollout.engine_options"
 NO_SUCH_FILTER = (
     "tokens are drawn by temperature, top_p, top_k and min_p alone (see [rollout]), whose "
@@ -39,7 +43,8 @@ EVERY_STEP = "every train step is recorded"
 NO_EVALUATION = "it follows evaluations inside TRL's own loop, and there are none"
 
 REFUSED: Mapping[str, str | None] = {
-    "load_best_model_at_end": "use checkpoints.keep_best",
+    "load_best_model_at_end": "final/ is the model after the last step, and checkpoints.keep_best "
+    "also keeps the best checkpoint, for `mortal serve --step N` and `mortal fork --at-step N`",
     "eval_on_start": "use evaluation.on_start",
     "deepspeed": BY_RANKS,
     "fsdp": BY_RANKS,
@@ -77,8 +82,8 @@ IDLE: Mapping[str, str | None] = {
     "include_for_metrics": OUR_EVALUATION,
     "prediction_loss_only": OUR_EVALUATION,
     "*_full_eval": OUR_EVALUATION,
-    "metric_for_best_model": "use checkpoints.keep_best",
-    "greater_is_better": "use checkpoints.keep_best",
+    "metric_for_best_model": OUR_BEST,
+    "greater_is_better": OUR_BEST,
     "save_*": OUR_CHECKPOINTS,
     "resume_from_checkpoint": OUR_CHECKPOINTS,
     "restore_callback_states_from_checkpoint": OUR_CHECKPOINTS,

@@ -17,5 +17,6 @@ Folders:
     starting_model          the model that a run begins with: built, warm-started, checked
     model_files             writing and reading a model's files
 
+cpu_rates               how fast this machine multiplies matrices
 gpu                     why torch may compute on the CPU although there is a GPU
 """

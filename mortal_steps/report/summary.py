@@ -13,12 +13,7 @@ from mortal_steps.report.alerts import EQUAL
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
-from mortal_steps.report.timings import (
-    BEFORE_A_STEP,
-    STAGES_OF_A_STEP,
-    StageRow,
-    stage_rows,
-)
+from mortal_steps.report.timings import StageRow, own_timings, stage_rows
 from mortal_steps.report.units import counted, drawn
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources import find_history
@@ -147,7 +142,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
-    stages = stage_rows(row for row in run.timings() if _is_own(run, row))
+    stages = stage_rows(own_timings(run.timings(), run.info.first_step))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
     return RunSummary(
         **asdict(status_of(run)),
@@ -185,15 +180,6 @@ def summarize(run: Run) -> RunSummary:
         all_equal=bool(metrics) and all(row.get(EQUAL) == 1.0 for row in metrics),
         is_unchanged=_is_unchanged(run),
     )
-
-
-def _is_own(run: Run, timing: Mapping[str, Any]) -> bool:
-    """Return whether the time was spent by the run itself, rather than by a fork's parent."""
-    first = run.info.first_step
-    if not first:
-        return True
-    begins_it = timing["stage"] in (*STAGES_OF_A_STEP, *BEFORE_A_STEP)
-    return bool(timing["step"] >= first if begins_it else timing["step"] > first)
 
 
 def _is_unchanged(run: Run) -> bool:

@@ -94,6 +94,16 @@ def stage_rows(timings: Iterable[Mapping[str, Any]]) -> list[StageRow]:
     ]
 
 
+def own_timings(
+    timings: Iterable[Mapping[str, Any]], first_step: int
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a run that began at `first_step`, without those of a fork's parent."""
+    for row in timings:
+        begins_it = row["stage"] in (*STAGES_OF_A_STEP, *BEFORE_A_STEP)
+        if not first_step or row["step"] > first_step or (begins_it and row["step"] == first_step):
+            yield row
+
+
 def part_of(stage: str, name: str) -> str:
     """Return the table's name for a part of a stage, such as a reward function."""
     return f"{stage}: {name}"

@@ -14,7 +14,7 @@ from typing import Literal
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.on_disk import checkpoints
-from mortal_steps.runs.logs import EVALUATIONS, LogMark, read_lines
+from mortal_steps.runs.logs import EVALUATIONS, LogMark, prefix_digest, read_lines
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, Evaluation, FinalModel, StageTiming
 
@@ -69,9 +69,12 @@ def read_manifest(store: RunStore, *, num_eval_problems: int, first_step: int = 
 def with_evaluated_best(store: RunStore, manifest: RunManifest, first_step: int) -> RunManifest:
     """Return the manifest without a best checkpoint that was never evaluated, if the run has
     evaluations: MORTAL 0.1.0 compared such a one by its training reward. The best of the evaluated
-    checkpoints that are left takes its place."""
-    best = manifest.best_step
-    if best is None or best > manifest.step:
+    checkpoints that are left takes its place. A log that is damaged, until it is made again, proves
+    nothing."""
+    best, mark = manifest.best_step, manifest.logs.get(EVALUATIONS)
+    if best is None or best > manifest.step or mark is None:
+        return manifest
+    if prefix_digest(store.path(EVALUATIONS), mark.length) != mark.sha256:
         return manifest
     rows = read_lines(store.path(EVALUATIONS), needs=("step",))
     rewards = {row["step"]: row["reward"] for row in rows if is_comparable(row.get("reward"))}

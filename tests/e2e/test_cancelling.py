@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from prefect import flow, task
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import State, StateType
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.events import emit_event
@@ -16,7 +17,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Completed, Pending, Suspended
 
-from mortal_flows.deployed import ended_already, stay_suspended
+from mortal_flows.deployed import end_over_cancellation, ended_already, stay_suspended
 from mortal_tasks import server_watch
 from mortal_tasks.server_watch import ServerWatch, watch_server
 
@@ -94,6 +95,36 @@ def test_of_a_deleted_run_nothing_more_is_told(server):
     ):
         asyncio.run(deleted_night())
     assert ended.value.state.data is None
+
+
+@flow(persist_result=False)
+async def complete_night(cancels: bool):
+    """A night that is cancelled after its last step."""
+    if cancels:
+        cancelled = State(type=StateType.CANCELLING)
+        async with get_client() as client:
+            await client.set_flow_run_state(UUID(flow_run.id), cancelled)
+    await end_over_cancellation(Completed(message="step 9/9", data=9))
+    return UUID(flow_run.id)
+
+
+def test_a_run_that_was_complete_before_it_could_be_cancelled_is_completed(server):
+    async def last_states():
+        with pytest.raises(Abort) as ended:
+            await complete_night(cancels=True)
+        assert ended.value.state.data == 9
+        async with get_client() as client:
+            (cancelled,) = await client.read_flow_runs(
+                flow_run_filter=FlowRunFilter.model_validate(
+                    {"state": {"name": {"any_": ["Completed"]}}, "parent_flow_run_id": None}
+                ),
+                flow_filter=FlowFilter.model_validate({"name": {"any_": ["complete-night"]}}),
+            )
+            await complete_night(cancels=False)
+        return cancelled.state.message
+
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        assert asyncio.run(last_states()) == "step 9/9"
 
 
 @flow(persist_result=False)

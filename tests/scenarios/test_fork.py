@@ -10,6 +10,7 @@ def test_a_fork_with_more_workers_ends_with_its_parents_bits(mortal):
     workers = ("--set", "rollout.num_rollout_workers=3")
     output = mortal("fork", "one", "--at-step", "2", "--run-id", "forked", *workers)
     assert "run forked is a fork of one at step 2" in output and "step 5/5" in output
+    assert "it will end with its parent's bits" in output
     one, forked = mortal.show("one"), mortal.show("forked")
     assert (forked["status"], forked["parent"]) == ("completed", {"run_id": "one", "step": 2})
     assert forked["final_weights_sha256"] == one["final_weights_sha256"]

@@ -71,7 +71,7 @@ class Prefect:
             f"/deployments/{deployment['id']}/create_flow_run",
             json={
                 "state": {"type": "SCHEDULED"},
-                "parameters": {"config": config},
+                "parameters": {"config": config, "config_file": None},
                 "job_variables": job_variables,
             },
         )

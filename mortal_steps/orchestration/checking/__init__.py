@@ -4,6 +4,7 @@ preflight                 every check, in turn
 checks                    those of single settings
 resolve_defaults          defaults that depend on the machine and the model
 forecast, forecast_lines  which GPU each worker takes, and the memory
+step_time                 how long a step takes on a CPU
 room_on_gpus              whether it fits, and the nearest settings that do
 own_rewards               rewards that environments bring themselves
 """

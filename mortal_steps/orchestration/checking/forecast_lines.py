@@ -48,6 +48,8 @@ def lines_of(found: Forecast, rates: Rates | None = None) -> Iterator[str]:
         alike.setdefault((card.gpu.name, card.training, tuple(card.engines)), []).append(card)
     for cards in alike.values():
         yield from _card_lines(found, cards)
+    if found.on_cpu and not alike:
+        yield _line("memory", "not known: config.json is not here, or uses other names")
     if rates is not None:
         yield _line("time", time_in_words(found, rates))
     for warning in warnings:

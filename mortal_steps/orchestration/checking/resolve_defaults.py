@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
-from mortal_steps.config import ComputeConfig, ModelConfig, RunConfig
+from mortal_steps.config import ComputeConfig, ModelConfig, RunConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
 from mortal_steps.config.loader import find_key, write_key
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
@@ -71,7 +71,7 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
         on_gpu=bool(found.trainers),
     )
     if samples:
-        _warn(config, resolved_config)
+        _warn(config, resolved_config, on_gpus=bool(found.gpus))
     return resolved_config
 
 
@@ -143,7 +143,9 @@ def find_context(model: ModelConfig) -> int | None:
     return read_context(path) if path is not None else None
 
 
-def _warn(config: RunConfig, resolved_config: RunConfig) -> None:
+def _warn(config: RunConfig, resolved_config: RunConfig, *, on_gpus: bool) -> None:
+    """Warn of defaults that may surprise. What is usual, such as no vLLM on a machine without a
+    GPU, is only noted: the run says how it samples when it starts its workers."""
     if config.compute.away_from_rollouts is not None:
         if not config.environment.is_used:
             logger.warning(
@@ -159,9 +161,9 @@ def _warn(config: RunConfig, resolved_config: RunConfig) -> None:
         if needed is None:
             others = [kind.needs for kind in ENGINES.values() if kind.needs]
             has = f"does not have {' or '.join(others)}"
-        logger.warning(
-            "rollout.engine = %r: %s %s", chosen, rollout_interpreter(config.compute), has
-        )
+        level = logging.WARNING if on_gpus and needed is None else logging.INFO
+        python = rollout_interpreter(config.compute)
+        logger.log(level, "rollout.engine = %r: %s %s", chosen, python, has)
     if resolved_config.rollout.dtype != config.rollout.dtype and resolved_config.sampling_type:
         logger.warning(
             "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "
@@ -177,7 +179,9 @@ def _warn(config: RunConfig, resolved_config: RunConfig) -> None:
             trained,
         )
     if config.rollout.max_tokens is None and sampled < trained:
-        logger.warning(
+        usual = TrainingConfig.model_fields["max_completion_length"].default
+        logger.log(
+            logging.INFO if trained == usual else logging.WARNING,
             "rollout.max_tokens = %d, half of the model's context (training.max_completion_length "
             "would allow %d); the other half is for prompts",
             sampled,

@@ -41,7 +41,7 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
                 f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
                 f"than {FULL:.0%} may not be usable. {_what_fits(found, card)}"
             )
-    if (found.placement.gpus or found.on_cpu) and found.shape is None:
+    if found.placement.gpus and found.shape is None:
         warnings.append(
             "the memory that the run needs is not known: the model's config.json is not here, or "
             "does not use the usual names"

@@ -121,9 +121,10 @@ def products_of(found: Forecast) -> tuple[Product, ...]:
     config, shape = found.config, found.shape
     assert shape is not None
     local = config.compute.local
-    trained = config.model.dtype if config.model.dtype != "auto" else shape.dtype or "float32"
+    stored = config.model.dtype if config.model.dtype != "auto" else shape.dtype or "float32"
+    trained = "bfloat16" if config.training.trl.get("bf16") else stored
     sampled = config.sampled_model.dtype
-    sampled = trained if sampled == "auto" else sampled
+    sampled = stored if sampled == "auto" else sampled
     tokens = config.training.rows // config.training.steps_per_generation * found.prompt
     many = min(MEASURED_ROWS, max(tokens, config.training.num_generations))
 
@@ -198,7 +199,8 @@ def warnings_of_time(found: Forecast, rates: Rates | None) -> list[str]:
     if rates and rates.slowdown is not None and rates.slowdown > 1.2:
         warned.append(
             f"this CPU multiplies matrices in bfloat16 {rates.slowdown:.1f} times slower than in "
-            'float32 (measured); set model.dtype = "float32", unless memory is short'
+            'float32 (measured); set model.dtype = "float32" and leave training.trl.bf16 out, '
+            "unless memory is short"
         )
     return warned
 

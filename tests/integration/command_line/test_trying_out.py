@@ -1,6 +1,7 @@
 """`mortal test-rollout`, `test-reward`, `list-checkpoints` and `clear-cache`."""
 
 import json
+import re
 
 import pytest
 
@@ -37,7 +38,9 @@ def test_a_dry_run_checks_and_tells_and_makes_no_run(mortal, project):
     code, output, errors = mortal("train", "tiny.toml", "--dry-run", "--run-id", "tried")
     assert code == 0, errors
     assert "placement  actor on the CPU, " in output
-    assert "(training.gradient_accumulation_steps = 1)" in output
+    assert "(training.gradient_accumulation_steps = 1), prompts of up to " in output
+    assert "memory     this machine, " in output and "a checkpoint's copy" in output
+    assert re.search(r"^time +about [\d.]+ to [\d.]+ s a step", output, re.M)
     assert "sampling   transformers in float32" in output
     assert not [path for path in (project / "runs").iterdir() if path.name == "tried"]
     code, _, errors = mortal("train", "tiny.toml", "--dry-run", "--set", "training.trl.beta=2")

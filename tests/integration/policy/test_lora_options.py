@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import AutoPeftModelForCausalLM
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
@@ -151,13 +152,16 @@ def test_the_final_adapter_names_its_base_where_that_is_now(model_path, tmp_path
     config = make_config(model={"name_or_path": str(began)}, use_lora=True)
     run = make_run(tmp_path / "run", config, str(began), num_steps=1)
     actor = run.actor()
-    actor.prepare(step=0)
+    ready = actor.prepare(step=0)
     run.train(actor, [0])
     run.model_path = str(shutil.move(began, tmp_path / "now"))
     run.actor().save_final()
     named = json.loads((tmp_path / "run/final/adapter_config.json").read_text())
     assert named["base_model_name_or_path"] == str(tmp_path / "now")
     AutoPeftModelForCausalLM.from_pretrained(tmp_path / "run/final")
+    adapter = load_file(tmp_path / "run/final/adapter_model.safetensors")
+    assert ready.num_trained == sum(each.numel() for each in adapter.values())
+    assert ready.num_parameters == 87_296 + ready.num_trained
 
 
 def ends_with_the_same_bits(model_path, tmp_path, *, lora, model=None):

@@ -16,6 +16,7 @@ from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.weights import weights_digest
+from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file
@@ -80,6 +81,7 @@ def test_without_changes_it_ends_with_its_parents_bits(parent, patch):
     assert is_whole(fork)
     done = [row["stage"] for row in fork.timings()]
     assert done.count("train_step") == 6 and done.count("reward") == 12
+    assert summarize(fork).timings["train_step"].calls == 4, "its parent's time is not its own"
     assert content_of(parent.store.root) == before
 
 

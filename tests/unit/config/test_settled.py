@@ -1,5 +1,6 @@
 """What is settled when a run begins, and the fingerprint that a run keeps."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking import resolve_defaults as defaults
 from mortal_steps.orchestration.checking.checks import check_adapter
 from mortal_steps.orchestration.checking.resolve_defaults import (
     resolve_defaults,
@@ -14,6 +16,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
     resolved_like,
 )
 from mortal_steps.orchestration.open_run import changes
+from tests.support.made_up_gpus import let_there_be, several
 
 
 def test_what_was_edited_is_named_though_a_default_of_the_run_does_not_go_with_it():
@@ -161,3 +164,30 @@ def test_sandboxes_for_environments_that_there_are_none_of_are_told_of(caplog):
     compute = {"backend": "modal", "modal": {"environment": {}}}
     resolve_defaults(RunConfig.model_validate({"model": {"new": {}}, "compute": compute}))
     assert "[compute.modal.environment] has no effect" in caplog.text
+
+
+@pytest.fixture
+def logged(tmp_path, caplog, monkeypatch):
+    """Return the warnings about the defaults of a run with these settings."""
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 128}')
+
+    def settle(gpus=(), **tables):
+        let_there_be(monkeypatch, list(gpus))
+        caplog.clear()
+        values = {"model": {"name_or_path": str(tmp_path)}, **tables}
+        with caplog.at_level(logging.INFO):
+            resolve_defaults(RunConfig.model_validate(values))
+        warned = [each for each in caplog.records if each.levelno >= logging.WARNING]
+        return [each.getMessage() for each in warned]
+
+    return settle
+
+
+def test_what_is_usual_is_no_warning(logged, caplog, monkeypatch):
+    monkeypatch.setattr(defaults, "lacks", lambda python, module: True)
+    assert logged() == []
+    noted = caplog.text
+    assert "does not have vllm" in noted and "rollout.max_tokens = 64, half" in noted
+    assert "rollout.engine = 'transformers'" in " ".join(logged(gpus=several(1)))
+    (warned,) = logged(training={"max_completion_length": 100})
+    assert "training.max_completion_length would allow 100" in warned

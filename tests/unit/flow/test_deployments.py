@@ -1,7 +1,7 @@
 """The shipped deployments as a person meets them: prefect.yaml, and the forms of the parameters."""
 
-import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ from mortal.remote.deploy import POOLS
 from mortal_flows.settings import settings
 from mortal_steps import __version__
 from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import load_config
 from tests.support.paths import ROOT
 
 SHIPPED = PrefectYamlModel.model_validate(
@@ -54,9 +55,11 @@ def flow_name(deployment):
 
 
 @pytest.mark.parametrize("name", TRAIN)
-def test_it_trains_the_demo(name):
-    demo = tomllib.loads((ROOT / "deployments/configs/demo.toml").read_text())
-    assert DEPLOYMENTS[name].parameters["config"] == demo
+def test_it_trains_the_demo_by_naming_its_file(name):
+    """A configuration that is embedded here fills 25 screens of the form above its button."""
+    parameters = DEPLOYMENTS[name].parameters
+    assert "config" not in parameters
+    assert load_config(ROOT / parameters["config_file"]).name == "demo"
 
 
 def test_a_night_that_waited_for_long_is_skipped():
@@ -68,10 +71,9 @@ def test_a_night_that_waited_for_long_is_skipped():
 
 
 def test_overrides_of_one_run_change_a_deployments_configuration_there_alone():
-    given = {**DEPLOYMENTS["local"].parameters, "overrides": ["training.max_steps=20"]}
-    deployed = RunConfig.model_validate(DEPLOYMENTS["local"].parameters["config"])
-    config = RunConfig.model_validate(given["config"])
-    chosen = settings(uuid4(), config, None, given["overrides"])
+    file = str(ROOT / DEPLOYMENTS["local"].parameters["config_file"])
+    deployed = load_config(Path(file))
+    chosen = settings(uuid4(), None, file, ["training.max_steps=20"])
     training = deployed.training.model_copy(update={"max_steps": 20})
     assert chosen == deployed.model_copy(update={"training": training, "run_id": chosen.run_id})
 

@@ -112,6 +112,13 @@ def test_a_run_that_compared_both_finds_its_best_evaluated_checkpoint(begin):
     assert checkpoints.find_best(last.store) is None
 
 
+def test_a_damaged_log_of_evaluations_changes_no_best(begin):
+    run = pass_steps(begin(), [6.0] * 5, {2: 0.25, 4: 0.75})
+    path = run.store.path(EVALUATIONS)
+    path.write_text(path.read_text().replace('"step": 4', '"stop": 4'))
+    assert best(begin()) == (4, 0.75)
+
+
 def test_the_first_evaluated_checkpoint_takes_the_place_of_one_that_was_never_evaluated(begin):
     run = begin()
     run.update(checkpoints=(saved(1),), best_step=1, best_reward=6.75, step=1)

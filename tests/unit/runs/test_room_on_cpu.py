@@ -156,6 +156,8 @@ def test_bfloat16_is_measured_where_it_is_used(sums):
     assert [each.dtype for each in products] == ["float32"] * 3
     assert (products[0].inner, products[0].columns, products[2].rows) == (576, 1536, 32)
     model = {"name_or_path": SMALL, "dtype": "bfloat16"}
+    (actor, _, worker, *_) = products_of(sums(trl={"bf16": True}))
+    assert (actor.dtype, worker.dtype) == ("bfloat16", "float32")
     found = [each.dtype for each in products_of(settled(model=model))]
     assert found == ["bfloat16", "bfloat16", "bfloat16", "float32", "bfloat16"]
 
@@ -170,3 +172,10 @@ def test_on_gpus_no_time_is_estimated(monkeypatch, sums):
     found = sums()
     assert not found.on_cpu and not warnings_of_time(found, None)
     assert "prompts of up to" not in "".join(lines_of(found))
+
+
+def test_a_model_of_unknown_sizes_has_no_estimate(tmp_path):
+    (tmp_path / "config.json").write_text('{"n_embd": 768}')
+    found = settled(str(tmp_path))
+    assert "memory     not known: config.json is not here, or uses other names" in lines_of(found)
+    assert not warnings_of(found) and not warnings_of_time(found, None)
