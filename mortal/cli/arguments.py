@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal.terminal.output import RUNS_DIR
 from mortal_steps.flags import PANELS, Flag, in_place_of_flags
+from mortal_steps.runs.argument import RUNS_DIR
 
 
 def port_number(given: str | int) -> int:

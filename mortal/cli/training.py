@@ -17,7 +17,8 @@ from mortal.cli.arguments import (
     split_run,
     with_flags,
 )
-from mortal.terminal.output import RUNS_DIR, checking, say
+from mortal.terminal.output import checking, say
+from mortal_steps.runs.argument import RUNS_DIR
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.config import RunConfig

@@ -1,7 +1,7 @@
 """Prompts are counted as they are rendered."""
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from mortal_steps.config import NewModelConfig
@@ -21,6 +21,7 @@ def byte_level():
     merges = [("a", "b"), ("ab", "a")]
     backend = Tokenizer(models.BPE({token: row for row, token in enumerate(tokens)}, merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
     made = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>")
     made.chat_template = TEMPLATE
     return made
