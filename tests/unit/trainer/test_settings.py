@@ -11,7 +11,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from PIL import Image
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards.functions import exact_match
@@ -328,3 +328,16 @@ def test_options_in_a_table_are_left_as_they_were_given():
     config = config_of(config={**NEW, "training.trl": options, "training.trl.max_grad_norm": 2.0})
     assert config.training.trl == {"warmup_steps": 3, "max_grad_norm": 2.0}
     assert options == {"warmup_steps": 3}
+
+
+class OwnModel(Qwen3ForCausalLM):
+    """A model with code of its own, as `model=` takes an object."""
+
+
+def test_a_model_of_a_class_of_ones_own_is_refused_with_what_to_do(tmp_path):
+    tiny_model(tmp_path)
+    own = OwnModel.from_pretrained(tmp_path / "tiny")
+    with pytest.raises(ModelError, match=r"of the class OwnModel .*register_for_auto_class"):
+        config_of(model=own, config={})
+    own._auto_class = "AutoModelForCausalLM"  # as register_for_auto_class does
+    assert config_of(model=own, config={}).model.name_or_path
