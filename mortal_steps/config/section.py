@@ -27,9 +27,19 @@ class Section(BaseModel):
     def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse what Python or pydantic would take for a number: `true` for 1, `"5"` for 5."""
         if type(value) in (bool, str) and _is_number(cls, str(info.field_name)):
-            quoted = ", without quotes" if isinstance(value, str) else ""
-            raise ValueError(f"must be a number{quoted}")
+            if isinstance(value, bool):
+                raise ValueError("must be a number")
+            if _reads_as_number(value):
+                raise ValueError("must be a number, without quotes")
         return value
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @functools.cache
