@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import shortened
+from mortal.terminal.wrapping import at_words
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
@@ -211,7 +212,9 @@ def _rewards(run: RunSummary) -> str:
 
 
 def line(name: str, text: str) -> None:
-    """Print one fact of a run, below its name."""
+    """Print one fact of a run, below its name; on a terminal, long ones are broken at words."""
+    if console.is_terminal:
+        text = at_words(text, console.width, indent=15)
     console.print(f"  {name:<12} {text}")
 
 

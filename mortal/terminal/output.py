@@ -6,12 +6,14 @@ import io
 import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import typer
 
+from mortal.terminal.wrapping import at_words
 from mortal_steps.report.printable import printable
 from mortal_steps.system.streams import lead_nowhere
 
@@ -41,6 +43,8 @@ def complain(text: str) -> None:
 
 def _complain(text: str, colour: str) -> None:
     """In colour, unless the user wants none (https://no-color.org) or the terminal has none."""
+    if sys.stderr.isatty():
+        text = at_words(text, shutil.get_terminal_size().columns)
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         typer.echo(text, err=True)
     else:

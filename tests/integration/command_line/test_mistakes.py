@@ -135,3 +135,12 @@ def test_a_terminal_without_box_characters_shows_the_rest(tmp_path):
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "files        " in shown.stdout
+
+
+def test_a_file_beside_the_configuration_is_pointed_at(mortal, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    write_project(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = mortal("test-reward", "elsewhere/tiny.toml")
+    assert code == 1 and "data.source = 'train.jsonl': no such file" in errors
+    assert "It is beside tiny.toml: run the command in elsewhere, or write /" in errors

@@ -1,9 +1,11 @@
 """What a configuration file that cannot be used says of how to write it."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from mortal_steps.config.hints import beside
 from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.config.reference import reference_toml
 from mortal_steps.errors import ConfigError
@@ -83,13 +85,14 @@ def test_a_file_beside_the_configuration_and_not_here_is_told(
     (elsewhere / "tiny").mkdir(parents=True)
     for name in ("x.jsonl", "r.py"):
         (elsewhere / name).touch()
-    said = said_of(text, "elsewhere/own.toml")
-    assert said.startswith(f"{named}: no such file or folder in {folder}")
+    path, values = Path("elsewhere/own.toml"), tomllib.loads(text)
+    said = beside(path, values)
+    assert said is not None and said.startswith(f"{named}: no such file or folder in {folder}")
     assert "It is beside own.toml: run the command in elsewhere, or write /" in said
     for name in ("x.jsonl", "r.py"):
         (folder / name).touch()
     (folder / "tiny").mkdir()
-    load_config(Path("elsewhere/own.toml"))  # as ever
+    assert beside(path, values) is None
 
 
 def test_options_are_found_by_name() -> None:
