@@ -199,7 +199,9 @@ def fork(
     if not trust:
         check_trusted(parent)
     os.chdir(parent.working_dir())
-    forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
+    forked = fork_run(
+        parent, overrides or [], at_step=at_step, run_id=new_id, say=checking, tell=say
+    )
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     _drive(forked.config)
 
