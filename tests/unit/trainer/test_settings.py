@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards.functions import exact_match
 from mortal.trainer.objects import datasets
+from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -23,6 +24,9 @@ from mortal_steps.errors import (
     RewardError,
     RunNotFoundError,
 )
+from mortal_steps.orchestration.checking.data_lines import rows_in_words
+from mortal_steps.schedule import num_train_steps
+from mortal_steps.system.scratch import Scratch
 from tests.support.example_runs import tiny_model
 from tests.support.trainer_config import NEW, ROWS, config_of, scaled
 
@@ -249,6 +253,20 @@ def test_rows_of_an_eval_dataset_are_trained_on_as_in_trl():
     assert config_of(config={**NEW, "data.eval_samples": 1}).data.exclude_held_out is True
     asked = {**NEW, "data.exclude_held_out": True}
     assert config_of(eval_dataset=ROWS[:1], config=asked).data.exclude_held_out is True
+
+
+@pytest.mark.parametrize("num_held_out", [81, 60])
+def test_a_script_trains_on_as_many_rows_as_in_trl(num_held_out):
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(9) for b in range(9)]
+    config = config_of(
+        train_dataset=rows, eval_dataset=rows[:num_held_out], num_epochs=1, batch_size=9
+    )
+    found = read_problems(config.data, config.seed, Scratch())
+    assert num_train_steps(len(found.train), config.training) == 9  # those of stock TRL
+    assert rows_in_words(config, found) == (
+        f"81 rows: 81 to train on, {num_held_out} of them with a prompt that is held out, too "
+        f"(data.exclude_held_out = false); {num_held_out} held out (eval_dataset)"
+    )
 
 
 def test_evaluation_comes_with_its_dataset():
