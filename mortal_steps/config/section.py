@@ -1,6 +1,5 @@
 """What every table of the configuration has in common."""
 
-import functools
 import math
 import os.path
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,9 @@ class Section(BaseModel):
     @classmethod
     def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse what Python or pydantic would take for a number: `true` for 1, `"5"` for 5."""
-        if type(value) in (bool, str) and _is_number(cls, str(info.field_name)):
+        if type(value) not in (bool, str):
+            return value
+        if _is_number(cls.model_fields[str(info.field_name)].annotation):
             if isinstance(value, bool):
                 raise ValueError("must be a number")
             if _reads_as_number(value):
@@ -42,10 +43,9 @@ def _reads_as_number(text: str) -> bool:
     return True
 
 
-@functools.cache
-def _is_number(section: type[BaseModel], name: str) -> bool:
-    """Return whether a key has a number, or none."""
-    kinds = leaves(section.model_fields[name].annotation) - {type(None)}
+def _is_number(annotation: Any) -> bool:
+    """Return whether a key of this type has a number, or none."""
+    kinds = leaves(annotation) - {type(None)}
     return bool(kinds) and kinds <= {int, float}
 
 
