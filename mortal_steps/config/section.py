@@ -25,27 +25,28 @@ class Section(BaseModel):
     @classmethod
     def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse what Python or pydantic would take for a number: `true` for 1, `"5"` for 5."""
-        if type(value) not in (bool, str):
-            return value
-        if _is_number(cls.model_fields[str(info.field_name)].annotation):
-            if isinstance(value, bool):
-                raise ValueError("must be a number")
-            if _reads_as_number(value):
-                raise ValueError("must be a number, without quotes")
+        given = value if isinstance(value, list | tuple) else [value]
+        wrong = [one for one in given if type(one) is bool or _reads_as_number(one)]
+        if wrong and _is_number(cls.model_fields[str(info.field_name)].annotation):
+            quoted = ", without quotes" if isinstance(wrong[0], str) else ""
+            raise ValueError(f"must be a number{quoted}")
         return value
 
 
-def _reads_as_number(text: str) -> bool:
+def _reads_as_number(value: Any) -> bool:
+    """Return whether it is text that could be a number."""
+    if not isinstance(value, str):
+        return False
     try:
-        float(text)
+        float(value)
     except ValueError:
         return False
     return True
 
 
 def _is_number(annotation: Any) -> bool:
-    """Return whether a key of this type has a number, or none."""
-    kinds = leaves(annotation) - {type(None)}
+    """Return whether a key of this type has a number, several, or none."""
+    kinds = leaves(annotation) - {type(None), Ellipsis}
     return bool(kinds) and kinds <= {int, float}
 
 

@@ -57,6 +57,8 @@ def test_a_text_in_the_place_of_a_list_is_shown_as_the_list() -> None:
 def test_numbers_are_numbers(values: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse_config({"training": values})
+    with pytest.raises(ConfigError, match=r"rewards.weights: must be a number"):
+        parse_config({"rewards": {"functions": ["a.py:f"], "weights": [*values.values()]}})
 
 
 def test_mistakes_are_told_together() -> None:
