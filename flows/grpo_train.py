@@ -122,7 +122,7 @@ async def train(config: RunConfig) -> State[Any]:
     """Begin the run that `config` names, or continue it, inside a flow run; see `grpo_train`."""
     try:
         is_open = opened and opened[-1].info.run_id == config.run_id
-        run = opened.pop() if is_open else open_run(config)
+        run = opened.pop() if is_open else open_run(config, tell=get_run_logger().info)
         if run.is_complete():
             restore_logs_of_complete(run)
             await tell_the_end(run)

@@ -27,7 +27,6 @@ from mortal.terminal.display import show_outcome
 from mortal.terminal.output import (
     checking,
     losing_what_cannot_be_printed,
-    run_argument,
     say,
 )
 from mortal_steps.compute.placement import find_placement
@@ -40,6 +39,7 @@ from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore

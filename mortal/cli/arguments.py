@@ -1,5 +1,6 @@
 """Options and arguments that several commands share."""
 
+import functools
 import inspect
 import os
 from collections.abc import Callable
@@ -8,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mortal.terminal.output import RUNS_DIR
+from mortal_steps.errors import DataError, ModelError, RewardError
 from mortal_steps.flags import PANELS, Flag, in_place_of_flags
+from mortal_steps.runs.argument import RUNS_DIR
 
 
 def port_number(given: str | int) -> int:
@@ -69,8 +71,33 @@ def split_run(run: str, runs_dir: Path) -> tuple[Path, str]:
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with an option for each of `PANELS` in the place of its `**flags`."""
     parameters = [_parameter(flag, panel) for panel, flags in PANELS.items() for flag in flags]
-    flagged: Callable[..., None] = in_place_of_flags(command, parameters)
+    flagged: Callable[..., None] = in_place_of_flags(_pointing(command), parameters)
     return flagged
+
+
+def _pointing(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command, whose errors name the file that lies beside the configuration where one
+    that it names does not exist."""
+
+    @functools.wraps(command)
+    def pointing(**given: Any) -> None:
+        try:
+            command(**given)
+        except MISSING_FILE as error:
+            # Imported where used: the help needs no configuration.
+            from mortal_steps.config.hints import beside
+            from mortal_steps.config.loader import read_toml
+
+            path = given.get("config")
+            if path is None or (hint := beside(path, read_toml(path))) is None:
+                raise
+            raise type(error)(f"{error}\n{hint}") from error
+
+    return pointing
+
+
+MISSING_FILE = (DataError, ModelError, RewardError)
+"""What is raised for a file that does not exist."""
 
 
 def _parameter(flag: Flag, panel: str) -> inspect.Parameter:

@@ -17,7 +17,8 @@ from mortal.cli.arguments import (
     split_run,
     with_flags,
 )
-from mortal.terminal.output import RUNS_DIR, checking, say
+from mortal.terminal.output import checking, say
+from mortal_steps.runs.argument import RUNS_DIR
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.config import RunConfig
@@ -222,7 +223,9 @@ def fork(
     if not trust:
         check_trusted(parent)
     os.chdir(parent.working_dir())
-    forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
+    forked = fork_run(
+        parent, overrides or [], at_step=at_step, run_id=new_id, say=checking, tell=say
+    )
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     if forked.info.fingerprint == parent.info.fingerprint:
         say("nothing is changed that decides its numbers: it will end with its parent's bits")

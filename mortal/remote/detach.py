@@ -15,6 +15,7 @@ from pathlib import Path
 import typer
 
 import mortal_steps
+from mortal.terminal.output import say
 from mortal_steps.compute.modal.deployed import check_pickles
 from mortal_steps.compute.modal.detached import (
     check_reachable,
@@ -45,7 +46,7 @@ def prepare(config: RunConfig) -> None:
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
     check_reachable(config)
     asyncio.run(check_pickles(config))
-    asyncio.run(hand_over(open_run(config)))
+    asyncio.run(hand_over(open_run(config, tell=say)))
 
 
 def drive_in_container(config: RunConfig) -> str:

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from mortal.terminal.console import PlainConsole, console, print_columns
-from mortal.terminal.output import run_argument, shortened
+from mortal.terminal.output import shortened
+from mortal.terminal.wrapping import at_words
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
@@ -24,6 +25,7 @@ from mortal_steps.report.summary import (
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.verify import RunCheck
 
@@ -213,7 +215,9 @@ def _rewards(run: RunSummary) -> str:
 
 
 def line(name: str, text: str) -> None:
-    """Print one fact of a run, below its name."""
+    """Print one fact of a run, below its name; on a terminal, long ones are broken at words."""
+    if console.is_terminal:
+        text = at_words(text, console.width, indent=15)
     console.print(f"  {name:<12} {text}")
 
 

@@ -6,14 +6,14 @@ import io
 import json
 import logging
 import os
-import shlex
+import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 
+from mortal.terminal.wrapping import at_words
 from mortal_steps.report.printable import printable
 from mortal_steps.system.streams import lead_nowhere
 
@@ -23,8 +23,6 @@ TRACEBACK = "Traceback (most recent call last):\n"
 UNFORGIVING = ("strict", "surrogateescape")
 """What Python does with a character that an encoding does not have: raise an error."""
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
-RUNS_DIR = "MORTAL_RUNS_DIR"
-"""Environment variable: the folder that holds all runs."""
 
 
 def say(text: str) -> None:
@@ -45,6 +43,8 @@ def complain(text: str) -> None:
 
 def _complain(text: str, colour: str) -> None:
     """In colour, unless the user wants none (https://no-color.org) or the terminal has none."""
+    if sys.stderr.isatty():
+        text = at_words(text, shutil.get_terminal_size().columns)
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         typer.echo(text, err=True)
     else:
@@ -78,14 +78,6 @@ def warn_in_plain_lines() -> None:
 class _PlainWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         _complain(f"warning: {printable(record.getMessage())}", "yellow")
-
-
-def run_argument(run_dir: Path) -> str:
-    """Return a run's id, with its folder where `mortal` would not look by default."""
-    usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
-    folder = run_dir.absolute().parent
-    where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
-    return f"{run_dir.name}{where}"
 
 
 def checking(text: str) -> None:

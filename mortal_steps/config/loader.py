@@ -94,8 +94,6 @@ def load_config(
     else:
         origin = f"{path} and the command line" if overridden or flags else str(path)
         config = parse_config(values, origin)
-        if hint := hints.beside(path, config.model_dump(exclude_unset=True)):
-            raise ConfigError(hint)
     if config.algorithm.type in CONFIGS:
         check_names(config.training.trl, CONFIGS[config.algorithm.type])
     config.compute.check_mode()

@@ -1,6 +1,5 @@
 """What every table of the configuration has in common."""
 
-import functools
 import math
 import os.path
 from collections.abc import Iterator, Mapping
@@ -26,16 +25,28 @@ class Section(BaseModel):
     @classmethod
     def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse what Python or pydantic would take for a number: `true` for 1, `"5"` for 5."""
-        if type(value) in (bool, str) and _is_number(cls, str(info.field_name)):
-            quoted = ", without quotes" if isinstance(value, str) else ""
+        given = value if isinstance(value, list | tuple) else [value]
+        wrong = [one for one in given if type(one) is bool or _reads_as_number(one)]
+        if wrong and _is_number(cls.model_fields[str(info.field_name)].annotation):
+            quoted = ", without quotes" if isinstance(wrong[0], str) else ""
             raise ValueError(f"must be a number{quoted}")
         return value
 
 
-@functools.cache
-def _is_number(section: type[BaseModel], name: str) -> bool:
-    """Return whether a key has a number, or none."""
-    kinds = leaves(section.model_fields[name].annotation) - {type(None)}
+def _reads_as_number(value: Any) -> bool:
+    """Return whether it is text that could be a number."""
+    if not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_number(annotation: Any) -> bool:
+    """Return whether a key of this type has a number, several, or none."""
+    kinds = leaves(annotation) - {type(None), Ellipsis}
     return bool(kinds) and kinds <= {int, float}
 
 

@@ -20,8 +20,8 @@ TRAIN, EVAL = "train", "eval"
 ALL_HELD_OUT = (
     "the prompt of every row is also held out, which leaves no training rows. Hold out fewer "
     "(data.eval_samples), evaluate on other rows (data.eval_source, data.eval_split; in Python: "
-    "eval_dataset), or train on all of them, as TRL does: data.exclude_held_out = false. If all "
-    "prompts are the same text, with the task in another column, this is what you want"
+    "eval_dataset), or train on all of them, as TRL does, with data.exclude_held_out = false. That "
+    "is also right where all prompts are the same text, and the task is in another column"
 )
 
 

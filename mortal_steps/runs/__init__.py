@@ -9,6 +9,7 @@
     run        all of these together, to look at and to change: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
     retention  which runs may go: rules over what is known of each
+    argument   how a command names it
     objects    what scripts gave as objects, and whether runs name it      .objects/
 
 `mortal_steps.orchestration` begins runs, goes on with them and forks them.

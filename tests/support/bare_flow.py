@@ -79,7 +79,7 @@ def project_config(folder, **training):
     return config.model_copy(update={"run_id": "run"})
 
 
-def unchecked(config, known=None, say=None, parallel=None, warned=None):
+def unchecked(config, known=None, say=None, **others):
     """In place of `preflight.check`: the problems alone; no process looks at the rest."""
     return known or load_problems(config.data, config.seed)
 

@@ -59,6 +59,19 @@ def _media_in(feature: Any) -> str | None:
     return next((kind for one in inner if (kind := _media_in(one))), None)
 
 
+def dates_in(features: Mapping[str, Any]) -> list[str]:
+    """Return the columns that contain dates with times."""
+    return [name for name, feature in features.items() if _has_dates(feature)]
+
+
+def _has_dates(feature: Any) -> bool:
+    if isinstance(feature, Mapping):
+        if feature.get("_type") == "Value":
+            return str(feature.get("dtype")).startswith("timestamp")
+        feature = list(feature.values())
+    return isinstance(feature, list) and any(map(_has_dates, feature))
+
+
 def decoders(schema: Any, origin: str, dropped: Collection[str]) -> Mapping[str, Decoder]:
     """Return how to decode each column of a schema that needs it, but for those that are `dropped`.
     Raises `DataError` for a column whose type has no meaning here."""

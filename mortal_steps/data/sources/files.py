@@ -3,15 +3,23 @@ and rows of a folder or of the Hugging Face Hub, read by `datasets`."""
 
 import difflib
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.data.sources.arrow_types import decoders, refuse_media
+from mortal_steps.data.sources.arrow_types import dates_in, decoders, refuse_media
 from mortal_steps.data.sources.base import ROWS_AT_ONCE, Row
 from mortal_steps.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+DATES = (
+    "%s: `datasets` takes the text in %s for dates, which arrive as 2026-01-31T00:00:00 whatever "
+    "is written there; name the .jsonl file itself to have the text as it stands"
+)
 
 
 def is_file(path: Path) -> bool:
@@ -184,7 +192,10 @@ def read_dataset(
             table = datasets.load_dataset(str(path), name=config, split=split, **_as_text(path))
         left_out = dict.fromkeys(name for name in table.column_names if name in dropped)
         table = table.remove_columns(list(left_out))
-        refuse_media(table.features.to_dict(), origin)
+        features = table.features.to_dict()
+        refuse_media(features, origin)
+        if table.builder_name == "json" and (dates := dates_in(features)):
+            logger.warning(DATES, origin, ", ".join(map(repr, dates)))
         for batch in table.iter(ROWS_AT_ONCE):
             for values in zip(*batch.values(), strict=True):
                 yield {**dict(zip(batch, values, strict=True)), **left_out}

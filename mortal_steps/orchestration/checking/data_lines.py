@@ -1,6 +1,7 @@
 """What a run's data and rewards look like, in words: a line at its start, more in a dry run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import ReadProblems
@@ -8,7 +9,12 @@ from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths
 from mortal_steps.report.units import counted, number
 from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.runs.objects import is_object
+from mortal_steps.types import Problem
 
+logger = logging.getLogger(__name__)
+
+FIRST_ROWS = 100
+"""Rows that are looked at for what all rows are like."""
 LONGEST_PROMPT = 600
 """Characters of a prompt that are shown: its beginning and its end."""
 
@@ -48,6 +54,15 @@ def _held_out_key(config: RunConfig) -> str:
     return "data.eval_sets" if data.eval_sets else "data.eval_split"
 
 
+def report_data(
+    lengths: PromptLengths, first_id: str, scores: Scores, show: Callable[[str], None] | None
+) -> None:
+    """Show the lines of a dry run on data and rewards; nothing if it is none."""
+    if show is not None:
+        for line in data_lines(lengths, first_id, scores):
+            show(line)
+
+
 def data_lines(lengths: PromptLengths, first_id: str, scores: Scores) -> Iterator[str]:
     """Yield lines on the prompts as the model reads them, and on what rewards said."""
     shown = lengths.first if len(lengths.first) <= LONGEST_PROMPT else _shortened(lengths.first)
@@ -65,3 +80,16 @@ def data_lines(lengths: PromptLengths, first_id: str, scores: Scores) -> Iterato
 def _shortened(text: str) -> str:
     half = LONGEST_PROMPT // 2
     return f"{text[:half]} ... {text[-half:]}"
+
+
+def warn_of_answers(problems: Sequence[Problem]) -> None:
+    """Warn if the first prompts end with an answer, as the rows of a dataset for SFT do."""
+    for row in problems[:FIRST_ROWS]:
+        if not isinstance(row.prompt, str) and row.prompt[-1].get("role") == "assistant":
+            logger.warning(
+                "the prompt of row %s ends with a message of the assistant: the model is shown it, "
+                "and continues after it. If it is the answer, move it into a column of its own, "
+                "such as 'answer', and let data.prompt_column name the messages before it",
+                row.id,
+            )
+            return

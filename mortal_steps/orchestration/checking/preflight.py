@@ -35,7 +35,12 @@ from mortal_steps.orchestration.checking.checks import (
     check_runs_dir,
     check_sequences,
 )
-from mortal_steps.orchestration.checking.data_lines import Scores, data_lines, rows_in_words
+from mortal_steps.orchestration.checking.data_lines import (
+    Scores,
+    report_data,
+    rows_in_words,
+    warn_of_answers,
+)
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
 from mortal_steps.orchestration.checking.own_rewards import own_rows
@@ -54,8 +59,6 @@ from mortal_steps.types import Problem
 logger = logging.getLogger(__name__)
 
 DRY_RUN_PROBLEMS = 2
-FIRST_ROWS = 100
-"""Rows that are looked at for what all rows are like."""
 WORTH_A_WORD = 20_000
 """Prompts whose tokens take seconds to count; the user is told that this is going on."""
 
@@ -145,8 +148,7 @@ def check(
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
     found, lengths = check_training(config, train, held_out, warned, sampled, tools)
-    for line in data_lines(lengths, train[0].id, scores) if show is not None else ():
-        show(line)
+    report_data(lengths, train[0].id, scores, show)
     longest = min(lengths.longest, max(1, lengths.fits))
     expected = forecast(config, longest, samples="rollout" in roles)
     rates = measured_time(expected, partial(_measure, config)) if show is not None else None
@@ -188,19 +190,6 @@ def warn_of_unjudged_checkpoints(config: RunConfig, num_steps: int) -> None:
             counted(len(saved), "checkpoint"),
             unjudged[0],
         )
-
-
-def warn_of_answers(problems: Sequence[Problem]) -> None:
-    """Warn if the first prompts end with an answer, as the rows of a dataset for SFT do."""
-    for row in problems[:FIRST_ROWS]:
-        if not isinstance(row.prompt, str) and row.prompt[-1].get("role") == "assistant":
-            logger.warning(
-                "the prompt of row %s ends with a message of the assistant: the model is shown it, "
-                "and continues after it. If it is the answer, move it into a column of its own, "
-                "such as 'answer', and let data.prompt_column name the messages before it",
-                row.id,
-            )
-            return
 
 
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:

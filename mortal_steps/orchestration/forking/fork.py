@@ -42,12 +42,14 @@ def fork_run(
     at_step: int | None = None,
     run_id: str | None = None,
     say: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Run:
     """Create a fork beside its parent, which stands at step `at_step` (default: the newest
     checkpoint).
 
     Relative paths of the configuration start in the current folder, which should be the parent's
-    `working_dir`. `say` is called with a line on each check.
+    `working_dir`. `say` is called with a line on each check, and `tell` with one on
+    other rows than the parent's.
 
     Raises `ConfigError` for overrides that the checkpoint does not fit, `ModelError` for a local
     base model that is not what the parent began with, `StoreError` for a checkpoint that is missing
@@ -77,7 +79,7 @@ def fork_run(
         fingerprint = config.fingerprint() if changes else parent.info.fingerprint
         files = ForkFiles(parent, saved, RunStore(beside), config.rollout, fingerprint)
         files.take_state()  # at once: a parent that runs may remove it while all else is checked
-        problems = preflight.check(config, _same_problems(parent, changes), say)
+        problems = preflight.check(config, _same_problems(parent, changes), say, tell=tell)
         _check_problems(parent, config, problems[0])
         _check_steps_ahead(config, saved, problems[0])
         info = write_identity(

@@ -146,7 +146,7 @@ def measure_prompts(
                     rendered.append([])
                     unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
         tokens.extend(map(len, rendered))
-        ends.look_at(rendered)
+        ends.look_at((prompt for prompt, _ in chunk), rendered)
         if not dated and clock.take():
             read = [row for row, ids in zip(chunk, rendered, strict=True) if ids]
             dated = _are_dated(read, tokenizer, template_options)

@@ -4,6 +4,8 @@ import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from mortal_steps.types import Prompt
+
 
 class Clock:
     """The `strftime_now` of chat templates, which notes that one has asked for the time."""
@@ -22,7 +24,7 @@ class Clock:
 
 
 class SpecialTokens:
-    """Looks for special tokens where a prompt should have none."""
+    """Looks for special tokens where a text should have none. A chat has those of its template."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.first: Sequence[int] = ()
@@ -30,10 +32,13 @@ class SpecialTokens:
         self._tokenizer = tokenizer
         self._count = self._ended = self._begun_twice = 0
 
-    def look_at(self, prompts: Iterable[Sequence[int]]) -> None:
+    def look_at(self, prompts: Iterable[Prompt], rendered: Iterable[Sequence[int]]) -> None:
+        """Look at the tokens of these prompts."""
         end, begin = self._tokenizer.eos_token_id, self._tokenizer.bos_token_id
-        for ids in prompts:
+        for prompt, ids in zip(prompts, rendered, strict=True):
             self.first = self.first or ids
+            if not isinstance(prompt, str):
+                continue
             self._count += 1
             self._ended += len(ids) > 1 and ids[-1] == end
             self._begun_twice += begin is not None and list(ids[:2]) == [begin, begin]
@@ -45,9 +50,8 @@ class SpecialTokens:
             yield (
                 f"{self._ended:,} {of} end with {self._tokenizer.eos_token!r}, the token that ends "
                 "a completion, so the model reads each as a text that is over. The tokenizer adds "
-                "it (add_eos_token in tokenizer_config.json), the text holds it, or the chat "
-                "template has no generation prompt; remove it there (as in TRL, prompts are left "
-                "as they are)"
+                "it (add_eos_token in tokenizer_config.json), or the text holds it; remove it "
+                "there (as in TRL, prompts are left as they are)"
             )
         if self._begun_twice:
             yield (

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal.terminal.output import complain, run_argument
+from mortal.terminal.output import complain
+from mortal_steps.runs.argument import run_argument
 from tests.support.begun_runs import make_run
 from tests.support.project import write_project
 
@@ -73,7 +74,10 @@ def test_a_file_that_is_no_configuration_is_named(mortal, project):
     assert "an override is written --set seed=3" in mortal("train", "seed=3")[2]
     Path("latin.toml").write_bytes(b"name = 'caf\xe9'")
     assert "byte 11 is not UTF-8" in mortal("train", "latin.toml")[2]
-    assert "no section 'trainning'; did you mean training?" in mortal("options", "trainning")[2]
+    assert (
+        "no section 'trainning' and no key of that name; did you mean training?"
+        in mortal("options", "trainning")[2]
+    )
 
 
 def test_help_says_every_word_of_a_docstring(mortal, monkeypatch):
@@ -131,3 +135,12 @@ def test_a_terminal_without_box_characters_shows_the_rest(tmp_path):
     )
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "files        " in shown.stdout
+
+
+def test_a_file_beside_the_configuration_is_pointed_at(mortal, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    write_project(tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = mortal("test-reward", "elsewhere/tiny.toml")
+    assert code == 1 and "data.source = 'train.jsonl': no such file" in errors
+    assert "It is beside tiny.toml: run the command in elsewhere, or write /" in errors

@@ -176,5 +176,7 @@ def test_a_reward_that_hangs_is_seen_to_be_called(mortal, tmp_path, monkeypatch)
     assert checks == [
         "reading tiny.toml ...",
         "reading the dataset ...",
+        "data       60 rows: 8 held out, 2 left out of training because their prompt is held out "
+        "(data.exclude_held_out), 50 to train on",
         "calling the reward functions with a made-up completion ...",
     ]

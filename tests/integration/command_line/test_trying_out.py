@@ -37,6 +37,9 @@ def test_a_model_that_is_built_answers_prompts_of_the_dataset(mortal, project):
 def test_a_dry_run_checks_and_tells_and_makes_no_run(mortal, project):
     code, output, errors = mortal("train", "tiny.toml", "--dry-run", "--run-id", "tried")
     assert code == 0, errors
+    assert "\ndata       60 rows: " in output and " to train on\n" in output
+    assert "\nprompt     train-" in output and "as the model reads it: '" in output
+    assert "\nreward     matches = " in output and "for the text 'a made-up completion'" in output
     assert "placement  actor on the CPU, " in output
     assert "(training.gradient_accumulation_steps = 1), prompts of up to " in output
     assert "memory     this machine, " in output and "a checkpoint's copy" in output

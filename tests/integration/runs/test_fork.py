@@ -202,9 +202,9 @@ def test_a_parent_may_remove_the_checkpoint_meanwhile(parent, tmp_path, monkeypa
     parent = copy_of(parent, tmp_path)
     check = preflight.check
 
-    def check_slowly(config, *asked):
+    def check_slowly(config, *asked, **told):
         shutil.rmtree(parent.store.path("checkpoints/step-2"))
-        return check(config, *asked)
+        return check(config, *asked, **told)
 
     monkeypatch.setattr(preflight, "check", check_slowly)
     fork = fork_run(parent, at_step=2)

@@ -21,7 +21,7 @@ def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
     server = SimpleNamespace(ui_url="http://ui", answering=lambda: server)
     let_there_be(monkeypatch, several(3))
     monkeypatch.setattr(driver, "refuse_if_driven", lambda store: None)
-    monkeypatch.setattr(driver, "open_run", lambda *_: run)
+    monkeypatch.setattr(driver, "open_run", lambda *_, **told: run)
     monkeypatch.setattr(driver, "begin_workers_imports", lambda *_: None)
     monkeypatch.setattr(driver, "PrefectStart", lambda **_: contextlib.nullcontext(server))
     monkeypatch.setattr(driver, "say", told.append)

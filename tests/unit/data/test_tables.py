@@ -197,3 +197,14 @@ def test_a_column_to_leave_out_that_is_not_there_is_named(save: Callable[[Datase
         load(source=source, drop_columns=["imagee"])
     with pytest.raises(ValueError, match="drop_columns contains 'prompt', the prompt_column"):
         load(source=source, drop_columns=["prompt"])
+
+
+def test_text_that_datasets_takes_for_dates_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    Path("folder").mkdir()
+    rows = [{"prompt": "a", "answer": "2026-01-31", "inner": {"at": "2026-01-31 10:00:00"}}]
+    write_lines("folder/train.jsonl", rows)
+    assert load(source="folder/train.jsonl")[0][0].columns["answer"] == "2026-01-31"
+    assert not caplog.messages
+    assert load(source="folder")[0][0].columns["answer"] == "2026-01-31T00:00:00"
+    (said,) = caplog.messages
+    assert "takes the text in 'answer', 'inner' for dates" in said and "name the .jsonl" in said

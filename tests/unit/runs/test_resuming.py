@@ -35,6 +35,8 @@ def test_a_run_goes_on_with_its_own_configuration_in_its_own_folder(runs):
 def test_an_id_that_no_run_has_is_refused_with_those_that_there_are(runs):
     with pytest.raises(RunNotFoundError, match=r"no run 'yours' in .* \(runs there: mine\)"):
         resume_config(runs, "yours")
+    with pytest.raises(RunNotFoundError, match=r"no run 'mien' in .*; did you mean mine\?"):
+        resume_config(runs, "mien")
 
 
 def test_a_setting_that_affects_no_number_may_be_changed(runs):

@@ -11,11 +11,12 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from PIL import Image
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards.functions import exact_match
 from mortal.trainer.objects import datasets
+from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -23,6 +24,9 @@ from mortal_steps.errors import (
     RewardError,
     RunNotFoundError,
 )
+from mortal_steps.orchestration.checking.data_lines import rows_in_words
+from mortal_steps.schedule import num_train_steps
+from mortal_steps.system.scratch import Scratch
 from tests.support.example_runs import tiny_model
 from tests.support.trainer_config import NEW, ROWS, config_of, scaled
 
@@ -251,6 +255,20 @@ def test_rows_of_an_eval_dataset_are_trained_on_as_in_trl():
     assert config_of(eval_dataset=ROWS[:1], config=asked).data.exclude_held_out is True
 
 
+@pytest.mark.parametrize("num_held_out", [81, 60])
+def test_a_script_trains_on_as_many_rows_as_in_trl(num_held_out):
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(9) for b in range(9)]
+    config = config_of(
+        train_dataset=rows, eval_dataset=rows[:num_held_out], num_epochs=1, batch_size=9
+    )
+    found = read_problems(config.data, config.seed, Scratch())
+    assert num_train_steps(len(found.train), config.training) == 9  # those of stock TRL
+    assert rows_in_words(config, found) == (
+        f"81 rows: 81 to train on, {num_held_out} of them with a prompt that is held out, too "
+        f"(data.exclude_held_out = false); {num_held_out} held out (eval_dataset)"
+    )
+
+
 def test_evaluation_comes_with_its_dataset():
     config = config_of(eval_dataset=ROWS[:1])
     assert config.data.eval_source.endswith(".jsonl")
@@ -328,3 +346,16 @@ def test_options_in_a_table_are_left_as_they_were_given():
     config = config_of(config={**NEW, "training.trl": options, "training.trl.max_grad_norm": 2.0})
     assert config.training.trl == {"warmup_steps": 3, "max_grad_norm": 2.0}
     assert options == {"warmup_steps": 3}
+
+
+class OwnModel(Qwen3ForCausalLM):
+    """A model with code of its own, as `model=` takes an object."""
+
+
+def test_a_model_of_a_class_of_ones_own_is_refused_with_what_to_do(tmp_path):
+    tiny_model(tmp_path)
+    own = OwnModel.from_pretrained(tmp_path / "tiny")
+    with pytest.raises(ModelError, match=r"of the class OwnModel .*register_for_auto_class"):
+        config_of(model=own, config={})
+    own._auto_class = "AutoModelForCausalLM"  # as register_for_auto_class does
+    assert config_of(model=own, config={}).model.name_or_path

@@ -1,0 +1,16 @@
+"""How a command names a run. Imports nothing, so that commands are quick."""
+
+import os
+import shlex
+from pathlib import Path
+
+RUNS_DIR = "MORTAL_RUNS_DIR"
+"""Environment variable: the folder that holds all runs."""
+
+
+def run_argument(run_dir: Path) -> str:
+    """Return a run's id, with its folder where `mortal` would not look by default."""
+    usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
+    folder = run_dir.absolute().parent
+    where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
+    return f"{run_dir.name}{where}"
