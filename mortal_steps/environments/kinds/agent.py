@@ -84,10 +84,12 @@ class FunctionAgent:
         if self.reward is None or found is None:
             return AgentResult()
         table = found if isinstance(found, Mapping) else {"reward": found}
-        numbers = {name: self._number(name, each) for name, each in table.items()}
-        if "reward" not in numbers:
+        if "reward" not in table:
             raise ValueError(f"{self._name} returned {found!r}, in which there is no `reward`")
-        return AgentResult(reward=numbers.pop("reward"), metrics=numbers)
+        abstains = table["reward"] is None
+        given = {name: each for name, each in table.items() if name != "reward" or not abstains}
+        numbers = {name: self._number(name, each) for name, each in given.items()}
+        return AgentResult(reward=numbers.pop("reward", None), metrics=numbers)
 
     def _number(self, name: str, value: Any) -> float:
         number = number_of(value)

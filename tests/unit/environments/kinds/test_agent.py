@@ -35,6 +35,10 @@ def table(base_url) -> Mapping[str, float]:
     return {"reward": 0.5}
 
 
+def abstains(base_url) -> dict:
+    return {"reward": None, "turns": 3}
+
+
 def nothing(base_url):
     return "some text"
 
@@ -46,6 +50,7 @@ def nothing(base_url):
         (tells, "tells", AgentResult(reward=1.0, metrics={"columns": 2.0})),
         (maybe, "maybe", AgentResult()),
         (table, "table", AgentResult(reward=0.5)),
+        (abstains, "abstains", AgentResult(metrics={"turns": 3.0})),
         (nothing, None, AgentResult()),
     ],
 )
