@@ -40,7 +40,10 @@ class HostLostError(WorkerLostError):
         self.why, self.how, self.stack = why, how, stack
 
     def __str__(self) -> str:
-        return f"a process with users' code was lost: {self.how}\n{self.stack}".rstrip()
+        remedy = ""
+        if self.how.endswith("SIGKILL"):  # which no code does to itself
+            remedy = "; memory may have run out: make room, and begin again"
+        return f"a process with users' code was lost: {self.how}{remedy}\n{self.stack}".rstrip()
 
 
 class Host(abc.ABC):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 from mortal_steps.config import EnvironmentConfig, ModelConfig, RunConfig
+from mortal_steps.config.sharding import check_sharding, does_not_go_with
 from mortal_steps.config.training import FULL
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.environments.starts import environment_of
@@ -24,8 +25,6 @@ DATED = (
     "another day has other prompts from there on, and ends with other bits; if the template has an "
     "option for the date, set it: training.trl.chat_template_kwargs = {date_string = '1 Jan 2026'}"
 )
-SHARDED_OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
-"""Optimizers whose state can be dealt out as the weights are."""
 
 
 def check_options(
@@ -97,24 +96,11 @@ def check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
             "training.sharding = 'full' needs Linux, where ranks share the memory that a model is "
             "loaded into; leave training.sharding out"
         )
-    lora, optimizer = training.lora, str(training.trl.get("optim", "adamw_torch"))
+    check_sharding(config)
     is_float32 = config.rollout.dtype == "float32" and training.trl.get("bf16") is not False
-    unfit = {
-        "model.quantization": config.model.quantization,
-        "training.lora.merge_final = true": training.use_lora and lora.merge_final,
-        "training.lora.publish = 'merged'": training.use_lora and lora.publish != "adapter",
-        "an adapter of embeddings (training.lora.target_modules)": (
-            training.use_lora and lora.adapted_embeddings()
-        ),
-        f"training.trl.optim = {optimizer!r}": optimizer not in SHARDED_OPTIMIZERS,
-        "training.trl.accelerator_config": "accelerator_config" in training.trl,
-        "rollout.dtype = 'float32' beside training in bfloat16": is_float32 and has_bfloat16(),
-    }
-    for name in (name for name, is_set in unfit.items() if is_set):
-        raise ConfigError(
-            f"training.sharding = 'full' deals the model out to {training.ranks} ranks, which does "
-            f"not go with {name}; leave one of the two out"
-        )
+    if is_float32 and has_bfloat16():
+        beside = "rollout.dtype = 'float32' beside training in bfloat16"
+        raise does_not_go_with(config, beside)
 
 
 def _tools_of(

@@ -131,7 +131,7 @@ class Describer:
         try:
             return described(self._host)
         except HostLostError as lost:
-            if lost.how == "SIGKILL":  # which no module does to itself
+            if lost.how.endswith("SIGKILL"):  # which no module does to itself
                 raise WorkerLostError(
                     "the process that imported [environment] was killed (SIGKILL); memory may have "
                     "run out"

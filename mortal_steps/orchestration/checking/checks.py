@@ -19,6 +19,9 @@ from mortal_steps.config import (
 from mortal_steps.config.atropos import atropos_options
 from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.config.rollout import ATROPOS
+from mortal_steps.config.sharding import check_sharding
+from mortal_steps.config.training import FULL
+from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.data.values import TEXT_ALONE
 from mortal_steps.errors import ConfigError, DataError, StoreError
 from mortal_steps.extensions import nearest
@@ -99,6 +102,16 @@ def check_model(model: ModelConfig, max_tokens: int) -> None:
             f"rollout.max_tokens = {max_tokens} leaves no room for a prompt: the context is "
             f"{context} tokens {CONTEXT}"
         )
+
+
+def check_trl_options(config: RunConfig) -> None:
+    """Raise `ConfigError` for options of TRL that are refused by their names, which takes no TRL;
+    those that remain are checked with it."""
+    kind = CONFIGS.get(config.algorithm.type)
+    if kind is not None:
+        check_names(config.training.trl, kind)
+    if kind is not None and config.training.ranks > 1 and config.training.sharding == FULL:
+        check_sharding(config)
 
 
 def check_sequences(config: RunConfig) -> None:

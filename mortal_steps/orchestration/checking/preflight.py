@@ -34,6 +34,7 @@ from mortal_steps.orchestration.checking.checks import (
     check_rows,
     check_runs_dir,
     check_sequences,
+    check_trl_options,
 )
 from mortal_steps.orchestration.checking.data_lines import (
     Scores,
@@ -104,6 +105,7 @@ def check(
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
     check_sequences(config)
+    check_trl_options(config)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)

@@ -135,12 +135,17 @@ class Crew:
 
         logger.error("rank 0: %s failed", method, exc_info=error)
         limit_s = self._patience_s(method, min(PATIENCE_S, self._timeout_s))
+        failed: dict[int, Exception] = {}
         try:
-            for answers in self._answers:
-                answers.get(timeout=limit_s)
+            for number, answers in enumerate(self._answers, 1):
+                answer = answers.get(timeout=limit_s)
+                if answer.error is not None and not _is_of_others(answer.error):
+                    failed[number] = answer.error
         except queue.Empty:
             self._is_broken = True
         if isinstance(error, torch.distributed.DistError) or _is_of_others(error):
+            for number, reason in failed.items():  # which this rank has waited for in vain
+                _end(f"rank {number} failed: {type(reason).__name__}: {reason}")
             _end("a rank was lost, or did not come")
 
     def _gather(self, method: str, limit_s: float) -> list[Answer]:

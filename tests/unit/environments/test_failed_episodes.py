@@ -1,4 +1,4 @@
-"""What an episode leaves behind whose environment failed, or returned what the model cannot read."""
+"""What an episode leaves behind that failed, or whose environment answered what is unreadable."""
 
 import time
 from dataclasses import replace

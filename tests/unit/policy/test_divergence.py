@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from mortal_steps.errors import DivergedError, WeightsMismatchError
+from mortal_steps.errors import ConfigError, DivergedError, WeightsMismatchError
 from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.algorithms.stepping import stepper
 from mortal_steps.policy.algorithms.stepping.stepper import check_finite
 from mortal_steps.rollout.weight_sync.canary import check_probe
 from tests.support.policy.rollouts import make_batch, make_config
@@ -20,6 +21,19 @@ def test_the_step_names_the_weights_and_the_remedy(model_path, tmp_path):
     stepper.begin()
     with pytest.raises(DivergedError, match=r"step 1: .*\d+ more are not finite .*grad_norm.*fork"):
         stepper.train_step(make_batch(config, 0), seed=0)
+
+
+def test_options_that_do_not_go_with_ranks_are_named(model_path, tmp_path, monkeypatch):
+    config = make_config(trl={"weight_decay": 0.1})
+    begun = algorithm_of(config).stepper(
+        config, model_path=model_path, num_steps=1, output_dir=tmp_path
+    )
+    monkeypatch.setattr(begun.trainer, "optimizer", 5)  # which TRL cannot train with
+    with pytest.raises(AttributeError):
+        begun.begin()
+    monkeypatch.setattr(stepper, "num_ranks", lambda: 2)
+    with pytest.raises(ConfigError, match=r"training\.trl\.weight_decay = 0\.1: .* on 2 ranks"):
+        begun.begin()
 
 
 def test_metrics_alone_are_no_divergence():

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from mortal_steps.config.sharding import SHARDED_OPTIMIZERS
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError, ConfigError, StoreError
+from mortal_steps.orchestration.checking.checks import check_trl_options
 from mortal_steps.policy import checks
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.ranks import crew, loading, parts
@@ -83,6 +85,23 @@ def test_ranks_that_write_are_waited_for_after_an_error(led):
     with pytest.raises(ActorStateError):
         led[0].together("save_final", {}, fail)
     assert time.monotonic() - began >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (ValueError("rank one does not like it"), "rank 1 failed: ValueError: rank one does not"),
+        (RuntimeError("[gloo] Connection closed by peer"), "a rank was lost, or did not come"),
+        (None, "a rank was lost, or did not come"),
+    ],
+)
+def test_why_a_rank_did_not_come_is_told(led, answer, told):
+    def wait():
+        raise RuntimeError("[gloo] Timed out waiting 8000ms for recv operation to complete")
+
+    led[0]._answers[0].put(Answer(number=1, error=answer))
+    with pytest.raises(Ended, match=told):
+        led[0].together("train_step", {}, wait)
 
 
 class Copying:
@@ -170,9 +189,31 @@ def test_an_optimizer_whose_state_cannot_be_dealt_out_is_refused(name):
         checks.check_ranks(config, GRPO())
 
 
-@pytest.mark.parametrize("name", checks.SHARDED_OPTIMIZERS)
+@pytest.mark.parametrize("name", SHARDED_OPTIMIZERS)
 def test_other_optimizers_can_be_dealt_out(name):
     checks.check_ranks(make_config(ranks=2, sharding=FULL, trl={"optim": name}), GRPO())
+
+
+def test_a_compiled_model_is_not_dealt_out():
+    config = make_config(ranks=2, sharding=FULL, trl={"torch_compile": True})
+    with pytest.raises(ConfigError, match=r"does not go with training\.trl\.torch_compile"):
+        checks.check_ranks(config, GRPO())
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"trl": {"fsdp": True}}, r"training\.trl\.fsdp cannot be set"),
+        ({"trl": {"deepspeed": "zero.json"}}, r"training\.trl\.deepspeed cannot be set"),
+        ({"trl": {"lr_scheduler_type": "greedy"}}, r"lr_scheduler_type = 'greedy'"),
+        ({"sharding": FULL, "trl": {"optim": "adafactor"}}, "optim = 'adafactor'"),
+        ({"sharding": FULL, "use_lora": True, "lora": {"merge_final": True}}, "merge_final"),
+        ({"sharding": FULL, "trl": {"torch_compile": True}}, "torch_compile"),
+    ],
+)
+def test_what_is_refused_by_its_name_is_refused_without_trl(options, told):
+    with pytest.raises(ConfigError, match=told):
+        check_trl_options(make_config(ranks=2, **options))
 
 
 def test_a_model_is_dealt_out_on_linux_alone(monkeypatch):

@@ -55,12 +55,15 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
-from mortal_steps.policy.ranks.parts import forget_whole, local_of
-from mortal_steps.policy.ranks.world import rank
+from mortal_steps.policy.ranks.parts import forget_whole, local_of, sums_of_parts
+from mortal_steps.policy.ranks.world import num_ranks, rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.scores import reward_names
 from mortal_steps.types import TrainingBatch, TrainingPlace
+
+UNSUITED = (AttributeError, NotImplementedError, TypeError)
+"""What libraries raise where an option and several ranks do not fit together."""
 
 
 class TrlStepper(Stepper):
@@ -143,6 +146,15 @@ class TrlStepper(Stepper):
             self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except SetUpDone:
             self._observer.setting_up = False
+        except UNSUITED as error:
+            options = self._config.training.trl
+            if num_ranks() == 1 or not options or resume_from:  # they were tried on one rank
+                raise
+            keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in options.items())
+            raise ConfigError(
+                f"{keys}: TRL cannot train on {num_ranks()} ranks with this "
+                f"({type(error).__name__}: {error}); leave it out, or training.ranks"
+            ) from error
         if self._trainer.is_fsdp_enabled:
             forget_whole(self._trainer.optimizer)
         accumulation = self._config.training.accumulation_steps
