@@ -82,7 +82,7 @@ def hide_unshown() -> None:
     of these task runs, and sends all when the server is back: hundreds of bars and dots then hide
     the page of the run. Draft: "A task whose runs are not sent to the API".
     """
-    task_engine.emit_task_run_state_change_event = _emit_if_shown
+    task_engine.emit_task_run_state_change_event = _emit_if_shown  # type: ignore[attr-defined]
 
 
 def _emit_if_shown(*args: Any, **kwargs: Any) -> Any:

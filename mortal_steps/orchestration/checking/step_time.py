@@ -123,8 +123,8 @@ def products_of(found: Forecast) -> tuple[Product, ...]:
     local = config.compute.local
     stored = config.model.dtype if config.model.dtype != "auto" else shape.dtype or "float32"
     trained = "bfloat16" if config.training.trl.get("bf16") else stored
-    sampled = config.sampled_model.dtype
-    sampled = stored if sampled == "auto" else sampled
+    own = config.sampled_model.dtype
+    sampled = stored if own == "auto" else own
     tokens = config.training.rows // config.training.steps_per_generation * found.prompt
     many = min(MEASURED_ROWS, max(tokens, config.training.num_generations))
 
