@@ -133,8 +133,9 @@ class RewardHost:
         except HostLostError as lost:
             self._sent = None
             if len(names) > 1:
-                options = {"timeout_s": timeout_s, "after": after}
-                alone = (self.call([name], arguments, **options) for name in names)
+                alone = (
+                    self.call([name], arguments, timeout_s=timeout_s, after=after) for name in names
+                )
                 return {name: outcome for each in alone for name, outcome in each.items()}
             failure = replace(_failure(lost, limit_s), seconds=time.monotonic() - started)
             return {names[0]: failure}

@@ -233,7 +233,9 @@ class EnvironmentHandler(Beside):
         extra: dict[str, Sequence[Any]] = {}
         failures, seconds = {}, {}
         for name in sorted(limits, key=lambda name: is_async(functions[name])):
-            stream = chosen[0].stream.used() if name in self._rewards else contextlib.nullcontext()
+            stream: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+            if name in self._rewards:
+                stream = chosen[0].stream.used()
             with stream:
                 outcome = begin_call(functions[name], with_them, timeout_s=limits[name])()
             seconds[name] = outcome.seconds

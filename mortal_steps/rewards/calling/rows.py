@@ -36,14 +36,17 @@ def with_own_rows(by_name: Mapping[str, Any]) -> dict[str, Any]:
 def _copier(value: Any) -> Callable[[], Any]:
     """Return what makes copies of a value. It is looked at once, not for each copy, and a list of
     texts or numbers is copied as a whole: a tenth of what unpickling takes."""
+    whole: Callable[[], Any]
     if type(value) is list:
         if IMMUTABLE.issuperset(map(type, value)):
-            return value.copy  # type: ignore[no-any-return]
+            whole = value.copy
+            return whole
         items = [(item, _copier_if_needed(item)) for item in value]
         return lambda: [item if made is None else made() for item, made in items]
     if type(value) is dict:
         if IMMUTABLE.issuperset(map(type, value.values())):
-            return value.copy  # type: ignore[no-any-return]
+            whole = value.copy
+            return whole
         held = [(key, item, _copier_if_needed(item)) for key, item in value.items()]
         return lambda: {key: item if made is None else made() for key, item, made in held}
     return partial(copy.deepcopy, value)

@@ -3,6 +3,7 @@
 What these modules need to import the code is imported in `load`: the configuration is read without.
 """
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -67,9 +68,7 @@ class FunctionTerm(UsersCode, extra="forbid"):
         from mortal_steps.rewards.users_code.loading import load_reward
 
         function = load_reward(self.function)
-        if self.form == "trl":
-            return function
-        return lambda **arguments: function(**_as_strings(arguments))
+        return function if self.form == "trl" else _given_strings(function)
 
 
 class EnvironmentTerm(UsersCode, extra="forbid"):
@@ -123,6 +122,25 @@ class PickledTerm(UsersCode, extra="forbid"):
 
         function: RewardFunction = read_pickle(Path(self.file), self.object, self.modules)
         return function
+
+
+def _given_strings(function: RewardFunction) -> RewardFunction:
+    """Return a function that hands strings on; it is async, and takes `environments`, if the
+    function is and does."""
+    from mortal_steps.rewards.calling.dispatch import is_async
+
+    @functools.wraps(function)
+    def given(**arguments: Any) -> Any:
+        return function(**_as_strings(arguments))
+
+    if not is_async(function):
+        return given
+
+    @functools.wraps(function)
+    async def given_later(**arguments: Any) -> Any:
+        return await given(**arguments)
+
+    return given_later
 
 
 def _as_strings(arguments: Mapping[str, Any]) -> dict[str, Any]:

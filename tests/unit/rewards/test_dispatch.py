@@ -16,6 +16,8 @@ import torch
 from mortal_steps.config import RunConfig, TrainingConfig
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.calling.calls import CallFailure
+from mortal_steps.rewards.calling.dispatch import is_async, takes_environments
+from mortal_steps.rewards.kinds.users_code import FunctionTerm
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.types import RewardedShard
 from tests.support.rewards.calling import STATE, call, scored, slow
@@ -297,6 +299,24 @@ def first_scores(outcomes: dict[str, Any]) -> dict[str, float]:
 class AsyncObject:
     async def __call__(self, completions: list[str], **kwargs: Any) -> list[float]:
         return [2.0] * len(completions)
+
+
+def test_a_function_that_is_given_strings_stays_what_it_is(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(
+        "async def later(completions, **kwargs): return [len(text) for text in completions]\n"
+        "def beside(completions, environments, **kwargs): return [1.0] * len(completions)\n"
+        "def plain(prompts, **kwargs): return [len(text) for text in prompts]\n"
+    )
+    names = ("later", "beside", "plain")
+    made = {name: FunctionTerm(function=f"own.py:{name}", form="strings").load() for name in names}
+    assert [is_async(each) for each in made.values()] == [True, False, False]
+    assert [takes_environments(each) for each in made.values()] == [False, True, False]
+    shard = make_shard(("ba", "b"), prompt=CHAT)
+    assert scored(made["later"], shard).scores == [2.0, 1.0]
+    assert scored(made["plain"], shard).scores == [3.0, 3.0]
 
 
 def test_async_callables_of_every_form() -> None:
