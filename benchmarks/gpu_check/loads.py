@@ -64,11 +64,12 @@ LOADS: Mapping[int, Load] = {
     1: Load(
         name="a trained model",
         parts=(
-            Part(name="rates", minutes=1.0, check=rates.check),
-            Part(name="model", minutes=0.7, check=trained.check_model),
-            Part(name="memory", minutes=1.0, check=trained.check_memory),
-            Part(name="bfloat16", minutes=3.5, check=trained.check_bfloat16),
-            Part(name="float32", minutes=3.3, check=trained.check_float32),
+            Part(name="rates", minutes=0.8, check=rates.check),
+            Part(name="model", minutes=0.5, check=trained.check_model),
+            Part(name="memory", minutes=0.9, check=trained.check_memory),
+            Part(name="bfloat16", minutes=3.7, check=trained.check_bfloat16),
+            Part(name="float32", minutes=3.2, check=trained.check_float32),
+            Part(name="again", minutes=0.4, check=trained.check_again),
         ),
     ),
     2: Load(

@@ -50,6 +50,7 @@ def pack(wheel: Path, into: Path) -> None:
 
 def _cut(content: bytes, into: Path) -> list[Path]:
     half = -(-len(content) // 2)
+    (into / MODEL).write_bytes(content)
     paths = [into / number / f"{MODEL}.{number}" for number in PARCELS]
     for path, start in zip(paths, (0, half), strict=True):
         path.write_bytes(content[start : start + half])
