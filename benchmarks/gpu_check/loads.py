@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from benchmarks.gpu_check import (
     attention,
-    digests,
     exchange,
     killed,
     ranks,
@@ -44,12 +42,6 @@ class Load:
     parts: tuple[Part, ...]
 
 
-def _sampling(folder: Path, options: Options) -> Iterator[Checked]:
-    return chain(
-        digests.check(folder / "digests", options), repeats.check_eager(folder / "eager", options)
-    )
-
-
 def _exchange(folder: Path, options: Options) -> Iterator[Checked]:
     dtype = "bfloat16" if options.is_gpu else "float32"
     return exchange.check("versions", folder, options, options.size, dtype, list(WEIGHT_SYNC))
@@ -75,7 +67,7 @@ LOADS: Mapping[int, Load] = {
     2: Load(
         name="sampling with vLLM",
         parts=(
-            Part(name="sampling", minutes=4.0, check=_sampling),
+            Part(name="sampling", minutes=4.0, check=repeats.check_eager),
             Part(name="syncing", minutes=3.0, check=sampling.check),
             Part(name="versions", minutes=2.5, check=_exchange),
         ),

@@ -23,7 +23,8 @@ Answer = dict[str, Any]
 
 
 def own(job: dict[str, Any]) -> Answer:
-    """`GRPOTrainer` as a user runs it, which samples with transformers: seconds of a step."""
+    """`GRPOTrainer` as a user runs it, with any kernels, which samples with transformers: seconds
+    of a step."""
     from benchmarks.overhead.meter import StepMeter
     from benchmarks.vs_trl.stock import train
 
@@ -35,7 +36,8 @@ def own(job: dict[str, Any]) -> Answer:
 
 
 def replayed(job: dict[str, Any]) -> Answer:
-    """Stock TRL on the completions and scores that a run recorded: sha256 of the final weights."""
+    """Stock TRL on the completions and scores that a run recorded, with the kernels that the actor
+    chooses: sha256 of the final weights."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -45,6 +47,7 @@ def replayed(job: dict[str, Any]) -> Answer:
     from mortal_steps.runs.run import find_run
     from tests.support.policy.stock import NoEngine, RecordedRollouts
 
+    prefer_reproducible_kernels()
     run = find_run(Path(job["config"]).parent / "runs", job["run_id"])
     config, batches, folder = run.config, list(_batches(run)), Path(job["folder"])
     rollouts, stamps = RecordedRollouts(config, batches), list[float]()
@@ -108,9 +111,7 @@ def _median(stamps: list[float]) -> float:
 
 
 def main(job: dict[str, Any]) -> Answer:
-    """With the kernels that the actor chooses."""
     os.chdir(Path(job["config"]).parent)
-    prefer_reproducible_kernels()
     return {"own": own, "replayed": replayed}[job["what"]](job)
 
 
