@@ -37,7 +37,7 @@ def own(job: dict[str, Any]) -> Answer:
 
 def replayed(job: dict[str, Any]) -> Answer:
     """Stock TRL on the completions and scores that a run recorded, with the kernels that the actor
-    chooses: sha256 of the final weights."""
+    chooses: sha256 of the final weights, and how many tensors training has moved."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -69,9 +69,15 @@ def replayed(job: dict[str, Any]) -> Answer:
     if config.corrects_importance:
         trainer.use_vllm, trainer.vllm_generation = True, NoEngine()
         trainer._last_loaded_step = -1
+    began = [parameter.detach().cpu().clone() for parameter in trainer.model.parameters()]
     trainer.train()
+    moved = sum(
+        not now.cpu().equal(before)
+        for now, before in zip(trainer.model.parameters(), began, strict=True)
+    )
     trainer.save_model(str(folder / "final"))
-    return {"sha256": weights_digest(folder / "final"), "seconds": _median(stamps)}
+    sha256 = weights_digest(folder / "final")
+    return {"sha256": sha256, "moved": moved, "seconds": _median(stamps)}
 
 
 def _batches(run: Any) -> Iterator[Any]:
