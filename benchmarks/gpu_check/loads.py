@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from benchmarks.gpu_check import (
     attention,
-    digests,
     exchange,
     killed,
     ranks,
@@ -44,12 +42,6 @@ class Load:
     parts: tuple[Part, ...]
 
 
-def _sampling(folder: Path, options: Options) -> Iterator[Checked]:
-    return chain(
-        digests.check(folder / "digests", options), repeats.check_eager(folder / "eager", options)
-    )
-
-
 def _exchange(folder: Path, options: Options) -> Iterator[Checked]:
     dtype = "bfloat16" if options.is_gpu else "float32"
     return exchange.check("versions", folder, options, options.size, dtype, list(WEIGHT_SYNC))
@@ -64,17 +56,18 @@ LOADS: Mapping[int, Load] = {
     1: Load(
         name="a trained model",
         parts=(
-            Part(name="rates", minutes=1.0, check=rates.check),
-            Part(name="model", minutes=0.7, check=trained.check_model),
-            Part(name="memory", minutes=1.0, check=trained.check_memory),
-            Part(name="bfloat16", minutes=3.5, check=trained.check_bfloat16),
-            Part(name="float32", minutes=3.3, check=trained.check_float32),
+            Part(name="rates", minutes=0.8, check=rates.check),
+            Part(name="model", minutes=0.5, check=trained.check_model),
+            Part(name="memory", minutes=0.9, check=trained.check_memory),
+            Part(name="bfloat16", minutes=3.7, check=trained.check_bfloat16),
+            Part(name="float32", minutes=3.2, check=trained.check_float32),
+            Part(name="again", minutes=0.4, check=trained.check_again),
         ),
     ),
     2: Load(
         name="sampling with vLLM",
         parts=(
-            Part(name="sampling", minutes=4.0, check=_sampling),
+            Part(name="sampling", minutes=4.0, check=repeats.check_eager),
             Part(name="syncing", minutes=3.0, check=sampling.check),
             Part(name="versions", minutes=2.5, check=_exchange),
         ),

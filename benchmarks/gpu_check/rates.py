@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -43,22 +41,6 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
             return Found(passed=answer["passed"], measured=answer["measured"], figures=told)
 
         yield check_one("rates", what, look)
-
-
-def _machine(folder: Path, tiny: bool) -> Found:
-    """Return the GPU and its driver by nvidia-smi, the kernel, which may be a sandbox's."""
-    query = "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem"
-    try:
-        asked = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        gpu = asked.stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        gpu = "no nvidia-smi"
-    return Found(measured=f"{gpu}; kernel {platform.release()}")
 
 
 def _copies(folder: Path, tiny: bool) -> Found:
@@ -146,7 +128,6 @@ def _mapped(folder: Path, tiny: bool) -> Found:
 
 
 RATES: dict[str, Callable[[Path, bool], Found]] = {
-    "machine": _machine,
     "copies": _copies,
     "matrices": _matrices,
     "host": _host,

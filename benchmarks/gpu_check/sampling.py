@@ -23,7 +23,7 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
             answers[engine] = options.ask(python, "syncing", folder, engine=engine)
         except Failed as error:
             yield Checked(
-                part="sampling",
+                part="syncing",
                 name=engine,
                 passed=False,
                 took_s=time.perf_counter() - began,
@@ -46,7 +46,7 @@ def _syncs(engine: str, answer: Mapping[str, Any]) -> Iterator[Checked]:
         )
         same_tokens = synced["greedy"] == answer["fresh"]["greedy"]
         yield Checked(
-            part="sampling",
+            part="syncing",
             name=f"{engine}, {method}: as a fresh engine",
             passed=same_tokens and off <= ENGINES_AGREE_NATS,
             took_s=synced["took_s"],
@@ -63,7 +63,7 @@ def _slept(
     freed = min(slept["freed"])
     memory = f"{freed / 1e9:.2f} GB given back" if is_gpu else "a CPU has no memory to give back"
     return Checked(
-        part="sampling",
+        part="syncing",
         name=f"{engine}, {method}: after a sleep as before",
         passed=same and (freed > 0 or not is_gpu),
         took_s=slept["took_s"],
@@ -75,7 +75,7 @@ def _agreement(one: Mapping[str, Any], other: Mapping[str, Any]) -> Checked:
     pairs = zip(one["fresh"]["scores"], other["fresh"]["scores"], strict=True)
     off = max(_largest_difference(a, b) for a, b in pairs)
     return Checked(
-        part="sampling",
+        part="syncing",
         name="the two engines against each other",
         passed=off <= ENGINES_AGREE_NATS,
         took_s=0.0,

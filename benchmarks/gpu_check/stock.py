@@ -23,7 +23,8 @@ Answer = dict[str, Any]
 
 
 def own(job: dict[str, Any]) -> Answer:
-    """`GRPOTrainer` as a user runs it, which samples with transformers: seconds of a step."""
+    """`GRPOTrainer` as a user runs it, with any kernels, which samples with transformers: seconds
+    of a step."""
     from benchmarks.overhead.meter import StepMeter
     from benchmarks.vs_trl.stock import train
 
@@ -35,7 +36,8 @@ def own(job: dict[str, Any]) -> Answer:
 
 
 def replayed(job: dict[str, Any]) -> Answer:
-    """Stock TRL on the completions and scores that a run recorded: sha256 of the final weights."""
+    """Stock TRL on the completions and scores that a run recorded, with the kernels that the actor
+    chooses: sha256 of the final weights, and how many tensors training has moved."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -45,6 +47,7 @@ def replayed(job: dict[str, Any]) -> Answer:
     from mortal_steps.runs.run import find_run
     from tests.support.policy.stock import NoEngine, RecordedRollouts
 
+    prefer_reproducible_kernels()
     run = find_run(Path(job["config"]).parent / "runs", job["run_id"])
     config, batches, folder = run.config, list(_batches(run)), Path(job["folder"])
     rollouts, stamps = RecordedRollouts(config, batches), list[float]()
@@ -66,9 +69,15 @@ def replayed(job: dict[str, Any]) -> Answer:
     if config.corrects_importance:
         trainer.use_vllm, trainer.vllm_generation = True, NoEngine()
         trainer._last_loaded_step = -1
+    began = [parameter.detach().cpu().clone() for parameter in trainer.model.parameters()]
     trainer.train()
+    moved = sum(
+        not now.cpu().equal(before)
+        for now, before in zip(trainer.model.parameters(), began, strict=True)
+    )
     trainer.save_model(str(folder / "final"))
-    return {"sha256": weights_digest(folder / "final"), "seconds": _median(stamps)}
+    sha256 = weights_digest(folder / "final")
+    return {"sha256": sha256, "moved": moved, "seconds": _median(stamps)}
 
 
 def _batches(run: Any) -> Iterator[Any]:
@@ -108,9 +117,7 @@ def _median(stamps: list[float]) -> float:
 
 
 def main(job: dict[str, Any]) -> Answer:
-    """With the kernels that the actor chooses."""
     os.chdir(Path(job["config"]).parent)
-    prefer_reproducible_kernels()
     return {"own": own, "replayed": replayed}[job["what"]](job)
 
 

@@ -16,6 +16,7 @@ from benchmarks.gpu_check import steps
 from benchmarks.gpu_check.checked import Checked, Failed, Found, Options, check_one, figures
 from benchmarks.gpu_check.killed import Runs, Shot
 
+BFLOAT16 = "bfloat16"
 FOLDER = "trained"
 """Of the model, beside the folders of the parts."""
 SHOTS = (Shot("actor-0", "train_step", 2), Shot("flow", "train_step", 4))
@@ -52,6 +53,9 @@ functions = ["rewards.py:right"]
 
 [training]
 learning_rate = 1e-5
+
+[checkpoints]
+save_steps = 2
 """
 OF_A_GPU = {"batch_size": 16, "num_generations": 8, "max_completion_length": 64, "max_steps": 6}
 ON_A_CPU = {"batch_size": 2, "num_generations": 4, "max_completion_length": 8, "max_steps": 4}
@@ -79,7 +83,7 @@ def check_memory(folder: Path, options: Options) -> Iterator[Checked]:
 
 def check_bfloat16(folder: Path, options: Options) -> Iterator[Checked]:
     """Float32 weights under autocast: the default of a GPU."""
-    return _check("bfloat16", folder, options)
+    return _check(BFLOAT16, folder, options)
 
 
 def check_float32(folder: Path, options: Options) -> Iterator[Checked]:
@@ -87,44 +91,61 @@ def check_float32(folder: Path, options: Options) -> Iterator[Checked]:
     return _check("float32", folder, options)
 
 
-def _check(dtype: str, folder: Path, options: Options) -> Iterator[Checked]:
-    """Yield MORTAL's run and its bits by stock TRL; then stock TRL's own loop, MORTAL's run again,
-    under kills, and that loop again."""
-    autocast = str(dtype == "bfloat16").lower()
-    settings = [f"training.trl.bf16={autocast}", f"rollout.dtype={dtype}"]
-    sizes = ON_A_CPU if options.tiny else OF_A_GPU
-    settings += [f"training.{name}={size}" for name, size in sizes.items()]
-    runs = Runs(config=_write_project(folder), options=options, settings=settings)
+def check_again(folder: Path, options: Options) -> Iterator[Checked]:
+    """Yield stock TRL's own loop in bfloat16 once more: how far do two of its runs differ?"""
+    yield _own_loop(BFLOAT16, folder.parent / BFLOAT16, options, again=True)
 
-    def stock(what: str, name: str) -> dict[str, Any]:
-        return options.ask(
-            options.trainer,
-            "stock",
-            folder / name,
-            what=what,
-            config=str(runs.config),
-            settings=settings,
-            run_id="alone",
-        )
+
+def _check(dtype: str, folder: Path, options: Options) -> Iterator[Checked]:
+    """Yield MORTAL's run and its bits by stock TRL; then stock TRL's own loop, and MORTAL's run
+    again, under kills."""
+    settings = _settings(dtype, options)
+    runs = Runs(config=_write_project(folder), options=options, settings=settings)
 
     def same_bits() -> Found:
         if runs.alone is None or (final := runs.alone.manifest.final) is None:
             raise Failed("there is no run")
-        answer = stock("replayed", "replayed")
+        answer = _stock("replayed", folder, options, settings)
         is_same = answer["sha256"] == final.weights_sha256
-        words = f"sha256 {'equal' if is_same else 'DIFFERENT'}, {answer['seconds']:.2f} s a step"
+        words = f"sha256 {'equal' if is_same else 'DIFFERENT'}, {answer['moved']} tensors trained"
         found = figures("s", **{"a step without sampling": answer["seconds"]})
-        return Found(passed=is_same, measured=words, figures=found)
-
-    def own_loop(name: str) -> Found:
-        found = figures("s", **{"a step": stock("own", name)["seconds"]})
-        return Found(measured=f"{found['a step']} a step, sampling and training", figures=found)
+        return Found(passed=is_same and answer["moved"] > 0, measured=words, figures=found)
 
     yield check_one(dtype, f"{dtype}: a run", runs.undisturbed)
     yield check_one(dtype, f"{dtype}: stock TRL on its rollouts: same bits", same_bits)
-    yield check_one(dtype, f"{dtype}: stock TRL's own loop", lambda: own_loop("first"))
+    yield _own_loop(dtype, folder, options)
     yield check_one(dtype, f"{dtype}: the run, killed twice: same bits", lambda: runs.killed(SHOTS))
-    yield check_one(dtype, f"{dtype}: stock TRL's own loop again", lambda: own_loop("second"))
+
+
+def _own_loop(dtype: str, folder: Path, options: Options, *, again: bool = False) -> Checked:
+    def look() -> Found:
+        seconds = _stock("own", folder, options, _settings(dtype, options))["seconds"]
+        found = figures("s", **{"a step": seconds})
+        return Found(measured=f"{found['a step']} a step, sampling and training", figures=found)
+
+    part, more = ("again", ", again") if again else (dtype, "")
+    return check_one(part, f"{dtype}: stock TRL's own loop{more}", look)
+
+
+def _stock(what: str, folder: Path, options: Options, settings: list[str]) -> dict[str, Any]:
+    """Ask stock TRL, beside the run of the project in this folder."""
+    config = str(folder / "trained.toml")
+    return options.ask(
+        options.trainer,
+        "stock",
+        folder / what,
+        what=what,
+        config=config,
+        settings=settings,
+        run_id="alone",
+    )
+
+
+def _settings(dtype: str, options: Options) -> list[str]:
+    autocast = str(dtype == BFLOAT16).lower()
+    sizes = ON_A_CPU if options.tiny else OF_A_GPU
+    sized = [f"training.{name}={size}" for name, size in sizes.items()]
+    return [f"training.trl.bf16={autocast}", f"rollout.dtype={dtype}", *sized]
 
 
 def _model(folder: Path) -> Path:

@@ -68,7 +68,7 @@ def test_what_the_loads_import_is_on_the_machine_or_among_the_wheels():
 
 @pytest.mark.parametrize("load", LOADS)
 def test_a_load_fits_into_one_command(load):
-    assert sum(part.minutes for part in LOADS[load].parts) <= MOST_MINUTES
+    assert round(sum(part.minutes for part in LOADS[load].parts), 6) <= MOST_MINUTES
 
 
 def test_vllm_travels_in_two_parcels_without_what_a_dense_model_does_not_need(tmp_path):

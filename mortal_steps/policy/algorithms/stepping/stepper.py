@@ -55,7 +55,7 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
-from mortal_steps.policy.ranks.parts import forget_whole, local_of, sums_of_parts
+from mortal_steps.policy.ranks.parts import forget_whole, local_of
 from mortal_steps.policy.ranks.world import num_ranks, rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
