@@ -179,7 +179,10 @@ class Actor:
             gpu.empty_cache()
         busy_s = time.perf_counter() - started
         background, memory = self._clock.take(), gpu.memory()
-        timing = replace(result.timing, busy_s=busy_s, background=background, memory=memory)
+        parts = self._states.parts.take()
+        timing = replace(
+            result.timing, busy_s=busy_s, functions=parts, background=background, memory=memory
+        )
         return replace(result, timing=timing, warnings=self._warned.take())
 
     def begin_checkpoint(self, *, step: int) -> str | None:
