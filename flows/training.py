@@ -87,7 +87,7 @@ class Training:
         )
         with progress:
             await self._train_or_stop(progress)
-            run.update(final=await self._session.save_final())
+            run.note_final(await self._session.save_final())
         self._recorder.complete()
 
     async def _train_or_stop(self, progress: ProgressLine) -> None:

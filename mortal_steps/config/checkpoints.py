@@ -7,13 +7,16 @@ from pydantic import Field, model_validator
 from mortal_steps.config.field_metadata import Decides
 from mortal_steps.config.section import Section
 
+DEFAULT_KEEP_LAST = 2
+"""One to go on from, and one for when that is damaged."""
+
 
 class CheckpointsConfig(Section):
     """`[checkpoints]`: when the actor's complete state is saved."""
 
     save_steps: Annotated[int, Decides("save_strategy", "save_steps")] = Field(100, ge=1)
     """Save a checkpoint every N steps and at the end."""
-    keep_last: int = Field(2, ge=1)
+    keep_last: int = Field(DEFAULT_KEEP_LAST, ge=1)
     """Keep the newest N checkpoints."""
     keep_best: bool = True
     """Also keep the checkpoint with the best reward of an evaluation at its very step. In a run
@@ -24,11 +27,21 @@ class CheckpointsConfig(Section):
     """Keep the prompts, completions and scores of the newest N steps, and of those that the newest
     `keep_last` checkpoints are replayed through; default: of all steps."""
 
+    keep_completed: int | None = Field(None, ge=1)
+    """Keep the newest N checkpoints, and the best one, once the run is completed; of the published
+    weights those stay that a run continued or forked at one of them samples with. Default: 1, or
+    `keep_last` if that is not 2."""
     background: bool = True
     """Write checkpoints beside the train steps that follow, out of a copy of the trained state in
     the actor's memory: for Adam two numbers per trained parameter, or three where the weights are
     not published as they are. Where there is no room for it, and on Modal, the next train step
     waits instead."""
+
+    @property
+    def num_after_completion(self) -> int:
+        """Newest checkpoints that a completed run keeps, at most as many as one in progress."""
+        of_its_own = self.keep_last if self.keep_last != DEFAULT_KEEP_LAST else 1
+        return min(self.keep_completed or of_its_own, self.keep_last)
 
     @model_validator(mode="after")
     def _a_run_may_go_on_from_the_last_checkpoint_but_one(self) -> Self:

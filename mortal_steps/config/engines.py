@@ -47,6 +47,9 @@ class EngineKind(Extension):
 
     one_seed: bool = False
     """Whether it can draw all completions of a call from one seed (`rollout.seeds = "engine"`)."""
+    shares_prefill: bool = False
+    """Whether it can be told to compute a prompt once for all of its completions
+    (`rollout.share_prefill`)."""
     corrects_importance: bool = True
     """Whether its log-probabilities differ from the trainer's by more than rounding, so that TRL's
     importance-sampling correction is on by default."""
@@ -109,6 +112,7 @@ ENGINES = Registry(
         ),
         "transformers": EngineKind(
             factory="mortal_steps.rollout.engines.transformers.engine:TransformersEngine",
+            shares_prefill=True,
             corrects_importance=False,
             modal_class="TransformersRolloutWorker",
             adapters=Adapters(),

@@ -108,6 +108,11 @@ class RolloutConfig(Section):
     """What the random numbers of a completion depend on. `request`: each completion has a seed of
     its own, so that its tokens do not depend on what is sampled beside it. `engine`: one seed for
     all completions of a shard, which then repeats as a whole or not at all (vllm alone)."""
+    share_prefill: bool = False
+    """Compute a prompt once for all of its completions (transformers alone; vLLM shares what
+    prompts have in common by itself). It moves the last bits of log-probabilities, so the tokens of
+    a run may be others than without; the run repeats itself to the bit all the same. A model whose
+    cache cannot be repeated is refused when it is to sample first."""
     weight_sync: Annotated[WeightSyncName | None, NO_NUMBERS] = None
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
     `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: as

@@ -185,7 +185,10 @@ class Actor:
             gpu.empty_cache()
         busy_s = time.perf_counter() - started
         background, memory = self._clock.take(), gpu.memory()
-        timing = replace(result.timing, busy_s=busy_s, background=background, memory=memory)
+        parts = self._states.parts.take()
+        timing = replace(
+            result.timing, busy_s=busy_s, functions=parts, background=background, memory=memory
+        )
         return replace(result, timing=timing, warnings=self._warned.take())
 
     def begin_checkpoint(self, *, step: int) -> str | None:
@@ -226,12 +229,20 @@ class Actor:
         self._saver.finish()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
-        with self._store.committing_folder("final") as folder:
+        step = self._num_steps
+        same = [checkpoints.path_of(step), weights.path_of(step)]
+        if recovery.parent_of(self._store):
+            same = []  # a fork that loses its last checkpoint may have no other way to these bits
+        with self._store.committing_folder("final", shared_with=same) as folder:
             state.stepper.save_final(folder)
         if merges:
-            with self._store.committing_folder("final-merged") as folder:
+            with self._store.committing_folder("final-merged", shared_with=same) as folder:
                 state.stepper.save_merged(folder)
         self._publisher.finish()
+        if checkpoints.find(self._store, step):
+            self._saver.prune_completed(step)
+            self._saver.finish()
+            self._publisher.finish()
         return FinalModel(
             path="final",
             sha256=self._store.folder_digest("final"),

@@ -113,8 +113,16 @@ class Publisher:
         # A flow that lost the answer to this step still asks for its version; no earlier one.
         oldest = sampling_version(self._rollout, step)
         versions = sorted({v for store in self._stores for v in weights.published_versions(store)})
-        keep = {v for v in versions if v >= oldest} | set(versions[-2:])
-        # Nor does a checkpoint lead to the older versions that sample from it on.
+        self._keep({v for v in versions if v >= oldest} | set(versions[-2:]))
+
+    def prune_completed(self) -> None:
+        """Delete all versions that a checkpoint leads to: the run samples no more."""
+        self._keep(set())
+
+    def _keep(self, versions: set[PolicyVersion]) -> None:
+        """Delete all other versions but those before a checkpoint that sample from it on: it does
+        not lead to them."""
+        keep = set(versions)
         for saved in {*checkpoints.saved_steps(self._store), *self._pinned}:
             keep.update(recovery.versions_before(self._rollout, saved))
         for store in self._stores:

@@ -161,6 +161,18 @@ class Saver:
             sync=self._deleting,
         )
 
+    def prune_completed(self, step: int) -> None:
+        """Delete what a run that was completed with `step` does not keep."""
+        keep = self._settings
+        checkpoints.prune(
+            self._store,
+            step=step,
+            keep_last=keep.num_after_completion,
+            keep_best=keep.keep_best,
+            sync=self._deleting,
+        )
+        self._publisher.prune_completed()
+
     def _describe(self, state: ActorState, digests: dict[str, str]) -> CheckpointState:
         return CheckpointState(
             step=state.step,

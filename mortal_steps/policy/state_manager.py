@@ -53,6 +53,8 @@ class StateManager:
         self._expected = expected
         self._seed = seed
         self._fingerprint = fingerprint
+        self.parts = BackgroundClock()
+        """Counts the seconds of a train step that its parts took."""
         self.state: ActorState | None = None
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
@@ -99,8 +101,9 @@ class StateManager:
             if noting is not None:
                 noting.result()
             if entry.request.publish:
-                published = self._publisher.publish(state.stepper, state.step, replace=True)
-                self._publisher.prune(result.step)
+                with self.parts.running("publish"):
+                    published = self._publisher.publish(state.stepper, state.step, replace=True)
+                    self._publisher.prune(result.step)
                 result = replace(result, weights=published)
             journal.write_result(self._store, result)
             return result

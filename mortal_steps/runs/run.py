@@ -34,7 +34,7 @@ from mortal_steps.store.identity import (
     read_identity,
 )
 from mortal_steps.system.threads import in_thread
-from mortal_steps.types import Checkpoint
+from mortal_steps.types import Checkpoint, FinalModel
 from mortal_steps.types.identity import RunInfo
 
 logger = logging.getLogger(__name__)
@@ -199,6 +199,16 @@ class Run:
         steps = [checkpoint.step for checkpoint in known[-keep.keep_last :]]
         # Where the actor works beside a Volume, there are copies here.
         prune_rollouts(self.store, done=saved.step, keep=keep.keep_rollouts, checkpoints=steps)
+
+    def note_final(self, final: FinalModel) -> None:
+        """Record the final model in the manifest, and remove the checkpoints that a completed run
+        does not keep."""
+        known, keep = self.manifest.checkpoints, self.config.checkpoints
+        if known and known[-1].step == self.info.num_steps:
+            best = self.manifest.best_step if keep.keep_best else None
+            last = known[-keep.num_after_completion :]
+            known = tuple(c for c in known if c in last or c.step == best)
+        self.update(final=final, checkpoints=known)
 
     def working_dir(self) -> Path:
         """Return where relative paths of the configuration start: the folder in which the run

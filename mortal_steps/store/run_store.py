@@ -36,7 +36,7 @@ import functools
 import hashlib
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,6 +63,9 @@ from mortal_steps.store.folders import (
 from mortal_steps.store.records import RecordStore
 from mortal_steps.store.syncing import BackgroundSync
 
+SHARED_BYTES = 1 << 20
+"""Smaller files are not worth a link."""
+
 
 class RunStore(RecordStore):
     """Atomic, verified reads and writes below one run directory: records, and folders of files that
@@ -78,12 +81,14 @@ class RunStore(RecordStore):
         relative: str,
         *,
         hashed: Mapping[str, str] | None = None,
+        shared_with: Sequence[str] = (),
         sync: BackgroundSync | None = None,
     ) -> Iterator[Path]:
         """Yield an empty folder to fill; on success it appears as `relative`, whole.
 
         `hashed` has the digests, by name, of files that the block hashes while it writes them; it
         may fill it as it goes. With `sync` the files reach the disk afterwards, beside other work.
+        A large file that one of the committed folders `shared_with` has, too, becomes a link to it.
 
         A folder of that name is replaced. On an error nothing is left behind; what the disk
         refuses is a `StoreError`, whichever library ran into it.
@@ -96,6 +101,8 @@ class RunStore(RecordStore):
             known = hashed or {}
             names = files_below(partial)
             digests = {name: known.get(name) or digest_of_file(partial / name) for name in names}
+            for name, digest in digests.items():
+                self._share(partial / name, digest, shared_with)
             (partial / FOLDER_MANIFEST).write_bytes(manifest_of(digests))
             written = [partial / name for name in (*digests, FOLDER_MANIFEST)]
             written += sorted({path.parent for path in written})
@@ -115,6 +122,22 @@ class RunStore(RecordStore):
         self._verified.forget(target)
         for name, digest in digests.items():
             self._verified.note(target / name, digest, self._verified.look(target / name))
+
+    def _share(self, path: Path, digest: str, folders: Sequence[str]) -> None:
+        """Replace a file by a link to the same one in a committed folder, so that the disk has it
+        once. It stays where no folder has it undamaged, or the file system has no links."""
+        if not folders or path.stat().st_size < SHARED_BYTES:
+            return
+        for folder in folders:
+            with contextlib.suppress(CorruptFileError, OSError):
+                for name, listed in self.folder_files(folder).items():
+                    source = self.path(folder) / name
+                    # Read, whatever is known of it: what is given up here is a good copy.
+                    if listed == digest and has_digest(source, digest):
+                        link = hidden_beside(path, "partial")
+                        link.hardlink_to(source)
+                        link.replace(path)
+                        return
 
     @functools.cached_property
     def in_memory(self) -> RunStore:

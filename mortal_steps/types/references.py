@@ -44,7 +44,8 @@ class StageTiming:
     functions: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Of a reward: seconds in the calls of each function, retries included. Of a generation with
     tools: seconds of each tool, of `reset`, and of the rewards computed beside the environments;
-    calls beside each other add up. Where the results are there already, none."""
+    calls beside each other add up. Of a train step: `publish`, seconds until the new version was
+    there. Where the results are there already, none."""
     num_bytes: int = 0
     """Of a sync of weights or a checkpoint: bytes of its folder, those linked there included."""
     sync_s: float = 0.0

@@ -89,6 +89,17 @@ def test_one_seed_for_a_shard_is_for_engines_that_can():
 
 
 @pytest.mark.parametrize(
+    ("name", "why"), [("vllm", "vllm shares what prompts"), ("own_engine:OwnEngine", "cannot be")]
+)
+def test_a_prompt_is_shared_by_engines_that_can(name, why):
+    values = {"rollout": {"engine": name, "share_prefill": True}}
+    with pytest.raises(ConfigError, match=rf"rollout\.share_prefill = true: .*{why}"):
+        checked(values)
+    values["rollout"]["engine"] = "transformers"
+    checked(values)
+
+
+@pytest.mark.parametrize(
     ("lora", "message"),
     [
         ({"r": 1024}, r"training\.lora\.r = 1024: vllm takes adapters of rank 512 or less"),

@@ -264,6 +264,12 @@ def check_engine(rollout: RolloutConfig, eval_temperature: float) -> None:
             "rollout.engine_options.data_parallel_size: vLLM refuses it where no server starts the "
             "engines. Each rollout worker has one: set rollout.num_rollout_workers instead"
         )
+    if rollout.share_prefill and not kind.shares_prefill:
+        own = " shares what prompts have in common by itself" if name == "vllm" else ""
+        raise ConfigError(
+            f"rollout.share_prefill = true: {name}{own or ' cannot be told so'}. Leave it out, or "
+            f"use rollout.engine = {ALWAYS_THERE!r}"
+        )
     if rollout.seeds == "engine" and not kind.one_seed:
         raise ConfigError(
             f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '

@@ -6,6 +6,8 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from mortal_steps.errors import ModelError
 
+SIDES = ("padding_side", "truncation_side")
+
 
 def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     """Return the tokenizer at `model_path`, a folder or hub name, set up for training. Raises
@@ -15,12 +17,7 @@ def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokeni
     except (OSError, ValueError) as error:
         raise ModelError(f"no usable model at {model_path}: {error}") from error
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model_path,
-            padding_side="left",
-            truncation_side="left",
-            trust_remote_code=trust_remote_code,
-        )
+        tokenizer = AutoTokenizer.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ModelError(f"the model {model_path} has no usable tokenizer: {error}") from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):
@@ -34,12 +31,22 @@ def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokeni
             f"the tokenizer of {model_path} has no end-of-sequence token; set `eos_token` in its "
             "tokenizer_config.json"
         )
+    for side in SIDES:  # no arguments above: those are saved as the model's own
+        setattr(tokenizer, side, "left")
     return tokenizer
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write the tokenizer's files, without how it was loaded, which depends on HF_HUB_OFFLINE: the
-    files are the same everywhere."""
+    files are the same everywhere. It pads and cuts off where the model's own does."""
     for how_it_was_loaded in ("is_local", "local_files_only"):
         tokenizer.init_kwargs.pop(how_it_was_loaded, None)
-    tokenizer.save_pretrained(folder)
+    own = {side: tokenizer.init_kwargs[side] for side in SIDES if side in tokenizer.init_kwargs}
+    in_training = {side: getattr(tokenizer, side) for side in own}
+    try:
+        for side, value in own.items():
+            setattr(tokenizer, side, value)
+        tokenizer.save_pretrained(folder)
+    finally:
+        for side, value in in_training.items():
+            setattr(tokenizer, side, value)

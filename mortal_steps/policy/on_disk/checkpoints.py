@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mortal_steps.errors import ActorStateError, CheckpointMismatchError, CorruptFileError
 from mortal_steps.policy.algorithms.base import Snapshot
+from mortal_steps.policy.on_disk import weights
 from mortal_steps.store import FORMAT, RunStore, check_format
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Checkpoint, StageTiming
@@ -66,7 +67,8 @@ def save(store: RunStore, policy: Snapshot, state: CheckpointState) -> Checkpoin
     there = find(store, state.step)
     if there is not None and there.state_id == state.state_id:
         return there
-    with store.committing_folder(path_of(state.step)) as folder:
+    published = weights.path_of(state.step)
+    with store.committing_folder(path_of(state.step), shared_with=[published]) as folder:
         policy.save_state(folder)
         (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
     saved = _reference(store, state)

@@ -10,6 +10,7 @@ from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import CONFIG_FILE, read_identity
 from mortal_steps.types import PolicyVersion
+from mortal_steps.types.identity import Parent
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +26,18 @@ def versions_before(rollout: RolloutConfig, step: int) -> list[PolicyVersion]:
     return [version for version in sampling_versions(rollout, step) if version < step]
 
 
+def parent_of(store: RunStore) -> Parent | None:
+    """Return what the run is a fork of. A run that is none can be replayed from its beginning."""
+    info = read_identity(store)
+    return info.parent if info else None
+
+
 def check_begins_here(store: RunStore, step: int) -> None:
     """Raise `CorruptFileError` for a fork, which has nothing before its first checkpoint, if `step`
     can only be reached from the beginning."""
-    info = read_identity(store)
-    if info is None or info.parent is None:
+    parent = parent_of(store)
+    if parent is None:
         return
-    parent = info.parent
     lost = checkpoints.path_of(parent.step) if step >= parent.step else weights.path_of(step)
     raise CorruptFileError(
         f"{store.path(lost)} is missing or damaged, and the run, a fork, has nothing before "

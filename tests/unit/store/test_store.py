@@ -301,3 +301,64 @@ def test_a_library_that_names_the_fault_of_the_disk_in_its_text_alone_is_underst
         raise ValueError("Error while serializing: Input/output error (os error 5)")
     with pytest.raises(ValueError, match="no fault"), store.committing_folder("weights/v1"):
         raise ValueError("no fault of the disk")
+
+
+LARGE = os.urandom(run_store.SHARED_BYTES)
+
+
+def commit_shared(store, name, content, small=b"{}"):
+    with store.committing_folder(name, shared_with=["gone", "first"]) as folder:
+        (folder / "large.bin").write_bytes(content)
+        (folder / "small.json").write_bytes(small)
+    return store.path(name)
+
+
+@pytest.fixture
+def first(store):
+    with store.committing_folder("first") as folder:
+        (folder / "other-name.bin").write_bytes(LARGE)
+        (folder / "small.json").write_bytes(b"{}")
+    return store.path("first") / "other-name.bin"
+
+
+def test_the_disk_has_a_large_file_of_two_folders_once(store, first):
+    second = commit_shared(store, "second", LARGE)
+    assert (second / "large.bin").samefile(first)
+    assert not (second / "small.json").samefile(first.with_name("small.json"))
+    assert {path.name for path in second.iterdir()} == {"large.bin", "small.json", "manifest.json"}
+    store.remove_folder("first")
+    store.verify_folder("second", store.folder_digest("second"))
+
+
+def test_another_file_is_no_link(store, first):
+    second = commit_shared(store, "second", LARGE[::-1])
+    assert not (second / "large.bin").samefile(first)
+
+
+def test_a_good_copy_is_not_given_up_for_a_damaged_one(store, first):
+    """Also where the damage left the time of the last change as it was."""
+    look = first.stat()
+    flip_a_byte(first)
+    os.utime(first, ns=(look.st_atime_ns, look.st_mtime_ns))
+    second = commit_shared(store, "second", LARGE)
+    assert (second / "large.bin").read_bytes() == LARGE
+    store.verify_folder("second", store.folder_digest("second"))
+    assert list(RunStore(store.root).check_folder("first"))[1][1] is not None, "still noticed"
+
+
+def test_a_file_system_without_links_has_it_twice(store, first, monkeypatch):
+    def refuse(path, target):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    second = commit_shared(store, "second", LARGE)
+    assert (second / "large.bin").read_bytes() == LARGE
+    assert not (second / "large.bin").samefile(first)
+
+
+def test_damage_of_a_shared_file_is_noticed_in_each_folder(store, first):
+    second = commit_shared(store, "second", LARGE)
+    flip_a_byte(second / "large.bin")
+    fresh = RunStore(store.root)
+    for name in ("first", "second"):
+        assert any(damage for _, damage in fresh.check_folder(name))

@@ -11,6 +11,7 @@ batch left padding and kernels may move logprobs by some 1e-6.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -44,6 +45,7 @@ from mortal_steps.rollout.engines.model_files import (
 from mortal_steps.rollout.engines.transformers.adapter import AdaptedModel
 from mortal_steps.rollout.engines.transformers.padding import check_padding
 from mortal_steps.rollout.engines.transformers.seeded_draw import SeededDraw
+from mortal_steps.rollout.engines.transformers.shared_prefill import check_sharing, shared_prefill
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.types import SamplingParams
 
@@ -77,6 +79,8 @@ class TransformersEngine(Engine):
         self._base_path = model_path
         self._is_base = True
         self._leaves_out_padding = False
+        self._shares_prefill = rollout.share_prefill
+        self._is_tried = False
         self._adapted: AdaptedModel | None = None
         try:
             self._model = self._read_model(model_path)
@@ -172,7 +176,7 @@ class TransformersEngine(Engine):
         if not self._leaves_out_padding and not mask_BP.all():
             check_padding(self._model, ids_BP, mask_BP, prompts_ids)
             self._leaves_out_padding = True
-        with torch.inference_mode():
+        with torch.inference_mode(), self._sharing(prompts_ids):
             sequences = self._model.generate(
                 ids_BP,
                 attention_mask=mask_BP,
@@ -188,6 +192,18 @@ class TransformersEngine(Engine):
         for watch in watches:
             ended_BT |= torch.stack(watch.completed[:num_steps], dim=1)
         return _cut(tokens_BT, torch.stack(draw.logprobs[:num_steps], dim=1), ended_BT)
+
+    def _sharing(
+        self, prompts_ids: Sequence[Sequence[int]]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which a batch is sampled."""
+        prompts = sorted({tuple(prompt_ids) for prompt_ids in prompts_ids}, key=len)
+        if not self._shares_prefill or len(prompts) == len(prompts_ids):
+            return contextlib.nullcontext()
+        if not self._is_tried:
+            check_sharing(self._model, [prompts[0], prompts[-1]], self._pad_id)
+            self._is_tried = True
+        return shared_prefill(self._model, prompts_ids)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs at temperature 1 of tokens 1.. given all before."""
