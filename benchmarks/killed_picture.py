@@ -198,9 +198,9 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome, window: int) -> None
     )
     for number, (step, stage) in enumerate(killed.killed_at):
         axes.axvline(step, color="#d94801", linestyle="--", linewidth=1)
-        said = ["kill -9", *([] if number else ["mortal resume"]), *([stage] if stage else [])]
+        said = f"kill -9 in {stage}" if stage else "kill -9"
         axes.annotate(
-            ", ".join(said),
+            said if number else f"{said}, mortal resume",
             (step, 0.03),
             xycoords=("data", "axes fraction"),
             xytext=(3, 0),

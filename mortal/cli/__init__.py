@@ -20,6 +20,8 @@ from mortal_steps.system.streams import let_go_of_terminals
 
 EXAMPLES = """Examples:
 
+mortal demo (a first run, without data or a model of your own)
+
 mortal train gsm8k.toml (train; the output names the run)
 
 mortal status (watch all runs: step, reward, ETA)

@@ -111,7 +111,7 @@ def test_what_cannot_be_served_is_told_before_a_server_starts(project, monkeypat
     assert "it holds models of the steps" in str(done.exception)
     done = CliRunner().invoke(app, ["serve", "run"])
     assert isinstance(done.exception, ConfigError)
-    assert "has no vLLM; name an interpreter" in str(done.exception)
+    assert "has no vLLM, whose server this is; name an interpreter" in str(done.exception)
 
 
 def test_an_interpreter_that_cannot_run_is_named():
