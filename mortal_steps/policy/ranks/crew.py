@@ -135,7 +135,7 @@ class Crew:
 
         logger.error("rank 0: %s failed", method, exc_info=error)
         limit_s = self._patience_s(method, min(PATIENCE_S, self._timeout_s))
-        failed: dict[int, Exception] = {}
+        failed: dict[int, BaseException] = {}
         try:
             for number, answers in enumerate(self._answers, 1):
                 answer = answers.get(timeout=limit_s)
@@ -268,7 +268,7 @@ def _ending_if_one_is_lost() -> Iterator[None]:
         _end("a rank was lost, or hangs")
 
 
-def _is_of_others(error: Exception) -> bool:
+def _is_of_others(error: BaseException) -> bool:
     """Whether it is what gloo or NCCL say where another rank is lost, or does not come."""
     said = str(error).lower()
     return isinstance(error, RuntimeError) and any(word in said for word in ("gloo", "nccl"))
