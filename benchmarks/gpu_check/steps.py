@@ -176,10 +176,12 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()) if is_gpu else (0, 0)
     )
     trainer = stepper._trainer
+    shape = read_shape(Path(job["model"]) / "config.json")
+    assert shape is not None
     forecast = training_memory(
         config.model,
         config.training,
-        read_shape(Path(job["model"]) / "config.json"),
+        shape,
         prompt=job["prompt"],
         autocast=trainer.args.bf16,
     )
