@@ -31,7 +31,9 @@ def group_of(
     for each in episodes:
         if each.failure is not None:
             each.forget_tokens(chat)
-    prompt_ids = episodes[0].prompt_ids
+    # Who has failed changes nothing in the rows of its siblings.
+    first = next((each for each in episodes if each.failure is None), episodes[0])
+    prompt_ids = first.prompt_ids
     completions = [
         each.completion(chat, version, scored)
         for each, scored in zip(episodes, scores, strict=True)

@@ -93,6 +93,19 @@ def test_nothing_is_left_of_its_tokens_but_what_it_said_can_be_read(chat, observ
     assert made.completions[0].num_sampled == len(kept.token_ids)
 
 
+def test_its_siblings_have_the_rows_that_they_would_have_had(chat):
+    def siblings(failure):
+        episodes = [begun(chat, index, " and so on") for index in range(3)]
+        for each in episodes:
+            say(chat, each, Voice("qwen2_5").text("Hello there."))
+        if failure:
+            episodes[0].fail(failure)
+        made = group(chat, episodes)
+        return made.prompt_ids, made.completions[1:]
+
+    assert siblings("tool add: away") == siblings(None)
+
+
 def test_it_is_the_same_once_it_was_written(chat, tmp_path):
     failed = say(chat, begun(chat), Voice("qwen2_5").text("Hello there."))
     failed.fail("get_reward: raised ValueError")
