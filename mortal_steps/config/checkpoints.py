@@ -30,7 +30,8 @@ class CheckpointsConfig(Section):
     keep_completed: int | None = Field(None, ge=1)
     """Keep the newest N checkpoints, and the best one, once the run is completed; of the published
     weights those stay that a run continued or forked at one of them samples with. Default: 1, or
-    `keep_last` if that is not 2."""
+    `keep_last` if that is not 2 or if `keep_rollouts` is set: without the completions of its
+    beginning, a run can be made again from an older checkpoint alone."""
     background: bool = True
     """Write checkpoints beside the train steps that follow, out of a copy of the trained state in
     the actor's memory: for Adam two numbers per trained parameter, or three where the weights are
@@ -40,7 +41,8 @@ class CheckpointsConfig(Section):
     @property
     def num_after_completion(self) -> int:
         """Newest checkpoints that a completed run keeps, at most as many as one in progress."""
-        of_its_own = self.keep_last if self.keep_last != DEFAULT_KEEP_LAST else 1
+        keeps_more = self.keep_last != DEFAULT_KEEP_LAST or self.keep_rollouts is not None
+        of_its_own = self.keep_last if keeps_more else 1
         return min(self.keep_completed or of_its_own, self.keep_last)
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ def test_prompts_have_to_fit_with_the_tools_of_their_environments(tmp_path, monk
     }
     assert len(set(lengths.values())) == len(TABLE)
     room = config.model.max_model_len - max(lengths.values())
-    (found, _), longest = check_training(config, train, [], [], room, tools)
-    assert (list(found), longest) == (train, max(lengths.values()))
+    (found, _), measured = check_training(config, train, [], [], room, tools)
+    assert (list(found), measured.longest) == (train, max(lengths.values()))
     with pytest.raises(DataError, match=r"1 of 2 prompts are too long .*rollout\.max_tokens"):
         check_training(config, train, [], [], room + 1, tools)

@@ -207,7 +207,7 @@ def test_an_adapter_is_put_to_use_merged_in(registry, trained):
     names = {path.name for path in registry.store.path(comparison.candidate.path).iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     assert not names & {"adapter_config.json", "probe.json"}
-    assert is_adapter(run.store.path("weights/v1"))
+    assert is_adapter(run.store.path("final"))
     (exported,) = run.store.path("exported").glob("step-1-*/model.safetensors")
     flip_a_byte(exported)  # and so the registry's link to it
     assert Gate(run, registry).bring_in() == comparison.candidate

@@ -31,7 +31,7 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch, set
     places = [(choice.randint(1, 30), choice.random() < 0.5) for _ in range(NUM_KILLS[setup])]
     kills = [in_a_process_killed_at(*place, lambda: go_on(in_killed)) for place in places]
     if setup == "adapter":  # before a worker takes over its tensors, and between that and the proof
-        assert is_adapter(whole.store.path("weights/v6"))
+        assert is_adapter(whole.store.path("final"))
         sync = (AdaptedModel, "load")
         for after in (False, True):
             kills.append(in_a_process_killed_at(2, after, lambda: go_on(in_killed), sync))

@@ -24,6 +24,7 @@ def varied(completions, **kwargs):
 TWO_STEPS = [
     "training.max_steps=2",
     "checkpoints.save_steps=1",
+    "checkpoints.keep_completed=2",
     'rewards.functions=["rewards.py:varied"]',
 ]
 LORA = ["training.use_lora=true", "training.lora.r=4"]
@@ -84,7 +85,7 @@ def test_the_final_model_is_written_with_its_tokenizer_and_nothing_of_mortals(fu
 
 def test_a_step_is_exported_from_what_the_run_has_kept_of_it(full, export):
     folder, _ = export(full, "--step", "1")
-    assert weights_digest(folder) == weights_digest(full.store.path("weights/v1"))
+    assert weights_digest(folder) == weights_digest(full.store.path("checkpoints/step-1"))
     assert weights_digest(folder) != weights_digest(full.store.path("final"))
     assert AutoTokenizer.from_pretrained(folder)("abc=").input_ids
 
@@ -123,12 +124,8 @@ def test_an_adapter_is_written_alone(lora, export):
 
 def test_an_adapter_of_a_checkpoint_comes_without_the_trainers_state(lora, export):
     assert (lora.store.path("checkpoints/step-1") / "optimizer.pt").exists()
-    published = lora.store.path("weights")
-    published.rename(published.with_name("kept"))
-    try:
-        folder, _ = export(lora, "--step", "1", "--adapter")
-    finally:
-        published.with_name("kept").rename(published)
+    assert not lora.store.path("weights/v1").exists()
+    folder, _ = export(lora, "--step", "1", "--adapter")
     trainers = {"optimizer.pt", "scheduler.pt", "state.json", "trainer_state.json"}
     assert not trainers & {path.name for path in folder.iterdir()}
 

@@ -9,7 +9,7 @@ from mortal_steps.policy.ranks import parts
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from tests.support.policy.rollouts import make_batch, make_config
 from tests.support.policy.runs import ADAPTER, LORA
-from tests.unit.policy.test_weights import make_stepper
+from tests.support.policy.stepped import make_stepper
 
 
 @pytest.fixture

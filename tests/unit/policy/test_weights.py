@@ -20,22 +20,11 @@ from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import Problem
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_batch, make_config
+from tests.support.policy.stepped import make_stepper
 
 PROBE = [5, 6, 7, 30, 5, 6, 7, 30]
 LORA = {"use_lora": True, "lora": {"dropout": 0.2}}
 ADAPTER = {"use_lora": True, "lora": {"dropout": 0.2, "publish": "adapter"}}
-
-
-def make_stepper(model_path, folder, num_steps=2, **training):
-    """Return a stepper that has taken so many steps, and could take one more."""
-    config = make_config(learning_rate=1e-2, **training)
-    stepper = GRPO().stepper(
-        config, model_path=model_path, num_steps=num_steps + 1, output_dir=folder
-    )
-    stepper.begin()
-    for step in range(num_steps):
-        stepper.train_step(make_batch(config, step), seed=step)
-    return stepper
 
 
 def publish(store, stepper, version):
