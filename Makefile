@@ -138,6 +138,9 @@ bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against i
 bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
 
+bench-smollm: venv $(SMOLLM)  ## The same with SmolLM2-135M-Instruct, 32 and 8 completions a step: half an hour and more
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl --models smollm smollm-8 --rounds 5
+
 bench-saving: venv  ## Checkpoints beside training against training that waits for them (ROUNDS=); memory of ranks that save (RANKS=4, SHAPE=1.5B)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.saving$(if $(RANKS),.ranks --ranks $(RANKS) $(if $(SHAPE),--shape $(SHAPE) --optim sgd)) $(if $(ROUNDS),--rounds $(ROUNDS))
 

@@ -35,14 +35,15 @@ def run_job(
     *,
     threads: int | None = None,
     code: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return what `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
 
     Returns when the server, if the run has one, has written down its history, or some time later:
     `unfinished` says of how many task runs it lacks the end. `threads`: OMP_NUM_THREADS, if given.
-    `code`: where the packages lie, if not here.
+    `code`: where the packages lie, if not here. `variables`: of the environment, besides.
     """
-    env = dict(os.environ)
+    env = {**os.environ, **(variables or {})}
     if code is not None:
         env["PYTHONPATH"] = str(code)
     if threads is not None:

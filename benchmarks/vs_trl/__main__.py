@@ -3,10 +3,13 @@
     python -m benchmarks.vs_trl                        # both models, about a quarter of an hour
     python -m benchmarks.vs_trl --models demo --steps 30 --rounds 1
     python -m benchmarks.vs_trl --mortal actor2:compute.local.actor.threads=2
+    python -m benchmarks.vs_trl --models smollm smollm-8 --rounds 5    # `make train-smollm` first
 
 Both start from the same weights and train on the same rows with the same options. TRL runs in one
 process, once with one OpenMP thread and once with two; the better one counts. MORTAL runs its flow
-against a local Prefect server with one thread per worker.
+against a local Prefect server with one thread per worker, but for what the configuration says. Beside
+the pretrained model, every process has one thread, and TRL runs as a user would start it, and keeping
+its memory as MORTAL's workers do.
 """
 
 from __future__ import annotations
@@ -26,16 +29,27 @@ from benchmarks.server import own_server
 from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
 from benchmarks.vs_trl.start import starting_model
 from mortal.server.files import Server
+from mortal_steps.compute.local_container import ENVIRONMENT, KEEPING_MEMORY
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 
-CONFIGS = {
-    "demo": ROOT / "deployments/configs/demo.toml",
-    "small": Path(__file__).with_name("small.toml"),
+SMOLLM = ROOT / "deployments/configs/smollm.toml"
+ONE_THREAD = ("compute.local.actor.threads=1", "compute.local.rollout.threads=1")
+MODELS = {
+    "demo": (ROOT / "deployments/configs/demo.toml", ()),
+    "small": (Path(__file__).with_name("small.toml"), ()),
+    "smollm": (SMOLLM, ONE_THREAD),
+    "smollm-8": (SMOLLM, (*ONE_THREAD, "training.batch_size=1")),
 }
-STEPS = {"demo": 100, "small": 30}
-STOCK = {"TRL, 1 thread": 1, "TRL, 2 threads": 2}
+"""A configuration and what is set otherwise. The last has 8 completions in a step instead of 32."""
+STEPS = {"demo": 100, "small": 30, "smollm": 8, "smollm-8": 12}
+STOCK = {
+    "TRL, 1 thread": (1, {}),
+    "TRL, 2 threads": (2, {}),
+    "TRL, keeps memory": (1, {**ENVIRONMENT, **KEEPING_MEMORY}),
+}
+"""OMP_NUM_THREADS, and other variables."""
 TRAINING_ALONE = ["evaluation.eval_steps=0", "checkpoints.save_steps=1000000"]
 """Stock TRL would evaluate and save in its own way; neither does, so that steps compare."""
 
@@ -48,7 +62,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="vs-trl-") as name, own_server(Path(name)) as server:
         server_s = time.perf_counter() - began
         for model in args.models:
-            weights = starting_model(CONFIGS[model], _common(Path(name)))
+            config, overrides = MODELS[model]
+            weights = starting_model(config, [*_common(Path(name)), *overrides])
             for job in _jobs(model, args, Path(name)):
                 stats.append(_train(job, weights, server))
                 print(stats[-1].line(), flush=True)
@@ -61,7 +76,7 @@ def _parse() -> argparse.Namespace:
         prog="python -m benchmarks.vs_trl",
         description="The same training with stock TRL and with MORTAL.",
     )
-    parser.add_argument("--models", nargs="+", choices=list(CONFIGS), default=list(CONFIGS))
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["demo", "small"])
     parser.add_argument("--steps", type=int, help=f"train steps (default: {STEPS})")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
@@ -72,15 +87,17 @@ def _parse() -> argparse.Namespace:
     )
     add_output_option(parser, "vs_trl")
     args = parser.parse_args()
-    if args.steps is not None and args.steps < 10:
-        parser.error("--steps must be at least 10: the first few are warm-up")
+    if args.steps is not None and args.steps < 6:
+        parser.error("--steps must be at least 6: the first few are warm-up")
     return args
 
 
 def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the runs of one model, round by round."""
     steps = args.steps or STEPS[model]
-    variants = dict.fromkeys(STOCK, ())
+    path, own = MODELS[model]
+    left_out = "TRL, 2 threads" if path == SMOLLM else "TRL, keeps memory"
+    variants = {name: () for name in STOCK if name != left_out}
     for text in args.mortal or ["mortal"]:
         name, _, overrides = text.partition(":")
         variants[name] = tuple(filter(None, overrides.split(",")))
@@ -94,9 +111,10 @@ def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[s
                 "steps": steps,
                 "run_id": run_id,
                 "runs_dir": str(folder / "runs"),
-                "config": str(CONFIGS[model]),
+                "config": str(path),
                 "overrides": [
                     *_common(folder),
+                    *own,
                     *variants[name],
                     f"training.max_steps={steps}",
                     f"run_id={run_id}",
@@ -111,11 +129,12 @@ def _common(folder: Path) -> list[str]:
 
 
 def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
-    threads = STOCK.get(job["variant"])
-    module = "benchmarks.vs_trl.stock" if threads else "benchmarks.measured_run"
-    order = {**job, "model": weights} if threads else {**job, "prefect": True}
-    outcome = run_job(module, order, server, threads=threads or 1)
-    if not threads:
+    is_stock = job["variant"] in STOCK
+    threads, variables = STOCK.get(job["variant"], (1, {}))
+    module = "benchmarks.vs_trl.stock" if is_stock else "benchmarks.measured_run"
+    order = {**job, "model": weights} if is_stock else {**job, "prefect": True}
+    outcome = run_job(module, order, server, threads=threads, variables=variables)
+    if not is_stock:
         run = find_run(Path(job["runs_dir"]), job["run_id"])
         outcome["rewards"] = [row["reward"] for row in run.metrics()]
         outcome["stages"] = dataclasses.asdict(summarize(run))["timings"]

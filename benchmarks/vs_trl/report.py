@@ -76,7 +76,7 @@ def training_stats(
 
 
 def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
-    """Medians over the rounds; the ratio is to the better of TRL's runs in the same round."""
+    """Medians over the rounds; the ratios are to the better of TRL's runs in the same round."""
     table = results_table(
         "median of the rounds",
         "model",
@@ -87,6 +87,7 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
         "CPU",
         "samples/s",
         "time / best TRL",
+        "CPU / best TRL",
         "with start-up",
         f"reward, first {LAST}",
         f"last {LAST}",
@@ -98,7 +99,10 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
             for name in TrainingStats.__slots__
             if name not in ("model", "variant", "stages_ms")
         }
-        ratio = statistics.median(run.step_ms / _best_stock(stats, run) for run in group)
+        ratio, cpu_ratio = (
+            statistics.median(getattr(run, of) / _best_stock(stats, run, of) for run in group)
+            for of in ("step_ms", "cpu_ms")
+        )
         table.add_row(
             model,
             variant,
@@ -108,6 +112,7 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
             f"{middle['cpu_ms']:.0f} ms",
             f"{middle['samples_per_s']:,.0f}",
             f"{ratio:.2f}",
+            f"{cpu_ratio:.2f}",
             f"{middle['whole_s']:.1f} s",
             f"{middle['first_reward']:.3f}",
             f"{middle['last_reward']:.3f}",
@@ -137,9 +142,9 @@ def _grouped(stats: Sequence[TrainingStats]) -> dict[tuple[str, str], list[Train
     return groups
 
 
-def _best_stock(stats: Sequence[TrainingStats], run: TrainingStats) -> float:
+def _best_stock(stats: Sequence[TrainingStats], run: TrainingStats, of: str) -> float:
     return min(
-        other.step_ms
+        getattr(other, of)
         for other in stats
         if other.variant.startswith("TRL") and (other.model, other.round) == (run.model, run.round)
     )
