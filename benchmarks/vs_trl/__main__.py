@@ -7,8 +7,8 @@
 
 Both start from the same weights and train on the same rows with the same options. TRL runs in one
 process, once with one OpenMP thread and once with two; the better one counts. MORTAL runs its flow
-against a local Prefect server with one thread per worker, but for what the configuration says. Beside
-the pretrained model, every process has one thread, and TRL runs as a user would start it, and keeping
+against a local Prefect server with one thread per worker, but for what the configuration says.
+Beside the pretrained model all have one thread, and TRL runs as a user would start it, and keeping
 its memory as MORTAL's workers do.
 """
 
