@@ -73,7 +73,7 @@ dist-check:  ## Install the wheel of dist/ in a clean environment, as a user wou
 	rm -rf build/installed && $(PYTHON) -m venv build/installed
 	build/installed/bin/pip install --quiet --constraint requirements/constraints.txt dist/*.whl
 	build/installed/bin/pip check
-	cd build/installed && bin/mortal demo --max-steps 3
+	cd build/installed && bin/mortal demo --set training.max_steps=3
 
 pins: venv  ## Do the pinned versions fit each other on PyPI, for each Python and for Modal's images?
 	$(BIN)/pip install --quiet uv
