@@ -86,9 +86,7 @@ def test_damage_that_strikes_all_of_it_is_noticed_and_made_good(model_path, tmp_
     assert (again.weights_sha256, digest_file(model)) == (final.weights_sha256, whole)
 
 
-def test_a_final_model_on_another_disk_than_its_checkpoint_does_not_hang_on_it(
-    model_path, tmp_path
-):
+def test_a_final_model_outlives_the_checkpoint_whose_weights_it_shares(model_path, tmp_path):
     run, final = completed(tmp_path, model_path)
     shutil.rmtree(run.store.path("checkpoints"))
     run.store.verify_folder("final", final.sha256)
