@@ -104,7 +104,7 @@ class Training:
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """Prepare the starting model, the actor at the run's step, and a first rollout worker."""
         config, info = self._session.run.config, self._run.info
-        model, sampled = config.model, config.sampling_type
+        model, sampled = config.model, config.rollout.published_in(config.model.dtype)
         if model.new or model.warm_start:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await self._session.warm_start(info.train_problems))

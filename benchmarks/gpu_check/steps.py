@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks.gpu_check.checked import Checked, Figure, Found, Options, check_one, in_words
 from benchmarks.gpu_check.models import model_in
 from mortal_steps.config import RunConfig
+from mortal_steps.plan import trainer_plan
 from mortal_steps.types import (
     Completion,
     PolicyVersion,
@@ -159,8 +160,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             },
         }
     )
-    stepper: Any = algorithm_of(config).stepper(
-        config,
+    stepper: Any = algorithm_of(config.algorithm).stepper(
+        trainer_plan(config),
         model_path=job["model"],
         num_steps=ROUNDS + 1,
         output_dir=Path(job["folder"]) / "logs",

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from mortal_steps.config.loader import load_config
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproducible_kernels
 
 Answer = dict[str, Any]
@@ -59,14 +60,14 @@ def replayed(job: dict[str, Any]) -> Answer:
     rows = config.training.batch_size * len(batches)
     trainer: Any = GRPOTrainer(
         model=str(config.model.name_or_path),
-        args=build_options(config, GRPO(), num_steps=len(batches), output_dir=folder),
+        args=build_options(trainer_plan(config), GRPO(), num_steps=len(batches), output_dir=folder),
         reward_funcs=[
             _recorded(name, batches) for name in batches[0].groups[0].rollouts[0].rewards
         ],
         train_dataset=Dataset.from_dict({"prompt": [f"problem {row}" for row in range(rows)]}),
         rollout_func=sampled,
     )
-    if config.corrects_importance:
+    if trainer_plan(config).corrects_importance:
         trainer.use_vllm, trainer.vllm_generation = True, NoEngine()
         trainer._last_loaded_step = -1
     began = [parameter.detach().cpu().clone() for parameter in trainer.model.parameters()]

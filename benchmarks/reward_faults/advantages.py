@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.reward_faults.batch import COMPLETIONS, GROUPS, NUM_SHARDS
 from mortal_steps.config import NewModelConfig, RewardsConfig, RunConfig, TrainingConfig
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.starting_model.new_model import build_model
@@ -38,7 +39,7 @@ class Advantages:
         )
         self._stepper = TrlStepper(
             GRPO(),
-            config,
+            trainer_plan(config),
             model_path=str(folder / "model"),
             num_steps=1_000,
             output_dir=folder / "trainer",

@@ -17,10 +17,9 @@ def starting_model(path: Path, overrides: list[str]) -> str:
 
 def _make(path: Path, overrides: list[str]) -> str:
     from mortal_steps.data import load_problems  # the measuring process stays small
-    from mortal_steps.policy.starting_model.base_model import make_base_model, model_cache
+    from mortal_steps.plan import actor_plan
+    from mortal_steps.policy.starting_model.base_model import make_base_model
 
     config = load_config(path, overrides)
     problems, _ = load_problems(config.data, config.seed)
-    return make_base_model(
-        cache_dir=model_cache(Path(config.runs_dir)), config=config, problems=problems
-    )
+    return make_base_model(actor_plan(config), problems)

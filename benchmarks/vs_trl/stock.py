@@ -19,6 +19,7 @@ from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.rewards.users_code.loading import load_term
@@ -37,7 +38,7 @@ def train(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     problems, _ = load_problems(config.data, config.seed)
     arguments = build_options(
-        config, GRPO(), num_steps=config.training.max_steps, output_dir=folder
+        trainer_plan(config), GRPO(), num_steps=config.training.max_steps, output_dir=folder
     )
     arguments.top_p = config.rollout.top_p
     arguments.top_k = config.rollout.top_k

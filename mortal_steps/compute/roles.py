@@ -15,6 +15,7 @@ from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfi
 from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
+from mortal_steps.plan import actor_plan
 from mortal_steps.rewards.sources import check_files
 from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.system.gpus import has_gpu
@@ -34,7 +35,6 @@ def worker_specs(
     rounding: Mapping[str, str] | None = None,
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
-    common = {"run_dir": str(run_dir), "config": config}
     local = config.compute.local
     shares = config.compute.backend == "local"  # else there is one worker to a machine
     samplers = config.num_rollout_workers
@@ -46,7 +46,8 @@ def worker_specs(
         "actor": WorkerSpec(
             factory="mortal_steps.policy.actor:Actor",
             kwargs={
-                **common,
+                "run_dir": str(run_dir),
+                "plan": actor_plan(config),
                 "model_path": model_path,
                 "fingerprint": fingerprint,
                 "num_steps": num_steps,
@@ -70,7 +71,7 @@ def worker_specs(
         ),
         "reward": WorkerSpec(
             factory="mortal_steps.rewards.worker:RewardWorker",
-            kwargs={**common, "num_steps": num_steps},
+            kwargs={"run_dir": str(run_dir), "config": config, "num_steps": num_steps},
             count=config.rewards.num_reward_workers,
             prepare="start",
             rounding=rounding,

@@ -164,6 +164,13 @@ class RolloutConfig(Section):
         """What is known of the engine; before it is settled, of the one that is always there."""
         return ENGINES.entry(self.engine or ALWAYS_THERE)
 
+    def published_in(self, trained_in: str) -> SamplingType | None:
+        """Return the type that weights are published in, if it is not the one they are trained
+        in."""
+        if self.dtype is None or self.dtype == "auto" or self.dtype == trained_in:
+            return None
+        return self.dtype
+
     @property
     def shares_weights(self) -> bool:
         """Whether the actor publishes weights in shared memory."""

@@ -33,9 +33,7 @@ from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import (
     ATROPOS,
-    GENERATE,
     RolloutConfig,
-    SamplingType,
     check_one_machine,
 )
 from mortal_steps.config.section import LocalPath, Section
@@ -239,29 +237,9 @@ class RunConfig(Section):
         return tuple(dict.fromkeys((*self.rewards.folders, *self.eval_rewards.folders)))
 
     @property
-    def sampling_type(self) -> SamplingType | None:
-        """Type that the weights are published in, where that is not the one they are trained in."""
-        chosen = self.rollout.dtype
-        if chosen is None or chosen == "auto" or chosen == self.model.dtype:
-            return None
-        return chosen
-
-    @property
     def sampled_model(self) -> ModelConfig:
-        if self.sampling_type is None:
-            return self.model
-        return self.model.model_copy(update={"dtype": self.sampling_type})
-
-    @property
-    def corrects_importance(self) -> bool:
-        """Whether TRL's truncated importance sampling is on
-        (https://fengyao.notion.site/off-policy-rl)."""
-        chosen = self.training.importance_sampling_correction
-        stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        engine = self.rollout.engine_kind
-        differs = engine.corrects_importance or self.rollout.source != GENERATE
-        differs = differs or self.sampling_type is not None
-        return chosen if chosen is not None else stale or differs
+        published_in = self.rollout.published_in(self.model.dtype)
+        return self.model.model_copy(update={"dtype": published_in or self.model.dtype})
 
     def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
         """Return the same with hub reward models pinned, training's first; see `pinned`."""

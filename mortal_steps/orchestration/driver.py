@@ -21,6 +21,7 @@ from mortal_steps.orchestration.batch_sources.batch_source import (
 from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.markdown import shortened
@@ -109,7 +110,7 @@ async def _workers(
         run.config,
         run_dir=run.store.root.absolute(),
         fingerprint=run.info.fingerprint,
-        model_path=first_model(run.store, run.config, run.info.dataset_fingerprint),
+        model_path=first_model(run.store, actor_plan(run.config), run.info.dataset_fingerprint),
         num_steps=run.info.num_steps,
         rounding=run.info.rounding,
     )

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ActorStateError
@@ -30,13 +29,13 @@ from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
+from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.ranks.crew import Crew
 from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.policy.state_manager import StateManager
-from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import (
@@ -51,14 +50,13 @@ from mortal_steps.types import (
 
 class Actor:
     """The actor of one run. Any method may be called again, by a caller that lost the answer.
-    `fingerprint` is the one in run.json. The fingerprint of `config` can differ from it, since it
-    depends on the code that reads the configuration."""
+    `fingerprint` is that of the configuration with which the run began, as run.json has it."""
 
     def __init__(
         self,
         *,
         run_dir: str,
-        config: RunConfig,
+        plan: ActorPlan,
         fingerprint: str,
         model_path: str,
         num_steps: int,
@@ -66,17 +64,17 @@ class Actor:
         for module in IMPORTED_BY_TRL:
             sys.modules.setdefault(module, None)  # type: ignore[arg-type]
         self._store = RunStore(Path(run_dir))
-        self._config = config
+        self._plan, trainer = plan, plan.trainer
         self._fingerprint = fingerprint
         self._model_path = model_path
         self._num_steps = num_steps
         self._clock = BackgroundClock()
         self._crew: Crew | None = None
         self._warned = LibraryWarnings()
-        rollout, training = config.rollout, config.training
-        self._publisher = Publisher(self._store, rollout, config.model, training, self._clock)
+        rollout, training = trainer.rollout, trainer.training
+        self._publisher = Publisher(self._store, rollout, trainer.model, training, self._clock)
         self._saver = Saver(
-            self._store, config.checkpoints, self._publisher, fingerprint, self._clock
+            self._store, plan.checkpoints, self._publisher, fingerprint, self._clock
         )
         self._states = StateManager(
             self._store,
@@ -85,14 +83,15 @@ class Actor:
             self._saver,
             self._clock,
             expected=journal.Expected(
-                rollout=rollout, training=training, weights=reward_weights(config.rewards)
+                rollout=rollout, training=training, weights=trainer.reward_weights
             ),
-            seed=config.seed,
+            seed=trainer.seed,
             fingerprint=fingerprint,
         )
 
     def _make_stepper(self, autocast: bool | None) -> Stepper:
-        model = self._config.model
+        trainer, training = self._plan.trainer, self._plan.trainer.training
+        model = trainer.model
         options: dict[str, Any] = {
             "model_path": model_folder(self._model_path, model),
             "num_steps": self._num_steps,
@@ -100,18 +99,17 @@ class Actor:
             "autocast": autocast,
             "base": base_of(self._store, model, self._model_path),
         }
-        training = self._config.training
         if training.ranks == 1:
-            return algorithm_of(self._config).stepper(self._config, **options)
+            return algorithm_of(trainer.algorithm).stepper(trainer, **options)
         if self._crew is None:
             self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
-        return self._crew.stepper(self._config, **options)
+        return self._crew.stepper(trainer, **options)
 
     def check(
         self, **asked: Any
     ) -> tuple[tuple[str, ...], tuple[str, ...], prompt_lengths.PromptLengths]:
         """See `check_options`."""
-        return check_options(self._config, **asked)
+        return check_options(self._plan, **asked)
 
     def measure_rates(self, products: tuple[Product, ...]) -> tuple[float, ...]:
         """See `cpu_rates.measure_rates`."""
@@ -125,13 +123,13 @@ class Actor:
 
         rows = open_problems(self._store, problems)
         path = Path(self._model_path)
-        make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
+        make_base_model(replace(self._plan, cache_dir=path.parent), rows, key=path.name)
         keep_base_model(self._store, path)
 
     def keep_chat(self) -> None:
         """Commit how chats with tools are rendered and read; see `chat_settings.keep_chat`."""
-        options = self._config.training.template_options
-        keep_chat(self._store, self._config.model, self._model_path, options)
+        options = self._plan.trainer.training.template_options
+        keep_chat(self._store, self._plan.trainer.model, self._model_path, options)
 
     def prepare(self, *, step: int, publish: bool = True) -> ActorReady:
         """Get ready to take `step`. With `publish`, the versions that sample it and the steps after
@@ -147,15 +145,17 @@ class Actor:
         return replace(ready, warnings=(*ready.warnings, *self._warned.take()))
 
     def _prepared(self, step: int, publish: bool) -> ActorReady:
-        step = recovery.furthest(self._store, self._config.rollout, step)
-        if step == 0 and is_hub_model(self._config.model):
-            check_model(self._config.model, model_folder(self._model_path, self._config.model))
-        if self._config.environment.is_used:
+        step = recovery.furthest(self._store, self._plan.trainer.rollout, step)
+        if step == 0 and is_hub_model(self._plan.trainer.model):
+            check_model(
+                self._plan.trainer.model, model_folder(self._model_path, self._plan.trainer.model)
+            )
+        if self._plan.environment.is_used:
             self.keep_chat()
         published = tuple(
             weights.find(self._store, version)
             or self._publisher.publish(self._states.bring_to(version).stepper, version)
-            for version in recovery.sampling_versions(self._config.rollout, step)
+            for version in recovery.sampling_versions(self._plan.trainer.rollout, step)
             if publish
         )
         state = self._states.bring_to(step)
@@ -181,7 +181,7 @@ class Actor:
         entry = JournalEntry(batch_sha256=digest, request=request)
         with self._warned.collecting():
             result = self._states.take(entry) if result is None else self._answer(entry, result)
-        if gpu.gives_back(self._config.rollout):
+        if gpu.gives_back(self._plan.trainer.rollout):
             gpu.empty_cache()
         busy_s = time.perf_counter() - started
         background, memory = self._clock.take(), gpu.memory()
@@ -214,7 +214,7 @@ class Actor:
         if best_score is not None:
             checkpoints.mark_best(self._store, step, best_score)
         self._saver.prune(step)
-        keep = self._config.checkpoints
+        keep = self._plan.checkpoints
         there = [saved for saved in checkpoints.saved_steps(self._store) if saved <= step]
         prune_rollouts(
             self._store, done=step, keep=keep.keep_rollouts, checkpoints=there[-keep.keep_last :]
@@ -227,7 +227,7 @@ class Actor:
         """Write the model after the run's last step to `final/`."""
         state = self._states.bring_to(self._num_steps)
         self._saver.finish()
-        training = self._config.training
+        training = self._plan.trainer.training
         merges = training.use_lora and training.lora.merge_final
         step = self._num_steps
         same = [checkpoints.path_of(step), weights.path_of(step)]

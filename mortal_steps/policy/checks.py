@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
-from mortal_steps.config import EnvironmentConfig, ModelConfig, RunConfig
+from mortal_steps.config import EnvironmentConfig, ModelConfig
 from mortal_steps.config.sharding import check_sharding, does_not_go_with
 from mortal_steps.config.training import FULL
 from mortal_steps.data.problem_files import prompts_of
@@ -16,6 +16,7 @@ from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.chat_settings import chat_of
 from mortal_steps.policy.gpu import has_bfloat16
 from mortal_steps.policy.library_warnings import LibraryWarnings
+from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.prompt_lengths import Tools
 from mortal_steps.types import Problem, Rows, ScoredRollouts
@@ -28,7 +29,7 @@ DATED = (
 
 
 def check_options(
-    config: RunConfig,
+    plan: ActorPlan,
     *,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
@@ -44,28 +45,28 @@ def check_options(
     lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
     `ModelError` of `check_starting_weights`; and, with tools, that of `chat_of`.
     """
-    warned = LibraryWarnings()
-    if not is_hub_model(config.model):
-        check_model(config.model, config.model.name_or_path)
+    trainer, warned = plan.trainer, LibraryWarnings()
+    if not is_hub_model(trainer.model):
+        check_model(trainer.model, trainer.model.name_or_path)
     prompts = chain(prompts_of(train), prompts_of(held_out))
-    options = config.training.template_options
+    options = trainer.training.template_options
     with warned.collecting():
-        if config.environment.is_used:
-            chat = chat_of(config.model, options)
+        if plan.environment.is_used:
+            chat = chat_of(trainer.model, options)
             options = {**options, "chat_template": chat.chat_template}
-        algorithm = algorithm_of(config)
+        algorithm = algorithm_of(trainer.algorithm)
         if algorithm.trains_on is not supplied:
             raise ConfigError(
                 f"algorithm.type = {algorithm.type!r} trains on {algorithm.trains_on.__name__},"
-                f" and rollout.source = {config.rollout.source!r} supplies "
+                f" and rollout.source = {trainer.rollout.source!r} supplies "
                 f"{supplied.__name__}; choose an algorithm and a source that fit together"
             )
-        check_ranks(config, algorithm)
-        idle = algorithm.check(config)
-        tools = _tools_of(config.environment, chain(train, held_out), offered or {})
-        lengths = prompt_lengths.measure(config.model, options, prompts, sampled, tools)
+        check_ranks(trainer, algorithm)
+        idle = algorithm.check(trainer)
+        tools = _tools_of(plan.environment, chain(train, held_out), offered or {})
+        lengths = prompt_lengths.measure(trainer.model, options, prompts, sampled, tools)
     warnings = (*warned.take(), *lengths.warnings)
-    if lengths.dated and not config.environment.is_used:  # with tools, the day is kept
+    if lengths.dated and not plan.environment.is_used:  # with tools, the day is kept
         warnings = (*warnings, DATED)
     return idle, warnings, lengths
 
@@ -79,9 +80,9 @@ def check_model(model: ModelConfig, path: str) -> None:
         check_starting_weights(path, trust_remote_code=model.trust_remote_code)
 
 
-def check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
+def check_ranks(plan: TrainerPlan, algorithm: Algorithm) -> None:
     """Raise `ConfigError` for what several ranks cannot train."""
-    training = config.training
+    training = plan.training
     if training.ranks == 1:
         return
     if not isinstance(algorithm, TrlHooks) or algorithm.trains_on is not ScoredRollouts:
@@ -96,11 +97,11 @@ def check_ranks(config: RunConfig, algorithm: Algorithm) -> None:
             "training.sharding = 'full' needs Linux, where ranks share the memory that a model is "
             "loaded into; leave training.sharding out"
         )
-    check_sharding(config)
-    is_float32 = config.rollout.dtype == "float32" and training.trl.get("bf16") is not False
+    check_sharding(plan.model, plan.training)
+    is_float32 = plan.rollout.dtype == "float32" and training.trl.get("bf16") is not False
     if is_float32 and has_bfloat16():
         beside = "rollout.dtype = 'float32' beside training in bfloat16"
-        raise does_not_go_with(config, beside)
+        raise does_not_go_with(plan.training, beside)
 
 
 def _tools_of(

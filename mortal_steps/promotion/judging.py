@@ -116,7 +116,7 @@ class Judge:
             "max_tokens": config.max_tokens,
             "stop": rollout.stop,
             "engine": [rollout.engine, rollout.engine_options],
-            "sampled_in": config.sampling_type,
+            "sampled_in": config.rollout.published_in(config.model.dtype),
             "num_shards": config.num_shards,
             "threads": config.compute.local.rollout.threads,
             "model": [model.dtype, model.max_model_len],

@@ -22,6 +22,7 @@ from typing import Literal
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError
 from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
 from mortal_steps.models.local_folder import OTHERS, check_model
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.starting_model.base_model import first_model, model_cache
@@ -118,7 +119,8 @@ def choose(run: Run, step: int | None, *, kinds: Sequence[Kind] = KINDS) -> Save
     best_first = sorted(
         (saved for saved in found if saved.step == wanted),
         key=lambda saved: (
-            run.config.sampling_type is not None and saved.path.startswith(weights.FOLDER),
+            run.config.rollout.published_in(run.config.model.dtype) is not None
+            and saved.path.startswith(weights.FOLDER),
             KINDS.index(saved.kind),
         ),
     )
@@ -242,7 +244,7 @@ def _made_folder(run: Run) -> Path | None:
     model = run.config.model
     if model.new is None and model.warm_start is None:
         return None
-    name = Path(first_model(run.store, run.config, run.info.dataset_fingerprint)).name
+    name = Path(first_model(run.store, actor_plan(run.config), run.info.dataset_fingerprint)).name
     folder = model_cache(run.store.root.parent) / name
     if not folder.is_dir():
         raise ModelError(

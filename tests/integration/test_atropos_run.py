@@ -186,7 +186,7 @@ def test_the_example_of_the_page_is_a_configuration(tmp_path):
     path.write_text(settings("atropos.md", "A configuration"))
     config = load_config(path)
     assert config.training.rows == 64
-    assert algorithm_of(config).clip_eps == 0.2
+    assert algorithm_of(config.algorithm).clip_eps == 0.2
 
 
 def test_settings_of_the_source_are_checked_when_the_configuration_is_read(tmp_path):

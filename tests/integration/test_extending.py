@@ -11,6 +11,7 @@ from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources import batches
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
@@ -135,6 +136,8 @@ def test_a_source_and_an_algorithm_have_to_fit(project):
     values = load_config(project / "tiny.toml", SETTINGS).model_dump()
     values["rollout"]["source"] = "plain_rows:PlainRows"
     config = parse_config(values)
-    actor = Actor(run_dir=str(project), config=config, fingerprint="", model_path="", num_steps=1)
+    actor = Actor(
+        run_dir=str(project), plan=actor_plan(config), fingerprint="", model_path="", num_steps=1
+    )
     with pytest.raises(ConfigError, match=r"algorithm\.type = 'grpo' trains on .*supplies Rows"):
         actor.check(train=[], held_out=[], supplied=Rows, sampled=0)

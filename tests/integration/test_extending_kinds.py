@@ -115,7 +115,7 @@ def test_an_algorithm_of_a_users_own_trains(project):
 )
 def test_what_is_wrong_with_an_algorithm_is_named(project, table, message):
     with pytest.raises(ConfigError, match=message):
-        algorithm_of(parse_config({"algorithm": table}))
+        algorithm_of(parse_config({"algorithm": table}).algorithm)
 
 
 def test_episodes_of_two_turns_train_and_go_on_to_the_same_bits_after_a_kill(project):

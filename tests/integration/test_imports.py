@@ -139,9 +139,10 @@ def test_the_actor_is_spared_trackers_that_are_installed(tmp_path, tracker):
     (tmp_path / f"{tracker}.py").write_text("run = None")
     probe = (
         "import importlib.util; from mortal_steps.config import RunConfig;"
-        "from mortal_steps.policy.actor import Actor;"
+        "from mortal_steps.plan import actor_plan; from mortal_steps.policy.actor import Actor;"
         f"print(importlib.util.find_spec({tracker!r}) is None);"
-        "Actor(run_dir='.', config=RunConfig(), fingerprint='f', model_path='', num_steps=1);"
+        "plan = actor_plan(RunConfig());"
+        "Actor(run_dir='.', plan=plan, fingerprint='f', model_path='', num_steps=1);"
         f"print(importlib.util.find_spec({tracker!r}) is None)"
     )
     finished = subprocess.run(

@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.config import NewModelConfig, RunConfig
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
@@ -57,7 +58,7 @@ def measure(
     )
     stepper = TrlStepper(
         GRPO(),
-        config,
+        trainer_plan(config),
         model_path=str(folder),
         num_steps=3,
         output_dir=output_dir,

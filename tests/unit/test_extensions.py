@@ -11,6 +11,7 @@ from mortal_steps.config.loader import parse_config
 from mortal_steps.config.rollout import BATCH_SOURCES, EPISODES, WEIGHT_SYNC
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import import_named
+from mortal_steps.plan import trainer_plan
 
 
 @pytest.mark.parametrize(
@@ -59,4 +60,5 @@ def test_a_source_of_ones_own_belongs_to_the_fingerprint():
     fed = parse_config({"rollout": {"source": "replay:Replay", "source_options": {"run": "a"}}})
     other = parse_config({"rollout": {"source": "replay:Replay", "source_options": {"run": "b"}}})
     assert len({one.fingerprint() for one in (parse_config({}), fed, other)}) == 3
-    assert fed.corrects_importance and not parse_config({}).corrects_importance
+    assert trainer_plan(fed).corrects_importance
+    assert not trainer_plan(parse_config({})).corrects_importance

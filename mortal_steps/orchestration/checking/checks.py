@@ -111,7 +111,7 @@ def check_trl_options(config: RunConfig) -> None:
     if kind is not None:
         check_names(config.training.trl, kind)
     if kind is not None and config.training.ranks > 1 and config.training.sharding == FULL:
-        check_sharding(config)
+        check_sharding(config.model, config.training)
 
 
 def check_sequences(config: RunConfig) -> None:

@@ -48,6 +48,7 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.cpu_rates import Product
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
 from mortal_steps.report.units import counted
@@ -128,7 +129,7 @@ def check(
     check_rows(config, held_out)
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
-        check_sampled_alike(config)
+        check_sampled_alike(trainer_plan(config))
         check_adapter(config.rollout, config.training, config.only_merged)
         check_room_for_weights(
             config.rollout, config.sampled_model, adapter=config.training.publishes_adapter

@@ -164,7 +164,8 @@ def _warn(config: RunConfig, resolved_config: RunConfig, *, on_gpus: bool) -> No
         level = logging.WARNING if on_gpus and needed is None else logging.INFO
         python = rollout_interpreter(config.compute)
         logger.log(level, "rollout.engine = %r: %s %s", chosen, python, has)
-    if resolved_config.rollout.dtype != config.rollout.dtype and resolved_config.sampling_type:
+    published_in = resolved_config.rollout.published_in(resolved_config.model.dtype)
+    if resolved_config.rollout.dtype != config.rollout.dtype and published_in:
         logger.warning(
             "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "
             "rollout workers sample with copies of this type",

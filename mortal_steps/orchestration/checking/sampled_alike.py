@@ -7,17 +7,17 @@ settings with which it reports something else, or samples at another temperature
 
 from __future__ import annotations
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy.plan import TrainerPlan
 
 MASK = "off_policy_mask_threshold"
 """Option of TRL's that reads what is recorded, besides the importance-sampling correction."""
 
 
-def check_sampled_alike(config: RunConfig) -> None:
+def check_sampled_alike(plan: TrainerPlan) -> None:
     """Raise `ConfigError` for a setting that the trainer would not compute with."""
-    rollout, kind = config.rollout, config.rollout.engine_kind
+    rollout, kind = plan.rollout, plan.rollout.engine_kind
     name, options = rollout.engine or ALWAYS_THERE, rollout.engine_options
     if rollout.temperature < kind.lowest_temperature:
         raise ConfigError(
@@ -36,7 +36,7 @@ def check_sampled_alike(config: RunConfig) -> None:
             f"log-probabilities among those that {chosen} leaves, and the trainer computes them "
             "over the whole vocabulary; leave one of the two out"
         )
-    reads = config.corrects_importance or config.training.trl.get(MASK) is not None
+    reads = plan.corrects_importance or plan.training.trl.get(MASK) is not None
     if options.get("logits_processors") and reads:
         raise ConfigError(
             "rollout.engine_options.logits_processors: the trainer knows nothing of them, and "

@@ -9,11 +9,12 @@ up to as long again.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import GENERATE
 from mortal_steps.models.shape import ModelShape
 from mortal_steps.orchestration.checking.forecast import Forecast, rows_per_shard
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.cpu_rates import Product
+from mortal_steps.policy.plan import TrainerPlan
 
 SLOW_S = 300.0
 """Seconds of a step from which on the user is warned."""
@@ -79,7 +80,7 @@ def work_of(found: Forecast) -> StepWork:
     training = config.training
     length = found.prompt + training.max_completion_length
     forward = _forward(shape, length)
-    passes = _passes(config)
+    passes = _passes(trainer_plan(config))
     micro_batches = training.steps_per_generation * training.num_iterations
     rows = rows_per_shard(config)
     workers = max(1, len(found.placement.engines))
@@ -104,13 +105,13 @@ def _forward(shape: ModelShape, length: int) -> float:
     return 2 * (shape.layers * layer + shape.embedding) + shape.layers * attention
 
 
-def _passes(config: RunConfig) -> float:
+def _passes(plan: TrainerPlan) -> float:
     """Return how many forward passes train once: a backward pass is two, or one where the weights
     themselves get no gradients."""
-    training = config.training
+    training = plan.training
     again = training.gradient_checkpointing
     reference = training.beta > 0
-    recomputed = config.corrects_importance or training.num_iterations > 1
+    recomputed = plan.corrects_importance or training.num_iterations > 1
     backward = 1 if training.use_lora else 2
     return 1 + backward + again + (reference + recomputed) / training.num_iterations
 

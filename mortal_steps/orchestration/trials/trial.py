@@ -35,6 +35,7 @@ from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
 from mortal_steps.orchestration.trials.named_columns import named_columns
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
 from mortal_steps.report.samples import why_masked
@@ -95,9 +96,8 @@ def try_rollout(
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         store = RunStore(Path(folder))
         # What is built for the trial goes with it.
-        path = base_model_path(
-            config, dataset_fingerprint(problems), cache_dir=store.path("models").absolute()
-        )
+        plan = dataclasses.replace(actor_plan(config), cache_dir=store.path("models").absolute())
+        path = base_model_path(plan, dataset_fingerprint(problems))
         specs = trial_specs(placed_config(config), store, path)  # on the GPUs of a run
         if path != config.model.name_or_path:
             ref = store.write_record("problems.json", list(problems), list[Problem])

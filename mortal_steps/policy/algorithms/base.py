@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import ValidationError
 
-from mortal_steps.config import AlgorithmConfig, RunConfig
+from mortal_steps.config import AlgorithmConfig
 from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Rows, ScoredRollouts, TrainingPlace
 
 
@@ -140,7 +141,7 @@ class Algorithm(AlgorithmConfig):
     trains_on: ClassVar[type[ScoredRollouts] | type[Rows]] = ScoredRollouts
     """What a train step is given, which the batch source has to supply."""
 
-    def check(self, config: RunConfig) -> tuple[str, ...]:
+    def check(self, plan: TrainerPlan) -> tuple[str, ...]:
         """Raise `ConfigError` for what the algorithm cannot train; return a sentence for each
         option that has no effect.
 
@@ -151,7 +152,7 @@ class Algorithm(AlgorithmConfig):
 
     def stepper(
         self,
-        config: RunConfig,
+        plan: TrainerPlan,
         *,
         model_path: str,
         num_steps: int,
@@ -167,10 +168,9 @@ class Algorithm(AlgorithmConfig):
         raise NotImplementedError(f"{type(self).__name__} has no `stepper`")
 
 
-def algorithm_of(config: RunConfig) -> Algorithm:
-    """Return a run's algorithm, importing a user's class. Raises `ConfigError` for one that cannot
-    be imported, is no `Algorithm`, or does not take its settings."""
-    chosen = config.algorithm
+def algorithm_of(chosen: AlgorithmConfig) -> Algorithm:
+    """Return the algorithm that `[algorithm]` names, importing a user's class. Raises `ConfigError`
+    for one that cannot be imported, is no `Algorithm`, or does not take its settings."""
     if isinstance(chosen, Algorithm):
         return chosen
     kind = ALGORITHMS.load(chosen.type)

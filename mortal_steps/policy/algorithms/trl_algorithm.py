@@ -5,27 +5,27 @@ Nothing here imports torch or TRL before an algorithm is checked: configurations
 
 from typing import Any
 
-from mortal_steps.config import RunConfig
 from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.plan import TrainerPlan
 
 
 class TrlAlgorithm(TrlHooks):
     """An algorithm that a trainer of TRL's computes, one train step at a time."""
 
-    def check(self, config: RunConfig) -> tuple[str, ...]:
+    def check(self, plan: TrainerPlan) -> tuple[str, ...]:
         # Imported where used: imports torch and TRL.
         from mortal_steps.policy.algorithms.stepping.dry_run import dry_run
         from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
         from mortal_steps.policy.algorithms.stepping.options import check_options
 
-        idle = check_options(config, self)
-        dry_run(config, self)
-        targets = check_targets(config.training, config.model, engine=config.rollout.engine)
+        idle = check_options(plan, self)
+        dry_run(plan, self)
+        targets = check_targets(plan.training, plan.model, engine=plan.rollout.engine)
         return idle + targets
 
-    def stepper(self, config: RunConfig, **options: Any) -> Stepper:
+    def stepper(self, plan: TrainerPlan, **options: Any) -> Stepper:
         # Imported where used: imports torch and TRL.
         from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 
-        return TrlStepper(self, config, **options)
+        return TrlStepper(self, plan, **options)

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
 from mortal_steps.policy.algorithms.base import Snapshot
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.ranks.follower import ANSWERED, FORGET, MAKE
 from mortal_steps.policy.ranks.machines import CONNECTIONS, ORDERS_PORT, Machines, Ranks, machines
 from mortal_steps.policy.ranks.world import START_S, join, neighbours
@@ -71,11 +71,11 @@ class Crew:
             self._await_others(here, range(own, num_ranks))
         join(0, num_ranks, rendezvous, timeout_s, shards=self._shards)
 
-    def stepper(self, config: RunConfig, **options: Any) -> Stepper:
+    def stepper(self, plan: TrainerPlan, **options: Any) -> Stepper:
         """Return the trainer of all ranks, made anew on each; `options` are the arguments of
         `Algorithm.stepper`."""
-        make = functools.partial(algorithm_of(config).stepper, config, **options)
-        made = self.together(MAKE, {"config": config, "options": options}, make)
+        make = functools.partial(algorithm_of(plan.algorithm).stepper, plan, **options)
+        made = self.together(MAKE, {"plan": plan, "options": options}, make)
         if not self._shards:
             return cast(Stepper, Led(self, made, TOGETHER))
         return cast(Stepper, LedParts(self, made, TOGETHER + SHARED))

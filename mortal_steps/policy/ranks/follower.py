@@ -19,6 +19,7 @@ from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.training import FULL
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.gpu import empty_cache, gives_back
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.ranks.world import join, neighbours, rank
 from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
@@ -26,7 +27,7 @@ from mortal_steps.system.threads import yield_to_others
 
 logger = logging.getLogger("mortal_steps.policy.ranks.follower")  # not __main__, which this is
 MAKE = "make"
-"""The order to make a stepper, from its configuration and `Algorithm.stepper`'s arguments."""
+"""The order to make a stepper, from its plan and `Algorithm.stepper`'s arguments."""
 FORGET = "why_no_snapshot"
 """The order to drop a snapshot that nobody has asked for, before memory for the next is sought."""
 ANSWERED = ("weights_digest",)
@@ -79,11 +80,11 @@ class Follower:
             self._snapshot = None
             send_frame(connection, answer)
 
-    def _make(self, config: Any, options: Any) -> None:
+    def _make(self, plan: TrainerPlan, options: Any) -> None:
         self._stepper = self._snapshot = None
         gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
-        self._gives_back = gives_back(config.rollout)
-        self._stepper = algorithm_of(config).stepper(config, **options)
+        self._gives_back = gives_back(plan.rollout)
+        self._stepper = algorithm_of(plan.algorithm).stepper(plan, **options)
 
 
 def main(

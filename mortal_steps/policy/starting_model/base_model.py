@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps import __version__
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import ModelConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.on_disk.weights import weights_digest
+from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, locked
 from mortal_steps.types import Problem
@@ -63,41 +64,36 @@ def model_cache(runs_dir: Path) -> Path:
     return runs_dir.absolute() / ".models"
 
 
-def base_model_path(
-    config: RunConfig, dataset_fingerprint: str, *, cache_dir: Path | None = None
-) -> str:
-    """Where `make_base_model` puts the model, or `model.name_or_path`, without torch; `cache_dir`
-    is by default that of the runs directory."""
-    if config.model.new is None and config.model.warm_start is None:
-        return config.model.name_or_path
-    cache = cache_dir or model_cache(Path(config.runs_dir))
-    return str(cache / _fingerprint(config, dataset_fingerprint))
+def base_model_path(plan: ActorPlan, dataset_fingerprint: str) -> str:
+    """Where `make_base_model` puts the model, or `model.name_or_path`, without torch."""
+    if plan.trainer.model.new is None and plan.trainer.model.warm_start is None:
+        return plan.trainer.model.name_or_path
+    return str(plan.cache_dir / _fingerprint(plan, dataset_fingerprint))
 
 
-def first_model(store: RunStore, config: RunConfig, dataset_fingerprint: str) -> str:
+def first_model(store: RunStore, plan: ActorPlan, dataset_fingerprint: str) -> str:
     """`base_model_path` for the run in `store`. A run that has begun keeps the folder with which it
     began, even if this code would choose another name."""
-    path = base_model_path(config, dataset_fingerprint)
+    path = base_model_path(plan, dataset_fingerprint)
     made = _find_record(store)
-    if made is None or path == config.model.name_or_path:
+    if made is None or path == plan.trainer.model.name_or_path:
         return path
     return str(Path(path).with_name(made.key))
 
 
-def make_base_model(
-    *, cache_dir: Path, config: RunConfig, problems: Sequence[Problem], key: str | None = None
-) -> str:
-    """Path of the starting model, which is made in `cache_dir` unless it is already there whole.
+def make_base_model(plan: ActorPlan, problems: Sequence[Problem], *, key: str | None = None) -> str:
+    """Path of the starting model, which is made in the plan's `cache_dir` unless it is already
+    there whole.
 
     `problems` are the training rows, which a warm start imitates. `key` is the name of its folder,
     if a run has begun with it. Raises `ModelError` or `DataError` as `build_model` and `warm_start`
     do.
     """
-    if config.model.new is None and config.model.warm_start is None:
-        return config.model.name_or_path
-    store = RunStore(cache_dir)
+    if plan.trainer.model.new is None and plan.trainer.model.warm_start is None:
+        return plan.trainer.model.name_or_path
+    store = RunStore(plan.cache_dir)
     if key is None:
-        key = Path(base_model_path(config, dataset_fingerprint(problems), cache_dir=cache_dir)).name
+        key = Path(base_model_path(plan, dataset_fingerprint(problems))).name
     with locked(store.path(f".{key}.lock")):  # runs that begin alike make it once
         try:
             store.verify_folder(key, store.folder_digest(key))
@@ -106,8 +102,8 @@ def make_base_model(
                 logger.warning("the starting model is made again: %s", error)
             store.remove_leftovers("", of=key)
             with store.committing_folder(key) as folder:
-                _make(folder, config, problems)
-    return str(cache_dir / key)
+                _make(folder, plan, problems)
+    return str(plan.cache_dir / key)
 
 
 def keep_base_model(store: RunStore, folder: Path) -> None:
@@ -138,16 +134,16 @@ def _find_record(store: RunStore) -> StartingModel | None:
     return found[1] if found else None
 
 
-def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
+def _make(folder: Path, plan: ActorPlan, problems: Sequence[Problem]) -> None:
     # Imported where used: a path needs no torch, and a model as it is no trainer.
     from mortal_steps.policy.starting_model.new_model import build_model
 
-    model = config.model
+    model = plan.trainer.model
     with tempfile.TemporaryDirectory() as scratch:
         start = model_folder(model.name_or_path, model)
         if model.new is not None:
             start = str(folder) if model.warm_start is None else scratch
-            build_model(Path(start), model.new, config.seed)
+            build_model(Path(start), model.new, plan.trainer.seed)
         if model.warm_start is not None:
             from mortal_steps.policy.starting_model.warm_start import warm_start
 
@@ -156,16 +152,16 @@ def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
                 folder,
                 problems,
                 model.warm_start,
-                config.seed,
+                plan.trainer.seed,
                 dtype="float32" if model.new is not None else model.dtype,
                 trust_remote_code=model.trust_remote_code,
             )
 
 
-def _fingerprint(config: RunConfig, data: str) -> str:
+def _fingerprint(plan: ActorPlan, data: str) -> str:
     """Digest of all that decides the model's bits; rows only for a warm start."""
-    model = config.model
-    parts: dict[str, Any] = {"seed": config.seed, "version": __version__}
+    model = plan.trainer.model
+    parts: dict[str, Any] = {"seed": plan.trainer.seed, "version": __version__}
     if model.new is not None:
         parts["new"] = model.new.model_dump(mode="json")
     else:
@@ -173,7 +169,7 @@ def _fingerprint(config: RunConfig, data: str) -> str:
         parts["start"] = [model.name_or_path, model.revision, model.dtype, _digests(start)]
     if model.warm_start is not None:
         parts["warm_start"] = [model.warm_start.model_dump(mode="json"), data]
-        parts["threads"] = config.compute.local.actor.threads
+        parts["threads"] = plan.threads
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,6 +7,7 @@ import torch
 from trl import GRPOTrainer, SFTTrainer
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
 from tests.support.docs_examples import write_modules
@@ -75,7 +76,7 @@ def test_the_loss_of_the_page_begins_as_grpos_and_goes_on_as_its_own(model_path,
 
 def test_its_settings_reach_it_and_options_are_tried_with_it(model_path, tmp_path, gmpo):
     config = make_config(algorithm={**gmpo, "clip_range": 0.1}, trl={"warmup_steps": 1})
-    assert algorithm_of(config).check(config) == ()
+    assert algorithm_of(config.algorithm).check(trainer_plan(config)) == ()
     ends = []
     for limit in (0.4, 1e-4):
         config = make_config(algorithm={**gmpo, "clip_range": limit}, num_iterations=3)

@@ -37,8 +37,8 @@ class Counting(TrlStepper):
 
 
 class CountingGRPO(GRPO):
-    def stepper(self, config, **options):
-        return Counting(self, config, **options)
+    def stepper(self, plan, **options):
+        return Counting(self, plan, **options)
 
 
 class Forgetful(Counting):
@@ -46,8 +46,8 @@ class Forgetful(Counting):
 
 
 class ForgetfulGRPO(GRPO):
-    def stepper(self, config, **options):
-        return Forgetful(self, config, **options)
+    def stepper(self, plan, **options):
+        return Forgetful(self, plan, **options)
 
 
 def run_of(kind, folder, model_path):

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mortal_steps.errors import CheckpointMismatchError
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.checkpoints import STATE_FILE
 from tests.support.policy.rollouts import make_batch, make_config
@@ -47,7 +48,9 @@ def test_every_optimizer_is_restored_in_its_own_types(model_path, tmp_path, opti
     config = make_config(model={"dtype": dtype}, trl={"optim": optimizer})
 
     def stepper():
-        return GRPO().stepper(config, model_path=model_path, num_steps=3, output_dir=tmp_path)
+        return GRPO().stepper(
+            trainer_plan(config), model_path=model_path, num_steps=3, output_dir=tmp_path
+        )
 
     first, second = stepper(), stepper()
     first.begin()

@@ -1,5 +1,6 @@
 """mortal_steps.policy.starting_model.warm_start and base_model: the model a run begins with."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mortal_steps.config import (
 )
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.starting_model.base_model import (
     base_model_path,
     keep_base_model,
@@ -83,6 +85,11 @@ def dialogues(result: str) -> list[Problem]:
         )
         for row in CHAT
     ]
+
+
+def planned(config, cache_dir):
+    """The plan of the actor of a run that keeps the models it makes in `cache_dir`."""
+    return dataclasses.replace(actor_plan(config), cache_dir=cache_dir)
 
 
 def test_of_a_dialogue_what_tools_say_is_not_imitated(tmp_path):
@@ -193,17 +200,17 @@ def run_config(**model) -> RunConfig:
 
 def test_a_model_as_it_is_needs_nothing(tmp_path: Path) -> None:
     config = run_config(name_or_path="some/model")
-    made = make_base_model(cache_dir=tmp_path, config=config, problems=TEXT)
-    assert made == "some/model" == base_model_path(config, "any")
+    made = make_base_model(planned(config, tmp_path), TEXT)
+    assert made == "some/model" == base_model_path(actor_plan(config), "any")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_made_once_then_reused(tmp_path: Path) -> None:
     config = run_config(new=NEW)
-    path = make_base_model(cache_dir=tmp_path, config=config, problems=TEXT)
-    assert path == base_model_path(config, dataset_fingerprint(TEXT), cache_dir=tmp_path)
+    path = make_base_model(planned(config, tmp_path), TEXT)
+    assert path == base_model_path(planned(config, tmp_path), dataset_fingerprint(TEXT))
     built = Path(path, "model.safetensors").stat()
-    assert make_base_model(cache_dir=tmp_path, config=config, problems=TEXT) == path
+    assert make_base_model(planned(config, tmp_path), TEXT) == path
     assert Path(path, "model.safetensors").stat().st_mtime_ns == built.st_mtime_ns
     assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == [Path(path).name]
 
@@ -211,7 +218,7 @@ def test_made_once_then_reused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut short", "missing file", "no manifest", "garbled"])
 def test_a_damaged_model_is_made_again(tmp_path: Path, damage: str) -> None:
     config = run_config(new=NEW)
-    path = Path(make_base_model(cache_dir=tmp_path, config=config, problems=TEXT))
+    path = Path(make_base_model(planned(config, tmp_path), TEXT))
     whole = weights(path)
     if damage == "cut short":
         (path / "model.safetensors").write_bytes(b"")
@@ -219,7 +226,7 @@ def test_a_damaged_model_is_made_again(tmp_path: Path, damage: str) -> None:
         (path / "manifest.json").write_bytes(b"?")
     else:
         (path / {"missing file": "config.json", "no manifest": "manifest.json"}[damage]).unlink()
-    assert make_base_model(cache_dir=tmp_path, config=config, problems=TEXT) == str(path)
+    assert make_base_model(planned(config, tmp_path), TEXT) == str(path)
     assert weights(path) == whole
     store = RunStore(tmp_path)
     store.verify_folder(path.name, store.folder_digest(path.name))
@@ -227,18 +234,18 @@ def test_a_damaged_model_is_made_again(tmp_path: Path, damage: str) -> None:
 
 def test_what_a_killed_warm_start_left_is_removed(tmp_path: Path) -> None:
     config = run_config(new=NEW)
-    key = Path(base_model_path(config, dataset_fingerprint(TEXT), cache_dir=tmp_path)).name
+    key = Path(base_model_path(planned(config, tmp_path), dataset_fingerprint(TEXT))).name
     left, other = tmp_path / f".{key}.0123.partial", tmp_path / ".another.0123.partial"
     for folder in (left, other):
         folder.mkdir()
-    make_base_model(cache_dir=tmp_path, config=config, problems=TEXT)
+    make_base_model(planned(config, tmp_path), TEXT)
     assert other.exists() and not left.exists()
 
 
 def test_a_run_goes_on_only_with_the_model_it_began_with(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "run")
     first, other = (
-        Path(make_base_model(cache_dir=tmp_path, config=config, problems=TEXT))
+        Path(make_base_model(planned(config, tmp_path), TEXT))
         for config in (run_config(new=NEW), run_config(new=NEW).model_copy(update={"seed": 2}))
     )
     keep_base_model(store, first)
@@ -252,7 +259,7 @@ def test_warm_start_of_a_local_model_and_what_its_key_tells(start: Path, tmp_pat
     shutil.copytree(start, model)
     warm = WarmStartConfig(steps=2, batch_size=4)
     config = run_config(name_or_path=str(model), warm_start=warm)
-    path = make_base_model(cache_dir=tmp_path / "cache", config=config, problems=TEXT)
+    path = make_base_model(planned(config, tmp_path / "cache"), TEXT)
     warm_start(model, tmp_path / "direct", TEXT, warm, seed=1)
     assert weights(path) == weights(tmp_path / "direct")
 
@@ -262,18 +269,18 @@ def test_warm_start_of_a_local_model_and_what_its_key_tells(start: Path, tmp_pat
         name_or_path=str(model), warm_start=warm.model_copy(update={"steps": 3})
     )
     paths = {
-        base_model_path(config, data),
-        base_model_path(config, dataset_fingerprint(TEXT[:-1])),
-        base_model_path(other_seed, data),
-        base_model_path(other_steps, data),
+        base_model_path(actor_plan(config), data),
+        base_model_path(actor_plan(config), dataset_fingerprint(TEXT[:-1])),
+        base_model_path(actor_plan(other_seed), data),
+        base_model_path(actor_plan(other_steps), data),
     }
     build_model(model, NEW, seed=5)  # another model in the same place
-    paths.add(base_model_path(config, data))
+    paths.add(base_model_path(actor_plan(config), data))
     assert len(paths) == 5
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     config = run_config(new=NEW, warm_start=WarmStartConfig(completion_column="zzz"))
     with pytest.raises(DataError):
-        make_base_model(cache_dir=tmp_path, config=config, problems=TEXT)
+        make_base_model(planned(config, tmp_path), TEXT)
     assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == []

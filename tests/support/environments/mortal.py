@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.data.problem_files import keep_problems
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.rollout.worker import RolloutWorker
@@ -46,9 +47,9 @@ class Workers:
         config = run.config
         self.run, self.store = run, RunStore(folder)
         keep_problems(self.store, run.batch(0), [])
-        common = {"run_dir": str(folder), "config": config}
         self.actor = Actor(
-            **common,
+            run_dir=str(folder),
+            plan=actor_plan(config),
             fingerprint=config.fingerprint(),
             model_path=run.model_path,
             num_steps=run.num_steps,
@@ -56,7 +57,7 @@ class Workers:
         self.sampler = RolloutWorker(
             run_dir=str(folder), **sampler_settings(config, run.model_path, num_steps=run.num_steps)
         )
-        self.scorer = RewardWorker(**common, num_steps=run.num_steps)
+        self.scorer = RewardWorker(run_dir=str(folder), config=config, num_steps=run.num_steps)
         (self.weights,) = self.actor.prepare(step=0).weights
         recorder = Recorder()
         self.actor._states.state.stepper._trainer.add_callback(recorder)

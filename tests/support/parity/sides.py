@@ -19,6 +19,7 @@ import torch
 from mortal_steps.config import RunConfig
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.stepping import digests
@@ -56,8 +57,8 @@ def stock(case: Case, folder: Path, model: Path, rank: int = 0) -> None:
         try:
             config = configuration(case, model)
             if rank == 0:
-                algorithm_of(config).check(config)
-            check_ranks(config, algorithm_of(config))
+                algorithm_of(config.algorithm).check(trainer_plan(config))
+            check_ranks(trainer_plan(config), algorithm_of(config.algorithm))
         except (ConfigError, ValueError) as error:
             (folder / REFUSED).write_text(str(error))
             return

@@ -4,6 +4,7 @@ import dataclasses
 
 import torch
 
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.schedule import train_seed
 from tests.support.policy.rollouts import make_batch, make_config
@@ -32,8 +33,11 @@ def differ(some, others):
 
 
 def run_stepped(config, model_path, tmp_path, batches, seed=None):
-    stepper = algorithm_of(config).stepper(
-        config, model_path=model_path, num_steps=len(batches), output_dir=tmp_path / "stepped"
+    stepper = algorithm_of(config.algorithm).stepper(
+        trainer_plan(config),
+        model_path=model_path,
+        num_steps=len(batches),
+        output_dir=tmp_path / "stepped",
     )
     recorder = Recorder()
     stepper._trainer.add_callback(recorder)

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 from mortal_steps.data.problem_files import keep_problems
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import reward_weights
@@ -60,7 +61,7 @@ class MadeRun:
     def actor(self):
         return Actor(
             run_dir=str(self.store.root),
-            config=self.config,
+            plan=actor_plan(self.config),
             fingerprint=self.config.fingerprint(),
             model_path=self.model_path,
             num_steps=self.num_steps,

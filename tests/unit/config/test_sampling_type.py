@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.checking import resolve_defaults as defaults
+from mortal_steps.plan import trainer_plan
 from mortal_steps.system import gpus
 
 
@@ -22,16 +23,16 @@ def test_without_gpus_it_is_the_models(monkeypatch):
     monkeypatch.setattr(gpus, "GPUS", ())
     for tables in ({}, {"rollout": {"dtype": "auto"}}):
         settled = defaults.resolve_defaults(config(**tables))
-        assert (settled.rollout.dtype, settled.sampling_type) == (None, None)
+        assert (settled.rollout.dtype, trainer_plan(settled).published_in) == (None, None)
         assert settled.sampled_model == settled.model
-    assert not config(rollout={"engine": "transformers"}).corrects_importance
+    assert not trainer_plan(config(rollout={"engine": "transformers"})).corrects_importance
 
 
 def test_on_gpus_float32_is_sampled_in_bfloat16(on_gpus, caplog):
     settled = defaults.resolve_defaults(config(rollout={"engine": "transformers"}))
     assert settled.rollout.dtype == settled.sampled_model.dtype == "bfloat16"
     assert settled.model.dtype == "float32"
-    assert settled.corrects_importance
+    assert trainer_plan(settled).corrects_importance
     assert "rollout.dtype = 'bfloat16'" in caplog.text
     assert settled.identity()["rollout"]["dtype"] == "bfloat16"
 

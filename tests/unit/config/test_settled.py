@@ -16,6 +16,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
     resolved_like,
 )
 from mortal_steps.orchestration.open_run import changes
+from mortal_steps.plan import trainer_plan
 from tests.support.made_up_gpus import let_there_be, several
 
 
@@ -150,7 +151,7 @@ def test_room_is_made_for_adapters_where_they_travel():
 def test_engine_and_max_tokens_are_settled_when_a_run_begins():
     settled = resolved(RunConfig(), cores=2, engine="vllm", context=32768)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("vllm", 1024)
-    assert settled.corrects_importance
+    assert trainer_plan(settled).corrects_importance
     settled = resolved(RunConfig(), cores=2, engine="transformers", context=512)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("transformers", 256)
     assert resolved_like(RunConfig(), settled).rollout == settled.rollout

@@ -17,6 +17,7 @@ from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models import hub
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults, resolved
 from mortal_steps.orchestration.open_run import create_run, open_run
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.policy.starting_model.new_model import build_model
@@ -115,7 +116,9 @@ def test_an_adapter_names_its_base_by_commit(cache, tmp_path):
     config = RunConfig(model=model, training=lora, rewards=rewards)
     folder = hub.model_folder(NAME, model)
     assert Path(folder).name == SECOND
-    stepper = GRPO().stepper(config, model_path=folder, num_steps=1, output_dir=tmp_path / "logs")
+    stepper = GRPO().stepper(
+        trainer_plan(config), model_path=folder, num_steps=1, output_dir=tmp_path / "logs"
+    )
     stepper.begin()
     stepper.save_final(tmp_path / "final")
     adapter = (tmp_path / "final" / "adapter_config.json").read_text()

@@ -12,6 +12,7 @@ from mortal_steps.config import EnvironmentConfig, RunConfig
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.environments.chat import Chat
 from mortal_steps.errors import ModelError, StoreError
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 from mortal_steps.rollout.episodes.base import CHAT_FILE
@@ -65,7 +66,7 @@ def config_of(model_path, environment=TOOLS):
 def actor_of(config, folder):
     return Actor(
         run_dir=str(folder),
-        config=config,
+        plan=actor_plan(config),
         fingerprint=config.fingerprint(),
         model_path=config.model.name_or_path,
         num_steps=1,

@@ -8,6 +8,7 @@ from trl import GRPOConfig
 
 from mortal_steps.compute import devices
 from mortal_steps.config import RunConfig
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.stepping.options import our_options
 from mortal_steps.policy.gpu import has_bfloat16, on_cpu_beside_gpu, why_unused
 from mortal_steps.system import gpus
@@ -53,6 +54,8 @@ def test_a_gpu_that_emulates_bfloat16_trains_without_autocast(monkeypatch, nativ
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
     assert has_bfloat16() == native
-    decided = our_options(RunConfig(), GRPOConfig, num_steps=1, output_dir=Path("unused"))
+    decided = our_options(
+        trainer_plan(RunConfig()), GRPOConfig, num_steps=1, output_dir=Path("unused")
+    )
     assert decided["bf16"] == native
     assert "including_emulation=False" in devices.ASK

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms import algorithm_of
 from tests.support.policy.rollouts import FIRST_LETTER, make_batch, make_config
 
@@ -32,8 +33,8 @@ def weights_after(request, model_path, tmp_path):
     config = make_config(algorithm={"type": request.param})
 
     def train(batch):
-        stepper = algorithm_of(config).stepper(
-            config, model_path=model_path, num_steps=1, output_dir=tmp_path
+        stepper = algorithm_of(config.algorithm).stepper(
+            trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
         )
         stepper.begin()
         metrics = stepper.train_step(batch, seed=3)

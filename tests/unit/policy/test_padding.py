@@ -2,6 +2,7 @@
 
 import pytest
 
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_config
@@ -11,7 +12,10 @@ from tests.support.policy.rollouts import make_config
 def test_learned_positions_are_told_of_and_others_are_not(architecture, tells, tmp_path):
     build(architecture, tmp_path / "model")
     stepper = GRPO().stepper(
-        make_config(), model_path=str(tmp_path / "model"), num_steps=1, output_dir=tmp_path
+        trainer_plan(make_config()),
+        model_path=str(tmp_path / "model"),
+        num_steps=1,
+        output_dir=tmp_path,
     )
     stepper.begin()
     stepper._trainer.model.train()

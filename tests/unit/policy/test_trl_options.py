@@ -24,6 +24,7 @@ from mortal_steps.config.trl_options import (
     options_of,
 )
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping import lora, options
 from mortal_steps.policy.algorithms.stepping.options import (
@@ -38,17 +39,19 @@ WE_SET = trl_options_decided(RunConfig)
 
 
 def check(config):
-    return check_options(config, GRPO())
+    return check_options(trainer_plan(config), GRPO())
 
 
 def test_an_option_passes_through_and_has_its_effect(model_path, tmp_path):
     plain = make_config()
     scheduled = make_config(trl={"lr_scheduler_type": "constant", "adam_beta2": 0.9})
-    built = build_options(scheduled, GRPO(), num_steps=4, output_dir=tmp_path)
+    built = build_options(trainer_plan(scheduled), GRPO(), num_steps=4, output_dir=tmp_path)
     assert (built.lr_scheduler_type, built.adam_beta2) == ("constant", 0.9)
     rates = []
     for config in (plain, scheduled):
-        stepper = GRPO().stepper(config, model_path=model_path, num_steps=4, output_dir=tmp_path)
+        stepper = GRPO().stepper(
+            trainer_plan(config), model_path=model_path, num_steps=4, output_dir=tmp_path
+        )
         stepper.begin()
         rates.append(
             [stepper.train_step(make_batch(config, s), seed=s)["learning_rate"] for s in (0, 1)]
@@ -62,7 +65,9 @@ def test_a_model_is_loaded_onto_the_one_device_that_trains(beta, model_path, tmp
     config = make_config(beta=beta)
 
     def loaded():
-        stepper = GRPO().stepper(config, model_path=model_path, num_steps=1, output_dir=tmp_path)
+        stepper = GRPO().stepper(
+            trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
+        )
         stepper.begin()
         return stepper
 
@@ -90,7 +95,7 @@ def test_what_the_run_decides_is_translated(tmp_path):
         rollout={"temperature": 0.6, "staleness": 1},
         trl={"steps_per_generation": 4},
     )
-    built = build_options(config, GRPO(), num_steps=10, output_dir=tmp_path)
+    built = build_options(trainer_plan(config), GRPO(), num_steps=10, output_dir=tmp_path)
     assert (built.per_device_train_batch_size, built.generation_batch_size) == (4, 16)
     assert (built.max_steps, built.logging_steps) == (60, 6)
     assert (built.num_generations, built.num_iterations, built.seed) == (4, 3, 7)
@@ -160,13 +165,15 @@ def test_a_package_that_is_missing_is_named(option, value, package):
 
 def test_a_model_is_loaded_as_the_run_says(model_path, tmp_path):
     eager = make_config(trl={"model_init_kwargs": {"attn_implementation": "eager"}})
-    built = build_options(eager, GRPO(), num_steps=1, output_dir=tmp_path)
+    built = build_options(trainer_plan(eager), GRPO(), num_steps=1, output_dir=tmp_path)
     assert built.model_init_kwargs == {
         "dtype": "float32",
         "trust_remote_code": False,
         "attn_implementation": "eager",
     }
-    stepper = GRPO().stepper(eager, model_path=model_path, num_steps=1, output_dir=tmp_path)
+    stepper = GRPO().stepper(
+        trainer_plan(eager), model_path=model_path, num_steps=1, output_dir=tmp_path
+    )
     assert stepper._trainer.model.config._attn_implementation == "eager"
 
 
@@ -243,7 +250,9 @@ def test_an_option_without_effect_is_told_of():
 
 def test_an_option_without_effect_does_not_reach_trl(tmp_path):
     chosen = {"logging_steps": 7, "push_to_hub": True, "report_to": "wandb", "use_cpu": False}
-    built = build_options(make_config(trl=chosen), GRPO(), num_steps=4, output_dir=tmp_path)
+    built = build_options(
+        trainer_plan(make_config(trl=chosen)), GRPO(), num_steps=4, output_dir=tmp_path
+    )
     assert (built.logging_steps, built.push_to_hub, built.report_to) == (1, False, [])
     assert len(check(make_config(trl=chosen))) == len(chosen)
 
@@ -305,7 +314,9 @@ def test_what_is_delivered_is_scored_without_autocast(model_path, tmp_path):
     found = []
     for bf16 in (False, True):  # one after the other: accelerate has one precision a process
         config = make_config(trl={"bf16": bf16})
-        stepper = GRPO().stepper(config, model_path=model_path, num_steps=1, output_dir=tmp_path)
+        stepper = GRPO().stepper(
+            trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
+        )
         stepper.begin()
         scores = stepper.score([5, 6, 7, 8, 9])
         metrics = stepper.train_step(make_batch(config, 0), seed=0)
@@ -329,7 +340,9 @@ def test_what_is_delivered_is_scored_without_autocast(model_path, tmp_path):
 )
 def test_autocast_is_chosen_by_the_run_then_by_what_it_began_with(tmp_path, chosen, autocast, bf16):
     config = make_config(trl=chosen)
-    built = build_options(config, GRPO(), num_steps=1, output_dir=tmp_path, autocast=autocast)
+    built = build_options(
+        trainer_plan(config), GRPO(), num_steps=1, output_dir=tmp_path, autocast=autocast
+    )
     assert built.bf16 == bf16
 
 
@@ -355,9 +368,9 @@ def test_an_option_with_a_key_of_its_own_is_refused(option):
 
 
 def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
-    ours = set(our_options(make_config(), GRPOConfig, num_steps=1, output_dir=tmp_path)) | {
-        "use_cpu"
-    }
+    ours = set(
+        our_options(trainer_plan(make_config()), GRPOConfig, num_steps=1, output_dir=tmp_path)
+    ) | {"use_cpu"}
     harmless = {"bf16", "use_cache", "dataloader_pin_memory", "model_init_kwargs"}
     assert ours - set(WE_SET) - set(REFUSED) - set(IDLE) == harmless
 
@@ -370,7 +383,10 @@ def test_what_only_the_trainer_can_refuse_is_a_config_error(model_path, tmp_path
     ]:
         with pytest.raises(ConfigError, match=message):
             GRPO().stepper(
-                make_config(**training), model_path=model_path, num_steps=1, output_dir=tmp_path
+                trainer_plan(make_config(**training)),
+                model_path=model_path,
+                num_steps=1,
+                output_dir=tmp_path,
             )
 
 
@@ -385,4 +401,6 @@ def test_reward_names_are_unique():
 def test_training_needs_no_folder_in_the_users_home(model_path, tmp_path, monkeypatch):
     (tmp_path / "home").touch()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "home" / "datasets")
-    GRPO().stepper(make_config(), model_path=model_path, num_steps=1, output_dir=tmp_path).begin()
+    GRPO().stepper(
+        trainer_plan(make_config()), model_path=model_path, num_steps=1, output_dir=tmp_path
+    ).begin()

@@ -46,6 +46,7 @@ from mortal_steps.compute.modal.release import (
 )
 from mortal_steps.compute.roles import in_containers, worker_specs
 from mortal_steps.errors import ComputeError, StoreError, WorkerLostError
+from mortal_steps.plan import actor_plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.system.faults import as_mortal_error
@@ -275,7 +276,7 @@ class WorkerHost:
             config,
             run_dir=store.root,
             fingerprint=settings.fingerprint,
-            model_path=first_model(store, config, settings.dataset_fingerprint),
+            model_path=first_model(store, actor_plan(config), settings.dataset_fingerprint),
             num_steps=settings.num_steps,
         )
         return in_containers(specs, config)

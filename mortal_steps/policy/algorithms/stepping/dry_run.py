@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig, RunConfig
+from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig
 from mortal_steps.errors import ConfigError, DivergedError
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.policy.starting_model.starting_weights import without_a_word
-from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.scores import weighted_sum
 from mortal_steps.types import (
     Completion,
     PolicyVersion,
@@ -53,10 +55,10 @@ COMPLETION = Completion(
 )
 
 
-def dry_run(config: RunConfig, algorithm: TrlHooks) -> None:
+def dry_run(plan: TrainerPlan, algorithm: TrlHooks) -> None:
     """Raise `ConfigError` if TRL can take a step without the options in `[training.trl]` and not
     with them; other failures are left to the run."""
-    options = config.training.trl
+    options = plan.training.trl
     elsewhere = OF_THE_MODEL | OF_THE_DEVICE
     if options.get("optim", "adamw_torch") not in ON_ANY_DEVICE:
         elsewhere |= {"optim", "optim_args"}
@@ -67,8 +69,8 @@ def dry_run(config: RunConfig, algorithm: TrlHooks) -> None:
         folder = Path(name)
         with without_a_word():
             build_model(folder / "model", SMALL, seed=0)
-        error = _failure(_small(config, chosen), algorithm, folder)
-        if error is None or _failure(_small(config, {}), algorithm, folder) is not None:
+        error = _failure(_small(plan, chosen), algorithm, folder)
+        if error is None or _failure(_small(plan, {}), algorithm, folder) is not None:
             return
         keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in chosen.items())
         reason = f"{type(error).__name__}: {error}"
@@ -77,26 +79,26 @@ def dry_run(config: RunConfig, algorithm: TrlHooks) -> None:
         raise ConfigError(f"{keys}: TRL cannot train with this ({reason})") from error
 
 
-def _failure(config: RunConfig, algorithm: TrlHooks, folder: Path) -> Exception | None:
+def _failure(plan: TrainerPlan, algorithm: TrlHooks, folder: Path) -> Exception | None:
     try:
         stepper = TrlStepper(
             algorithm,
-            config,
+            plan,
             model_path=str(folder / "model"),
             num_steps=2,
             output_dir=folder / "output",
             use_cpu=True,
         )
         stepper.begin()
-        stepper.train_step(_batch(config), seed=0)
+        stepper.train_step(_batch(plan), seed=0)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a reason
         return error
     return None
 
 
-def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
+def _small(plan: TrainerPlan, options: Mapping[str, Any]) -> TrainerPlan:
     """Return the configuration with these options, the small model, and as few rows as divide."""
-    training = config.training.model_copy(update={"trl": dict(options)})
+    training = plan.training.model_copy(update={"trl": dict(options)})
     pieces, generations = training.steps_per_generation, training.num_generations
     training = training.model_copy(
         update={
@@ -105,15 +107,15 @@ def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
             "lora": LoraConfig(r=1, dropout=0.0),
         }
     )
-    rollout = config.rollout.model_copy(update={"dtype": None})
+    rollout = plan.rollout.model_copy(update={"dtype": None})
     model = ModelConfig(new=SMALL)
-    return config.model_copy(update={"training": training, "model": model, "rollout": rollout})
+    return replace(plan, training=training, model=model, rollout=rollout)
 
 
-def _batch(config: RunConfig) -> RolloutBatch:
-    weights = reward_weights(config.rewards)
+def _batch(plan: TrainerPlan) -> RolloutBatch:
+    weights = plan.reward_weights
     rollouts = []
-    for number in range(config.training.num_generations):
+    for number in range(plan.training.num_generations):
         rewards = dict.fromkeys(weights, float(number))
         score = weighted_sum(rewards, weights)
         rollouts.append(Rollout(completion=COMPLETION, rewards=rewards, reward=score))
@@ -121,6 +123,6 @@ def _batch(config: RunConfig) -> RolloutBatch:
         RolloutGroup(
             problem=Problem(id=f"dry-run-{number}", prompt="a"), prompt_ids=(3,), rollouts=rollouts
         )
-        for number in range(config.training.batch_size)
+        for number in range(plan.training.batch_size)
     ]
     return RolloutBatch(step=0, policy_version=PolicyVersion(0), groups=groups)

@@ -14,7 +14,6 @@ import trl
 from transformers import Trainer, TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import trl_values
 from mortal_steps.config.training import FULL
 from mortal_steps.config.trl_options import (
@@ -35,6 +34,7 @@ from mortal_steps.policy.algorithms.stepping.lora import (
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.ranks.world import num_ranks
 
 WORTH_A_WARNING = 0.9
@@ -44,36 +44,36 @@ NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
 
-def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
+def check_options(plan: TrainerPlan, algorithm: TrlHooks) -> tuple[str, ...]:
     """Build TRL's configuration of a run and drop it; return a sentence for each option without
     effect, and for a count that TRL takes otherwise.
 
     May run on a machine without the actor's GPU and packages: what only there could be refused
     passes here. Raises what `check_model_options` raises.
     """
-    away = config.compute.is_away
+    away = plan.compute.is_away
     elsewhere = away and not torch.cuda.is_available()
     built = build_options(
-        config, algorithm, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere
+        plan, algorithm, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere
     )
-    lora_config(config.training)
-    if config.compute.backend == "modal" and config.model.quantization:
+    lora_config(plan.training)
+    if plan.compute.backend == "modal" and plan.model.quantization:
         raise ConfigError(
             "model.quantization: the image of containers on Modal has no bitsandbytes; train on a "
             "machine of your own (compute.backend = 'local'), or leave it out"
         )
     if not away:
-        quantization_config(config.model)
+        quantization_config(plan.model)
         _check_packages(built)
-    check_model_options(config.training, config.model, here=not away)
-    chosen = config.training.trl
-    unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
-    idle = _idle_options(chosen) + unrepeatable + _idle_lora(config) + _idle_sharding(config)
-    return idle + _counted_in_batches(config) + _lost_updates(config)
+    check_model_options(plan.training, plan.model, here=not away)
+    chosen = plan.training.trl
+    unrepeatable = unrepeatable_options(chosen) if plan.training.deterministic else ()
+    idle = _idle_options(chosen) + unrepeatable + _idle_lora(plan) + _idle_sharding(plan)
+    return idle + _counted_in_batches(plan) + _lost_updates(plan)
 
 
 def build_options(
-    config: RunConfig,
+    plan: TrainerPlan,
     algorithm: TrlHooks,
     *,
     num_steps: int,
@@ -89,7 +89,7 @@ def build_options(
     """
     kind: type[TrainingArguments] = getattr(trl, algorithm.trl_config)
     own = algorithm.options()
-    given = config.training.trl
+    given = plan.training.trl
     for option in given:
         if option in own:
             raise ConfigError(f"training.trl.{option} is set by algorithm.{option}; use that")
@@ -97,7 +97,7 @@ def build_options(
     for name, value in given.items():
         check_type(kind, name, value, key=f"training.trl.{name}")
     chosen = {name: value for name, value in given.items() if not idleness(name)}
-    ours = our_options(config, kind, num_steps=num_steps, output_dir=output_dir) | own
+    ours = our_options(plan, kind, num_steps=num_steps, output_dir=output_dir) | own
     # Said where there is nothing else, or transformers refuses autocast.
     ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
     if autocast is not None:
@@ -112,12 +112,12 @@ def build_options(
     except (ValueError, TypeError, NotImplementedError) as error:
         keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in given.items())
         raise ConfigError(f"{keys or 'training'}: {kind.__name__} refuses this: {error}") from error
-    algorithm.check_built(config.training, config.rollout, built)
+    algorithm.check_built(plan.training, plan.rollout, built)
     return built
 
 
 def our_options(
-    config: RunConfig, kind: type[TrainingArguments], *, num_steps: int, output_dir: Path
+    plan: TrainerPlan, kind: type[TrainingArguments], *, num_steps: int, output_dir: Path
 ) -> dict[str, Any]:
     """Options of the `kind` that the run decides: the keys that are options of TRL's (`marks.Trl`)
     and what follows from others. Of these, `[training.trl]` may set `bf16` alone.
@@ -125,19 +125,21 @@ def our_options(
     On a GPU that has bfloat16 this is TRL's default: float32 weights, matrices multiplied in
     bfloat16. TRL would also let a GPU emulate it.
     """
-    training = config.training
+    training = plan.training
     pieces = training.steps_per_generation * num_ranks()
-    decided = trl_values(config) | {
+    held = trl_values(plan.training) | trl_values(plan.rollout)
+    decided = held | {
+        "seed": plan.seed,
         "bf16": has_bfloat16() and not training.trl.get("fp16"),
         "gradient_accumulation_steps": training.accumulation_steps,
         "output_dir": str(output_dir),
         "max_steps": num_steps * training.optimizer_steps_per_batch,
         "per_device_train_batch_size": training.rows // pieces,
-        "reward_weights": [term.weight for term in config.rewards.all_terms] or None,
-        "vllm_importance_sampling_correction": config.corrects_importance,
+        "reward_weights": list(plan.reward_weights.values()) or None,
+        "vllm_importance_sampling_correction": plan.corrects_importance,
         "model_init_kwargs": {
-            "dtype": config.model.dtype,
-            "trust_remote_code": config.model.trust_remote_code,
+            "dtype": plan.model.dtype,
+            "trust_remote_code": plan.model.trust_remote_code,
         },
         # One log entry per train step: TRL averages over the step's optimizer updates.
         "logging_strategy": "steps",
@@ -182,9 +184,9 @@ def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
+def _counted_in_batches(plan: TrainerPlan) -> tuple[str, ...]:
     """Return a sentence on what steps are, where a batch makes several optimizer updates."""
-    updates = config.training.optimizer_steps_per_batch
+    updates = plan.training.optimizer_steps_per_batch
     if updates == 1:
         return ()
     return (
@@ -195,10 +197,10 @@ def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
     )
 
 
-def _idle_lora(config: RunConfig) -> tuple[str, ...]:
+def _idle_lora(plan: TrainerPlan) -> tuple[str, ...]:
     """Return a sentence for a shape of an adapter where there is none."""
-    lora = config.training.lora
-    if config.training.use_lora or lora == type(lora)():
+    lora = plan.training.lora
+    if plan.training.use_lora or lora == type(lora)():
         return ()
     return (
         "[training.lora] changes nothing: the whole model is trained unless "
@@ -206,14 +208,14 @@ def _idle_lora(config: RunConfig) -> tuple[str, ...]:
     )
 
 
-def _idle_sharding(config: RunConfig) -> tuple[str, ...]:
+def _idle_sharding(plan: TrainerPlan) -> tuple[str, ...]:
     """Return a sentence for a model that is dealt out to one rank."""
-    if config.training.sharding != FULL or config.training.ranks > 1:
+    if plan.training.sharding != FULL or plan.training.ranks > 1:
         return ()
     return ("training.sharding = 'full' changes nothing: training.ranks = 1",)
 
 
-def _lost_updates(config: RunConfig) -> tuple[str, ...]:
+def _lost_updates(plan: TrainerPlan) -> tuple[str, ...]:
     """Return a warning for weights in half precision, which most updates of Adam's size do not
     change.
 
@@ -221,31 +223,31 @@ def _lost_updates(config: RunConfig) -> tuple[str, ...]:
     and 2^(e+1) is 2^(e-7) in bfloat16. Weights are taken to be normal with a standard deviation of
     0.02.
     """
-    if config.training.use_lora:
+    if plan.training.use_lora:
         return ()  # TRL trains the adapter in float32
-    rate = config.training.learning_rate
-    dtype = _saved_type(config) if config.model.dtype == "auto" else config.model.dtype
+    rate = plan.training.learning_rate
+    dtype = _saved_type(plan) if plan.model.dtype == "auto" else plan.model.dtype
     if dtype not in FRACTION_BITS or not rate:
         return ()
     largest = 2.0 ** (math.floor(math.log2(rate)) + FRACTION_BITS[dtype] + 2)
     changed = math.erf(largest / (0.02 * math.sqrt(2)))
     if changed > WORTH_A_WARNING:
         return ()
-    stands = "" if dtype == config.model.dtype else f", here {dtype}"
+    stands = "" if dtype == plan.model.dtype else f", here {dtype}"
     return (
-        f"model.dtype = {config.model.dtype!r}{stands}: at training.learning_rate = {rate:g}, an "
+        f"model.dtype = {plan.model.dtype!r}{stands}: at training.learning_rate = {rate:g}, an "
         f"update of Adam's changes only about {changed:.0%} of typical weights; the others are "
         "rounded back to what they were. Leave model.dtype out: weights are then float32, and "
         "a GPU still multiplies in bfloat16",
     )
 
 
-def _saved_type(config: RunConfig) -> str | None:
+def _saved_type(plan: TrainerPlan) -> str | None:
     """Return what `model.dtype = "auto"` stands for; None where that is not known here."""
-    if config.model.new is not None:
+    if plan.model.new is not None:
         return None
     try:
-        return read_type(Path(tokenizer_folder(config.model)) / "config.json")
+        return read_type(Path(tokenizer_folder(plan.model)) / "config.json")
     except ModelError:
         return None
 

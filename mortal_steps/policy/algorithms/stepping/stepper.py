@@ -25,7 +25,6 @@ from torch import nn
 from transformers import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, DivergedError, ModelError
 from mortal_steps.policy.algorithms.base import AdapterBase, Stepper
 from mortal_steps.policy.algorithms.stepping import digests, state
@@ -55,11 +54,11 @@ from mortal_steps.policy.model_files.writing import (
     save_model,
     save_trained,
 )
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.ranks.parts import forget_whole, local_of
 from mortal_steps.policy.ranks.world import num_ranks, rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
-from mortal_steps.scores import reward_names
 from mortal_steps.types import TrainingBatch, TrainingPlace
 
 UNSUITED = (AttributeError, NotImplementedError, TypeError)
@@ -77,7 +76,7 @@ class TrlStepper(Stepper):
     def __init__(
         self,
         algorithm: TrlHooks,
-        config: RunConfig,
+        plan: TrainerPlan,
         *,
         model_path: str,
         num_steps: int,
@@ -88,17 +87,17 @@ class TrlStepper(Stepper):
     ) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
-        if config.training.deterministic:
+        if plan.training.deterministic:
             prefer_reproducible_kernels()
-        self._config = config
+        self._plan = plan
         self._model_path = model_path
-        self._base = base or named_base(config.model, model_path)
+        self._base = base or named_base(plan.model, model_path)
         self._observer = Observer()
         self._sums = digests.WeightSums()
-        self._published_in = getattr(torch, config.sampling_type or "", None)
-        self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
+        self._published_in = getattr(torch, plan.published_in or "", None)
+        self.tokenizer = load_tokenizer(model_path, plan.model.trust_remote_code)
         arguments = build_options(
-            config,
+            plan,
             algorithm,
             num_steps=num_steps,
             output_dir=output_dir,
@@ -110,16 +109,16 @@ class TrlStepper(Stepper):
         try:
             self._trainer = build_trainer(
                 algorithm,
-                corrects=config.corrects_importance,
+                corrects=plan.corrects_importance,
                 model=model_path,
                 args=arguments,
-                reward_funcs=[recorded_reward(name) for name in reward_names(config.rewards)],
+                reward_funcs=[recorded_reward(name) for name in plan.reward_weights],
                 # Never read: `begin` ends before the first row. Without a length, transformers has
                 # no epochs to run out of, so that even a finished run can be resumed.
                 train_dataset=Dataset.from_list(NO_ROWS).to_iterable_dataset(),
                 processing_class=self.tokenizer,
-                peft_config=lora_config(config.training),
-                quantization_config=quantization_config(config.model),
+                peft_config=lora_config(plan.training),
+                quantization_config=quantization_config(plan.model),
                 callbacks=[self._observer],
             )
         except OSError as error:
@@ -139,7 +138,7 @@ class TrlStepper(Stepper):
         `renewed_at` steps of this configuration would have led."""
         self._sums.forget()
         if renewed_at is not None:
-            updates = self._config.training.optimizer_steps_per_batch
+            updates = self._plan.training.optimizer_steps_per_batch
             self._trainer.renewed_at = renewed_at * updates
         self._observer.setting_up = True
         try:
@@ -147,7 +146,7 @@ class TrlStepper(Stepper):
         except SetUpDone:
             self._observer.setting_up = False
         except UNSUITED as error:
-            options = self._config.training.trl
+            options = self._plan.training.trl
             if num_ranks() == 1 or not options or resume_from:  # they were tried on one rank
                 raise
             keys = ", ".join(f"training.trl.{name} = {value!r}" for name, value in options.items())
@@ -157,7 +156,7 @@ class TrlStepper(Stepper):
             ) from error
         if self._trainer.is_fsdp_enabled:
             forget_whole(self._trainer.optimizer)
-        accumulation = self._config.training.accumulation_steps
+        accumulation = self._plan.training.accumulation_steps
         self._trainer.current_gradient_accumulation_steps = accumulation
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
@@ -169,7 +168,7 @@ class TrlStepper(Stepper):
         self._sums.forget()
         seed_everything(seed + rank())  # as accelerate has it
         rows = self._trainer.accept(batch)
-        for _ in range(self._config.training.optimizer_steps_per_batch):
+        for _ in range(self._plan.training.optimizer_steps_per_batch):
             self._trainer.update(rows)
         metrics = self._observer.take_metrics()
         if self._observer.not_finite:
@@ -235,21 +234,21 @@ class TrlStepper(Stepper):
         return state.state_digests(self._trainer)
 
     def export_weights(self, folder: Path) -> None:
-        if self._config.training.publishes_adapter:
+        if self._plan.training.publishes_adapter:
             save_adapter(self._trainer.model, folder, self._base, self._published_in)
         else:
             save_model(self._trainer.model, folder, self._published_in)
 
     def published_digests(self) -> dict[str, str]:
         model, dtype = self._trainer.model, self._published_in
-        whole = not self._config.training.publishes_adapter
+        whole = not self._plan.training.publishes_adapter
         tensors = published_tensors(model) if whole else adapter_tensors(model)
         return tensor_digests(
             ((name, cast(tensor, dtype)) for name, tensor in tensors.items()), self._sums.find
         )
 
     def save_final(self, folder: Path) -> None:
-        base = named_base(self._config.model, self._model_path)  # where it is now: others load it
+        base = named_base(self._plan.model, self._model_path)  # where it is now: others load it
         save_trained(self._trainer.model, folder, base, method=self._trainer._name)
         if rank() == 0:
             save_tokenizer(self.tokenizer, folder)
