@@ -104,14 +104,15 @@ def check_model(model: ModelConfig, max_tokens: int) -> None:
         )
 
 
-def check_trl_options(config: RunConfig) -> None:
+def check_trl_options(algorithm: str, model: ModelConfig, training: TrainingConfig) -> None:
     """Raise `ConfigError` for options of TRL that are refused by their names, which takes no TRL;
     those that remain are checked with it."""
-    kind = CONFIGS.get(config.algorithm.type)
-    if kind is not None:
-        check_names(config.training.trl, kind)
-    if kind is not None and config.training.ranks > 1 and config.training.sharding == FULL:
-        check_sharding(config.model, config.training)
+    kind = CONFIGS.get(algorithm)
+    if kind is None:
+        return
+    check_names(training.trl, kind)
+    if training.ranks > 1 and training.sharding == FULL:
+        check_sharding(model, training)
 
 
 def check_sequences(config: RunConfig) -> None:

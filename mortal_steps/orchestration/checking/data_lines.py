@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import DataConfig
 from mortal_steps.data.problems import ReadProblems
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths
 from mortal_steps.report.units import counted, number
@@ -22,13 +22,13 @@ Scores = Mapping[str, Sequence[float | None]]
 """What each reward said of a made-up completion of a few problems."""
 
 
-def rows_in_words(config: RunConfig, found: ReadProblems) -> str:
+def rows_in_words(data: DataConfig, found: ReadProblems) -> str:
     """Say what became of the rows, such as `40 rows: 8 held out, 3 left out of training because
     their prompt is held out (data.exclude_held_out), 29 to train on`."""
     rows, shared = counted(found.num_rows, "row"), found.num_shared
     trained = f"{len(found.train):,} to train on"
     parts = [f"{found.num_drawn:,} held out"] if found.num_drawn else []
-    if shared and config.data.exclude_held_out:
+    if shared and data.exclude_held_out:
         their = "its prompt is" if shared == 1 else "their prompt is"
         parts.append(
             f"{shared:,} left out of training because {their} held out (data.exclude_held_out)"
@@ -40,13 +40,12 @@ def rows_in_words(config: RunConfig, found: ReadProblems) -> str:
         )
     text = f"{rows}: {', '.join([*parts, trained])}"
     if len(found.held_out) > found.num_drawn:
-        text += f"; {len(found.held_out):,} held out ({_held_out_key(config)})"
+        text += f"; {len(found.held_out):,} held out ({_held_out_key(data)})"
     return text
 
 
-def _held_out_key(config: RunConfig) -> str:
+def _held_out_key(data: DataConfig) -> str:
     """Name what gives the held-out rows, as the user does."""
-    data = config.data
     if any(map(is_object, data.eval_sources.values())):
         return "eval_dataset"
     if data.eval_source is not None:

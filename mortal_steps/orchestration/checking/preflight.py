@@ -18,7 +18,7 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RunConfig
+from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, RewardsConfig, RunConfig
 from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.problems import read_problems
@@ -106,7 +106,7 @@ def check(
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
     check_sequences(config)
-    check_trl_options(config)
+    check_trl_options(config.algorithm.type, config.model, config.training)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
@@ -121,8 +121,10 @@ def check(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
-    warn_of_repeats(config, len(train))
-    warn_of_unjudged_checkpoints(config, num_train_steps(len(train), config.training))
+    warn_of_repeats(config.training.batch_size, len(train))
+    if config.evaluates and config.evaluation.eval_steps:
+        num_steps = num_train_steps(len(train), config.training)
+        warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
     warn_of_answers(train)
     check_pictures(config.data.source, config.model, train[0])
     check_rows(config, train)
@@ -167,24 +169,23 @@ def _measure(config: RunConfig, products: tuple[Product, ...]) -> Sequence[float
     return measured
 
 
-def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
+def warn_of_repeats(batch_size: int, num_problems: int) -> None:
     """Warn if a step takes the same problem more than once."""
-    if config.training.batch_size > num_problems:
+    if batch_size > num_problems:
         logger.warning(
             "training.batch_size = %d is more than the %s there are to train on: every step takes "
             "some of them several times",
-            config.training.batch_size,
+            batch_size,
             counted(num_problems, "problem"),
         )
 
 
-def warn_of_unjudged_checkpoints(config: RunConfig, num_steps: int) -> None:
-    """Warn of checkpoints before the end that cannot be the best one: without an evaluation."""
-    saves, every = config.checkpoints, config.evaluation.eval_steps
-    if not (saves.keep_best and config.evaluates and every):
-        return
+def warn_of_unjudged_checkpoints(saves: CheckpointsConfig, every: int, num_steps: int) -> None:
+    """Warn of checkpoints before the end that cannot be the best one, where there is an evaluation
+    after `every` so many steps: they have none."""
     saved = range(saves.save_steps, num_steps, saves.save_steps)
-    if unjudged := [step for step in saved if step % every]:
+    unjudged = [step for step in saved if step % every]
+    if saves.keep_best and unjudged:
         logger.warning(
             "checkpoints.save_steps = %d is no multiple of evaluation.eval_steps = %d: %d of the "
             "%s before the end have no evaluation at their step, such as that of step %d, and "
@@ -217,7 +218,7 @@ def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], N
         scratch.remove()
         raise
     if config.data.source:
-        tell(f"{'data':<11}{rows_in_words(config, found)}")
+        tell(f"{'data':<11}{rows_in_words(config.data, found)}")
     return found.train, found.held_out
 
 
@@ -236,7 +237,7 @@ def check_modal(config: RunConfig) -> None:
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> Scores:
     """Import every reward function, let it score a made-up completion, and return its scores."""
-    check_something_scores(config, problems[0])
+    check_something_scores(config.rewards, config.environment, problems[0])
     if config.compute.scores_in_a_container and config.rewards.terms:
         config = _without_rewards_on_gpus(config)
         if not config.rewards.terms:
@@ -260,24 +261,26 @@ def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"rewards": config.rewards.model_copy(update={"terms": here})})
 
 
-def check_something_scores(config: RunConfig, problem: Problem) -> None:
+def check_something_scores(
+    rewards: RewardsConfig, environment: EnvironmentConfig, problem: Problem
+) -> None:
     """Raise `ConfigError` unless rewards are named or the problem has test cases."""
-    if config.rewards.are_named or any(name in problem.columns for name in COLUMNS):
+    if rewards.are_named or any(name in problem.columns for name in COLUMNS):
         return
     raise ConfigError(
         "[rewards] names no reward, so completions would run as programs against the dataset's "
         f"test cases; but it has no column {' or '.join(COLUMNS)} (there are "
-        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). {_own_reward(config)}"
-        "Write "
+        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). "
+        f"{_own_reward(environment)}Write "
         f"rewards.functions, each as {FORMS}; or name the column with test cases in an entry of "
         '[[rewards.terms]] with type = "sandbox"'
     )
 
 
-def _own_reward(config: RunConfig) -> str:
-    if config.environment.asks:
+def _own_reward(environment: EnvironmentConfig) -> str:
+    if environment.asks:
         return "Its environment gives no reward either: `-> float` says that an agent returns it. "
-    if config.environment.factory is None:
+    if environment.factory is None:
         return ""
     return "No environment defines `get_reward` either: define it, or name a reward. "
 

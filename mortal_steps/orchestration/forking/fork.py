@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.config.loader import override_config, parse_config
@@ -70,7 +70,7 @@ def fork_run(
     changes = changes_between(parent.config, config)
     _check_shape(parent, config, changes)
     saved = _find_checkpoint(parent, at_step)
-    _check_versions(parent, config, saved)
+    _check_versions(parent, config.rollout, saved)
     for killed in root.parent.glob(f".{root.name}.????????.partial"):
         shutil.rmtree(killed)
     beside = hidden_beside(root, "partial")
@@ -80,8 +80,9 @@ def fork_run(
         files = ForkFiles(parent, saved, RunStore(beside), config.rollout, fingerprint)
         files.take_state()  # at once: a parent that runs may remove it while all else is checked
         problems = preflight.check(config, _same_problems(parent, changes), say, tell=tell)
-        _check_problems(parent, config, problems[0])
-        _check_steps_ahead(config, saved, problems[0])
+        if config.model.warm_start:
+            _check_problems(parent, problems[0])
+        _check_steps_ahead(config.training, saved, problems[0])
         info = write_identity(
             files.store,
             config,
@@ -186,8 +187,8 @@ def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Probl
     )
 
 
-def _check_problems(parent: Run, config: RunConfig, train: Sequence[Problem]) -> None:
-    if config.model.warm_start and dataset_fingerprint(train) != parent.info.dataset_fingerprint:
+def _check_problems(parent: Run, train: Sequence[Problem]) -> None:
+    if dataset_fingerprint(train) != parent.info.dataset_fingerprint:
         raise ConfigError(
             "[data] cannot be changed in this fork: the starting model was warm-started on the "
             f"training problems of {parent.info.run_id}. Leave it as it was, or train a new run "
@@ -195,11 +196,13 @@ def _check_problems(parent: Run, config: RunConfig, train: Sequence[Problem]) ->
         )
 
 
-def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: Sequence[Problem]) -> None:
-    num_steps = num_train_steps(len(train), config.training)
+def _check_steps_ahead(
+    training: TrainingConfig, saved: Checkpoint, train: Sequence[Problem]
+) -> None:
+    num_steps = num_train_steps(len(train), training)
     if num_steps <= saved.step:
         raise ConfigError(
-            f"training.max_steps = {config.training.max_steps}: the run is {num_steps} steps long "
+            f"training.max_steps = {training.max_steps}: the run is {num_steps} steps long "
             f"and the fork would begin at step {saved.step}; choose an earlier --at-step, or more "
             "steps with --set training.max_steps=..."
         )
@@ -242,14 +245,14 @@ def _what_is_wrong(store: RunStore, at_step: int) -> str:
     return f"has removed its checkpoint of step {at_step} just now"
 
 
-def _check_versions(parent: Run, config: RunConfig, saved: Checkpoint) -> None:
+def _check_versions(parent: Run, rollout: RolloutConfig, saved: Checkpoint) -> None:
     """Raise `StoreError` unless the older weights that sample the fork's first steps are there."""
-    for version in recovery.versions_before(config.rollout, saved.step):
+    for version in recovery.versions_before(rollout, saved.step):
         if weights.find_in(parent.store, version) is None:
             raise StoreError(
                 f"step {saved.step} is sampled with the weights of step {version} "
-                f"(rollout.staleness = {config.rollout.staleness}, rollout.sync_weights_every = "
-                f"{config.rollout.sync_weights_every}), and run {parent.info.run_id} does not have "
+                f"(rollout.staleness = {rollout.staleness}, rollout.sync_weights_every = "
+                f"{rollout.sync_weights_every}), and run {parent.info.run_id} does not have "
                 "them any more; choose another --at-step, or --set rollout.staleness=0 --set "
                 "rollout.sync_weights_every=1"
             )

@@ -197,7 +197,7 @@ def try_rewards(
 ) -> Trial:
     """Score the groups, each in calls of its own if `one_by_one`. Raises `RewardError` for a
     function that cannot be imported, or its own `MortalError`."""
-    check_something_scores(config, given[0].group.problem)
+    check_something_scores(config.rewards, config.environment, given[0].group.problem)
     check_interpreter(config.compute, "reward")
     size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)
     shards = [given[start : start + size] for start in range(0, len(given), size)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mortal_steps.config import DataConfig, RunConfig, TrainingConfig
+from mortal_steps.config import DataConfig
 from mortal_steps.data import dataset_fingerprint, get_batch, load_problems
 from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.errors import DataError
@@ -116,9 +116,8 @@ def test_an_epoch_of_batches_is_every_problem_once(letters: str) -> None:
 
 
 def test_a_batch_that_is_larger_than_the_dataset_is_warned_of(caplog: Any) -> None:
-    config = RunConfig(training=TrainingConfig(batch_size=4))
-    warn_of_repeats(config, 4)
+    warn_of_repeats(4, 4)
     assert not caplog.messages
-    warn_of_repeats(config, 3)
+    warn_of_repeats(4, 3)
     (said,) = caplog.messages
     assert said.startswith("training.batch_size = 4 is more than the 3 problems there are")

@@ -119,8 +119,12 @@ def test_a_run_without_rows_has_a_length_and_one_environment(values, told):
         check_rows(config(**{"data": {}, **values}), [problem(NO_PROMPT)])
 
 
+def check_scored(config):
+    check_something_scores(config.rewards, config.environment, problem())
+
+
 def test_something_has_to_score():
     with pytest.raises(ConfigError, match=r"No environment defines `get_reward` either"):
-        check_something_scores(config(), problem())
+        check_scored(config())
     with pytest.raises(ConfigError, match=r"^\[rewards\] names no reward(?!.*get_reward)"):
-        check_something_scores(config(environment={"tools": ["a:b"]}), problem())
+        check_scored(config(environment={"tools": ["a:b"]}))

@@ -16,7 +16,7 @@ def read(**keys: Any) -> tuple[ReadProblems, str]:
     """Read the rows, and say what became of them."""
     config = RunConfig.model_validate({"data": keys})
     found = read_problems(config.data, 0, Scratch())
-    return found, rows_in_words(config, found)
+    return found, rows_in_words(config.data, found)
 
 
 def repeated() -> str:

@@ -216,7 +216,8 @@ def test_a_compiled_model_is_not_dealt_out():
 )
 def test_what_is_refused_by_its_name_is_refused_without_trl(options, told):
     with pytest.raises(ConfigError, match=told):
-        check_trl_options(make_config(ranks=2, **options))
+        config = make_config(ranks=2, **options)
+        check_trl_options(config.algorithm.type, config.model, config.training)
 
 
 def test_a_model_is_dealt_out_on_linux_alone(monkeypatch):

@@ -263,7 +263,7 @@ def test_a_script_trains_on_as_many_rows_as_in_trl(num_held_out):
     )
     found = read_problems(config.data, config.seed, Scratch())
     assert num_train_steps(len(found.train), config.training) == 9  # those of stock TRL
-    assert rows_in_words(config, found) == (
+    assert rows_in_words(config.data, found) == (
         f"81 rows: 81 to train on, {num_held_out} of them with a prompt that is held out, too "
         f"(data.exclude_held_out = false); {num_held_out} held out (eval_dataset)"
     )
