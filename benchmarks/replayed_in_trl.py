@@ -31,11 +31,10 @@ from safetensors.torch import load_file
 from trl import GRPOConfig, GRPOTrainer
 
 import mortal
-from mortal_steps.policy import journal
+from mortal_steps.plan import trainer_plan
 from mortal_steps.report.samples import trained_on
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.schedule import train_seed
-from mortal_steps.scores import reward_weights
 from mortal_steps.types import RolloutBatch
 
 OF_THE_CLOCK = {"step_time", "epoch", "step"}
@@ -43,14 +42,10 @@ OF_THE_CLOCK = {"step_time", "epoch", "step"}
 
 def recorded(run: Run) -> Iterator[RolloutBatch]:
     """Each step's batch, as the actor was given it."""
-    expected = journal.Expected(
-        rollout=run.config.rollout,
-        training=run.config.training,
-        weights=reward_weights(run.config.rewards),
-    )
+    plan = trainer_plan(run.config)
     for step in range(run.info.num_steps):
         given: Any = trained_on(run, step + 1).request.batch
-        yield journal.read_rollouts(run.store, expected, step, given)
+        yield given.read(run.store, step, plan)
 
 
 class Recorded:

@@ -19,15 +19,9 @@ from mortal_steps.orchestration.batch_sources.batch_source import (
     StepBatch,
 )
 from mortal_steps.orchestration.session import Session
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.schedule import shard_bounds
-from mortal_steps.types import (
-    BatchRef,
-    GenerationRef,
-    PolicyVersion,
-    RewardRef,
-    ScoredRollouts,
-    WeightsRef,
-)
+from mortal_steps.types import BatchRef, GenerationRef, PolicyVersion, RewardRef, WeightsRef
 
 
 class Rollouts(BatchSource):

@@ -9,13 +9,13 @@ from mortal_steps.orchestration.batch_sources.batch_source import BatchSource, S
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.rloo import RLOO
+from mortal_steps.policy.batches import Rows, ScoredRollouts
 from mortal_steps.report.trackers.base import Entry, TrackedRun, Tracker
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.rollout.episodes.base import Episodes
 from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.rollout.weight_sync.base import WeightSync
-from mortal_steps.types import Rows, ScoredRollouts
 
 __all__ = [
     "GRPO",

@@ -15,7 +15,7 @@ from mortal_steps.report.samples import trained_on
 from mortal_steps.report.units import number
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run, find_run, list_runs
-from mortal_steps.types import FileRef, ScoredRollouts
+from mortal_steps.types import FileRef
 
 if TYPE_CHECKING:
     import pandas
@@ -122,14 +122,14 @@ class SavedRun:
         self._run.read_again()
         entry = trained_on(self._run, step)
         given, number_of_step = entry.request.batch, entry.request.step + 1
-        if not isinstance(given, ScoredRollouts):
+        if not given.shards:
             raise DataError(
                 f"step {number_of_step} of run {self.run_id} was trained on rows of the dataset, "
                 "without completions"
             )
         import pandas
 
-        files = zip(*((shard.generation.file, shard.file) for shard in given.rewards), strict=True)
+        files = zip(*((shard.generation.file, shard.file) for shard in given.shards), strict=True)
         completions, scores = (pandas.concat(map(self._read, kind)) for kind in files)
         found = completions.merge(scores, on=ROW, validate="one_to_one")
         return found.assign(step=number_of_step)

@@ -18,7 +18,6 @@ from mortal_steps.types import (
     FinalModel,
     GenerationRef,
     RewardRef,
-    ScoredRollouts,
     StageTiming,
     StepResult,
     WeightsRef,
@@ -161,9 +160,10 @@ class PrefectSession(Session):
             )
 
     async def train_step(self, step: int, batch: Batch) -> StepResult:
-        shards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
         async with self._segments.at(step):
-            return await train_step(self, step, opaque(batch), [opaque(shard) for shard in shards])
+            return await train_step(
+                self, step, opaque(batch), [opaque(shard) for shard in batch.shards]
+            )
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
         async with self._segments.at(weights.version):  # the first step that it may sample

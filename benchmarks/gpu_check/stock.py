@@ -84,15 +84,12 @@ def replayed(job: dict[str, Any]) -> Answer:
 def _batches(run: Any) -> Iterator[Any]:
     """Yield the batch of each step, as the actor reads it."""
     from mortal_steps.policy import journal
-    from mortal_steps.scores import reward_weights
 
     config = run.config
-    weights = reward_weights(config.rewards)
-    expected = journal.Expected(rollout=config.rollout, training=config.training, weights=weights)
     for step in range(config.training.max_steps):
         entry = journal.find_entry(run.store, step)
         assert entry is not None
-        yield journal.read_batch(run.store, expected, entry.request)
+        yield entry.request.batch.read(run.store, step, trainer_plan(config))
 
 
 def _recorded(name: str, batches: list[Any]) -> Callable[..., list[float | None]]:

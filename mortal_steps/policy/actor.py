@@ -82,10 +82,7 @@ class Actor:
             self._publisher,
             self._saver,
             self._clock,
-            expected=journal.Expected(
-                rollout=rollout, training=training, weights=trainer.reward_weights
-            ),
-            seed=trainer.seed,
+            plan=trainer,
             fingerprint=fingerprint,
         )
 

@@ -13,13 +13,14 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms import Algorithm, algorithm_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.batches import Rows, ScoredRollouts
 from mortal_steps.policy.chat_settings import chat_of
 from mortal_steps.policy.gpu import has_bfloat16
 from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.prompt_lengths import Tools
-from mortal_steps.types import Problem, Rows, ScoredRollouts
+from mortal_steps.types import Problem
 
 DATED = (
     "the model's chat template writes today's date into each prompt, so a run that is resumed on "

@@ -17,32 +17,12 @@ A fork with a configuration of its own begins at sha256(the parent's id, fingerp
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from mortal_steps.config import RolloutConfig, TrainingConfig
-from mortal_steps.config.rollout import GENERATE
-from mortal_steps.errors import ActorStateError, CorruptFileError, StoreError
-from mortal_steps.policy.trainable import check_trainable
-from mortal_steps.schedule import sampling_version
-from mortal_steps.scores import weighted_sum
+from mortal_steps.errors import ActorStateError, CorruptFileError
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
-    GeneratedGroup,
-    GeneratedShard,
-    PolicyVersion,
-    Problem,
-    RewardedShard,
-    RewardRef,
-    Rollout,
-    RolloutBatch,
-    RolloutGroup,
-    RowBatch,
-    Rows,
-    ScoredRollouts,
     StepResult,
-    TrainingBatch,
     TrainRequest,
 )
 
@@ -144,115 +124,9 @@ def next_state_id(
 
 
 def batch_digest(store: RunStore, request: TrainRequest) -> str:
-    """Digest of a batch: step, and rows or shards' generations and scores, no side metrics."""
-    given: dict[str, Any]
-    if isinstance(request.batch, Rows):
-        given = {"rows": request.batch.rows.sha256}
-    else:
-        given = {
-            "shards": [
-                [shard.generation.file.sha256, store.read_record(shard.file, RewardedShard).rewards]
-                for shard in request.batch.rewards
-            ]
-        }
-    content = json.dumps({"step": request.step, **given}, sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
-    """What a run's batches have to be like."""
-
-    rollout: RolloutConfig
-    training: TrainingConfig
-    weights: Mapping[str, float]
-    """Weight of each reward by its name."""
-
-
-def read_batch(store: RunStore, expected: Expected, request: TrainRequest) -> TrainingBatch:
-    """Put a step's batch together from verified files; raises as `read_rollouts`."""
-    batch = request.batch
-    if isinstance(batch, Rows):
-        return RowBatch(step=request.step, rows=store.read_record(batch.rows, list[Problem]))
-    return read_rollouts(store, expected, request.step, batch)
-
-
-def read_rollouts(
-    store: RunStore, expected: Expected, step: int, batch: ScoredRollouts
-) -> RolloutBatch:
-    """Put a step's scored rollouts together from verified shards. Raises `CorruptFileError`,
-    `StoreError` for shards of no such batch, `EngineError` for an untrainable completion."""
-    groups: list[RolloutGroup] = []
-    versions: list[PolicyVersion] = []
-    for reference in batch.rewards:
-        generated = store.read_record(reference.generation.file, GeneratedShard)
-        _check_origin(generated, expected.rollout, step, reference.generation.file.path)
-        versions.append(generated.policy_version)
-        groups.extend(_scored_groups(store, reference, generated, expected.weights))
-    _check_shape(groups, expected.training, step)
-    return RolloutBatch(step=step, policy_version=min(versions), groups=groups)
-
-
-def _check_origin(generated: GeneratedShard, rollout: RolloutConfig, step: int, path: str) -> None:
-    """Raise `StoreError` unless the shard belongs to this step and to the version that samples it.
-    A user's own batch source may use any version that existed."""
-    version = sampling_version(rollout, step)
-    if rollout.source == GENERATE:
-        fits = generated.policy_version == version
-    else:
-        fits = 0 <= generated.policy_version <= step
-    if generated.step != step or not fits:
-        raise StoreError(
-            f"{path} was sampled for step {generated.step} with version "
-            f"{generated.policy_version}; step {step} wants version {version}"
-        )
-
-
-def _scored_groups(
-    store: RunStore, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
-) -> Iterator[RolloutGroup]:
-    rewarded = store.read_record(reference.file, RewardedShard)
-    if rewarded.generation_sha256 != reference.generation.file.sha256:
-        raise StoreError(
-            f"{reference.file.path} scores generations {rewarded.generation_sha256[:12]}, not "
-            f"{reference.generation.file.sha256[:12]}"
-        )
-    shape = [len(group.completions) for group in generated.groups]
-    if shape != [len(scores) for scores in rewarded.rewards]:
-        raise StoreError(f"{reference.file.path} does not score each completion once")
-    for group, scores in zip(generated.groups, rewarded.rewards, strict=True):
-        yield _scored_group(group, scores, weights, origin=reference.generation.file.path)
-
-
-def _scored_group(
-    group: GeneratedGroup,
-    scores: Sequence[Mapping[str, float | None]],
-    weights: Mapping[str, float],
-    *,
-    origin: str,
-) -> RolloutGroup:
-    rollouts: list[Rollout] = []
-    for completion, rewards in zip(group.completions, scores, strict=True):
-        check_trainable(completion, origin=origin, problem_id=group.problem.id)
-        if set(rewards) != set(weights):
-            raise StoreError(
-                f"{origin}: {group.problem.id} is scored by {sorted(rewards)}, the run's functions "
-                f"are {sorted(weights)}"
-            )
-        reward = weighted_sum(rewards, weights)
-        rollouts.append(Rollout(completion=completion, rewards=rewards, reward=reward))
-    return RolloutGroup(problem=group.problem, prompt_ids=group.prompt_ids, rollouts=rollouts)
-
-
-def _check_shape(groups: Sequence[RolloutGroup], training: TrainingConfig, step: int) -> None:
-    # TRL would silently drop what does not divide.
-    expected = [training.num_generations] * training.batch_size
-    found = [len(group.rollouts) for group in groups]
-    if found != expected:
-        raise StoreError(
-            f"the shards of step {step} hold groups of {found} completions; the run trains on "
-            f"{len(expected)} groups of {training.num_generations}"
-        )
+    """Digest of a step and the content of its batch."""
+    given = {"step": request.step, **request.batch.content(store)}
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
 
 
 def _path(step: int, name: str) -> str:

@@ -10,18 +10,20 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import Stepper
-from mortal_steps.policy.journal import Expected, JournalEntry
+from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.saving import ActorState, Saver
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
-from mortal_steps.types import Checkpoint, StageTiming, StepResult, TrainingBatch
+from mortal_steps.types import Checkpoint, StageTiming, StepResult
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +43,7 @@ class StateManager:
         saver: Saver,
         clock: BackgroundClock,
         *,
-        expected: Expected,
-        seed: int,
+        plan: TrainerPlan,
         fingerprint: str,
     ) -> None:
         self._store = store
@@ -50,8 +51,7 @@ class StateManager:
         self._publisher = publisher
         self._saver = saver
         self._clock = clock
-        self._expected = expected
-        self._seed = seed
+        self._plan = plan
         self._fingerprint = fingerprint
         self.parts = BackgroundClock()
         """Counts the seconds of a train step that its parts took."""
@@ -86,7 +86,7 @@ class StateManager:
         """Train on a batch and commit the result, or compare it with the committed one; a failure
         discards the state."""
         self._saver.save_lost(state)
-        batch = journal.read_batch(self._store, self._expected, entry.request)
+        batch = entry.request.batch.read(self._store, entry.request.step, self._plan)
         recorded = journal.find_result(self._store, batch.step)
         logger.info("%s step %d", "taking" if recorded is None else "replaying", batch.step)
         # Beside training: nothing of a step counts before its result is committed.
@@ -115,10 +115,10 @@ class StateManager:
         with self._clock.running("journal"):
             journal.write_entry(self._store, entry)
 
-    def _train(self, state: ActorState, batch: TrainingBatch, batch_sha256: str) -> StepResult:
+    def _train(self, state: ActorState, batch: Any, batch_sha256: str) -> StepResult:
         """Train on a batch; return the record, without the version published."""
         step, stepper = state.step, state.stepper
-        metrics = stepper.train_step(batch, seed=train_seed(self._seed, step))
+        metrics = stepper.train_step(batch, seed=train_seed(self._plan.seed, step))
         trained, context = stepper.weights_digest(), (batch_sha256, self._fingerprint)
         state.step = step + 1
         state.history_id = journal.next_state_id(state.history_id, *context)

@@ -14,7 +14,7 @@ from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
 from mortal_steps.store.records import shard_file
-from mortal_steps.types import Batch, RewardedShard, RewardRef, Rows, StepResult
+from mortal_steps.types import Batch, RewardedShard, RewardRef, StepResult
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +26,10 @@ Row = Mapping[str, Any]
 
 def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row:
     """Return a step's line of metrics.jsonl, a pure function of its records."""
-    if isinstance(batch, Rows):
+    shards = batch.shards
+    if not shards:
         reward = result.metrics.get("reward")
-        row = {**result.metrics, "reward": reward, "num_rows": batch.num_rows}
-        return {**row, **_identified(result)}
-    shards = batch.rewards
+        return {**result.metrics, "reward": reward, **batch.counts(), **_identified(result)}
     num_scored = sum(shard.num_scored for shard in shards)
     mean = sum(shard.reward_sum for shard in shards) / max(num_scored, 1)
     row = {

@@ -22,7 +22,6 @@ from mortal_steps.types import (
     RewardedShard,
     RewardFailure,
     RewardRef,
-    ScoredRollouts,
     StageTiming,
     StepResult,
 )
@@ -51,7 +50,7 @@ class Recorder:
 
     def step(self, problems: BatchRef, batch: Batch, result: StepResult) -> StepReport:
         """Record a train step: one line of metrics, and the timings of its stages."""
-        rewards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
+        rewards = batch.shards
         row = metrics_row(self._run.config.rewards, result, batch)
         self._run.append(METRICS, row)
         self.alerts.warned(result.warnings, row["step"])

@@ -6,11 +6,11 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from mortal_steps.errors import DataError
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.report.dialogue import completion_text, prompt_of
 from mortal_steps.runs.run import Run
-from mortal_steps.scores import reward_weights
 from mortal_steps.types import (
     Completion,
     Prompt,
@@ -18,7 +18,6 @@ from mortal_steps.types import (
     RewardFailure,
     RewardRef,
     RolloutGroup,
-    ScoredRollouts,
 )
 
 Kind = Literal["best", "worst", "masked"]
@@ -77,17 +76,12 @@ def _chosen(
     run: Run, entry: journal.JournalEntry, most: int, kinds: Sequence[Kind]
 ) -> list[Sample]:
     given, step = entry.request.batch, entry.request.step
-    if not isinstance(given, ScoredRollouts):
+    if not given.shards:
         return []
-    expected = journal.Expected(
-        rollout=run.config.rollout,
-        training=run.config.training,
-        weights=reward_weights(run.config.rewards),
-    )
-    batch = journal.read_rollouts(run.store, expected, step, given)
+    batch = given.read(run.store, step, trainer_plan(run.config))
     everything = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
     rewards = [rollout.reward for _, rollout in everything]
-    failures = _failures(run, given.rewards)
+    failures = _failures(run, given.shards)
     answers: dict[tuple[str, str], int] = {}
     for index, (group, rollout) in enumerate(everything):  # the same answer is shown once
         answers.setdefault((group.problem.id, completion_text(rollout.completion)), index)

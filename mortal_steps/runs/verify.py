@@ -42,7 +42,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.store.records import KINDS, shard_files
-from mortal_steps.types import ChatSettings, Problem, ScoredRollouts, StepResult
+from mortal_steps.types import ChatSettings, Problem, StepResult
 from mortal_steps.types.identity import RunInfo
 
 
@@ -178,8 +178,7 @@ class _Checking:
         """Check the shards of the step taken; else those that exist."""
         if entry is not None:
             batch = entry.request.batch
-            scored = batch.rewards if isinstance(batch, ScoredRollouts) else ()
-            sampled = [shard.generation.file for shard in scored] if self._has_turns else []
+            sampled = [shard.generation.file for shard in batch.shards] if self._has_turns else []
             for file in batch.files():
                 check = check_turns if file in sampled else RunStore.check_record
                 self._files.reference(file, outcome, check)

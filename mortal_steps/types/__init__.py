@@ -22,9 +22,11 @@ Where each word is explained:
     shards.py      a step on its way there, as rollout and reward workers commit it
     references.py  `*Ref`: all that travels between tasks; the data itself lies in the run store
     results.py     what a stage returns of the policy: a step taken, a state saved, an evaluation
-    requests.py    what the flow asks of a worker, and what a train step is given
+    batches.py     what a train step is given, of one kind for each sort of algorithm
+    requests.py    what the flow asks of a worker
 """
 
+from mortal_steps.types.batches import Batch
 from mortal_steps.types.references import (
     BatchRef,
     FileRef,
@@ -35,13 +37,8 @@ from mortal_steps.types.references import (
     WeightsRef,
 )
 from mortal_steps.types.requests import (
-    Batch,
     GenerateRequest,
     RewardRequest,
-    RowBatch,
-    Rows,
-    ScoredRollouts,
-    TrainingBatch,
     TrainRequest,
 )
 from mortal_steps.types.results import (
@@ -102,14 +99,10 @@ __all__ = [
     "Rollout",
     "RolloutBatch",
     "RolloutGroup",
-    "RowBatch",
-    "Rows",
     "SamplingParams",
-    "ScoredRollouts",
     "StageTiming",
     "StepResult",
     "TrainRequest",
-    "TrainingBatch",
     "TrainingPlace",
     "Turn",
     "WeightsRef",

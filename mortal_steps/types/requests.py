@@ -1,11 +1,10 @@
-"""What the flow asks of a worker, and what a train step is given: a union, with a kind for each
-sort of algorithm."""
+"""What the flow asks of a worker."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mortal_steps.types.references import FileRef, GenerationRef, RewardRef, WeightsRef
-from mortal_steps.types.rollouts import Problem, RolloutBatch, SamplingParams
+from mortal_steps.types.batches import Batch
+from mortal_steps.types.references import FileRef, GenerationRef, WeightsRef
+from mortal_steps.types.rollouts import SamplingParams
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,45 +38,6 @@ class RewardRequest:
     generation: GenerationRef
     output: str
     """Where the `RewardedShard` goes, relative to the run directory; reused if whole."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScoredRollouts:
-    """Completions and their scores, which GRPO and RLOO train on; read as a `RolloutBatch`."""
-
-    rewards: Sequence[RewardRef]
-    """One per shard, in shard order."""
-
-    def files(self) -> list[FileRef]:
-        return [file for shard in self.rewards for file in (shard.generation.file, shard.file)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rows:
-    """Rows of the dataset, to be trained on as they are; read as a `RowBatch`."""
-
-    rows: FileRef
-    """Record of `list[Problem]`."""
-    num_rows: int
-
-    def files(self) -> list[FileRef]:
-        return [self.rows]
-
-
-Batch = ScoredRollouts | Rows
-"""A reference to what a train step is given."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowBatch:
-    """The rows of one train step."""
-
-    step: int
-    rows: Sequence[Problem]
-
-
-TrainingBatch = RolloutBatch | RowBatch
-"""What a `Batch` refers to, as a `Stepper` is given it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

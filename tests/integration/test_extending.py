@@ -13,10 +13,10 @@ from mortal_steps.orchestration.batch_sources import batches
 from mortal_steps.orchestration.session import Session
 from mortal_steps.plan import actor_plan
 from mortal_steps.policy.actor import Actor
+from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from mortal_steps.types import Rows
 from tests.support.docs_examples import settings, write_modules
 from tests.support.project import write_project
 

@@ -11,7 +11,7 @@ import pytest
 
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.errors import ConfigError, EngineError, RewardError
-from mortal_steps.policy import journal
+from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.rewards.sources import find_history
@@ -51,12 +51,8 @@ def configured(folder, heading, run_id, **changes):
 
 def batch_of(run, step):
     """What a step of a run trained on."""
-    expected = journal.Expected(
-        rollout=run.config.rollout,
-        training=run.config.training,
-        weights=reward_weights(run.config.rewards),
-    )
-    return journal.read_batch(run.store, expected, find_entry(run.store, step).request)
+    batch = find_entry(run.store, step).request.batch
+    return batch.read(run.store, step, trainer_plan(run.config))
 
 
 def test_a_reward_kind_of_a_users_own_scores_a_run(project):

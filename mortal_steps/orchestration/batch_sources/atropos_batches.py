@@ -21,8 +21,9 @@ from mortal_steps.orchestration.batch_sources.batch_source import (
     StepBatch,
 )
 from mortal_steps.orchestration.session import Session, step_file
+from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_result
-from mortal_steps.types import BatchRef, FileRef, Problem, Rows, StageTiming, WeightsRef
+from mortal_steps.types import BatchRef, FileRef, Problem, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)
 

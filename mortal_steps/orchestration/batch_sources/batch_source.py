@@ -13,16 +13,9 @@ from mortal_steps.config import RolloutConfig
 from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.session import Session
+from mortal_steps.policy.batches import Rows, ScoredRollouts
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.types import (
-    Batch,
-    BatchRef,
-    PolicyVersion,
-    Rows,
-    ScoredRollouts,
-    StageTiming,
-    WeightsRef,
-)
+from mortal_steps.types import Batch, BatchRef, PolicyVersion, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from mortal_steps.orchestration.batch_sources.batch_source import StepBatch
 from mortal_steps.orchestration.session import Session, step_file
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.scores import reward_weights, total_reward
 from mortal_steps.types import (
     BatchRef,
@@ -16,7 +17,6 @@ from mortal_steps.types import (
     RewardedShard,
     RewardRef,
     RolloutGroup,
-    ScoredRollouts,
     StageTiming,
 )
 

@@ -14,7 +14,7 @@ from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
-from mortal_steps.types import Rows
+from mortal_steps.policy.batches import Rows
 
 
 class Atropos(TrlAlgorithm, extra="forbid"):

@@ -11,8 +11,9 @@ from mortal_steps.config import AlgorithmConfig
 from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy.batches import Rows, ScoredRollouts
 from mortal_steps.policy.plan import TrainerPlan
-from mortal_steps.types import Rows, ScoredRollouts, TrainingPlace
+from mortal_steps.types import TrainingPlace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

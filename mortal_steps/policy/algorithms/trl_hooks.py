@@ -24,6 +24,11 @@ class TrlHooks(Algorithm):
         """Return the options of TRL's configuration that the algorithm's own settings decide."""
         return {}
 
+    def rows_of(self, batch: Any) -> list[dict[str, Any]]:
+        """Return what the trainer is given of a batch, if the algorithm trains on something else
+        than scored rollouts (`trains_on`): by default the rows of a `RowBatch`."""
+        return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
+
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
         """Raise `ConfigError` for what does not fit the algorithm in these sections, or in TRL's
         configuration, which was `built` from them."""

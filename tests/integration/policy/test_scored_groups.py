@@ -11,8 +11,9 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.plan import actor_plan, trainer_plan
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.stepping.scored_groups import clipped_loss, padded
+from mortal_steps.policy.batches import RowBatch, Rows
 from mortal_steps.policy.checks import check_options
-from mortal_steps.types import Problem, RowBatch, Rows
+from mortal_steps.types import Problem
 from tests.support.atropos.groups import make_group
 from tests.support.policy.rollouts import make_config
 

@@ -14,6 +14,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.checking.preflight import check_rewards
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.journal import JournalEntry, write_entry
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -29,7 +30,6 @@ from mortal_steps.types import (
     Problem,
     RewardedShard,
     RewardRef,
-    ScoredRollouts,
     StageTiming,
     TrainRequest,
 )

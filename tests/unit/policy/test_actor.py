@@ -7,8 +7,9 @@ import pytest
 from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.on_disk import weights
-from mortal_steps.types import Completion, GeneratedShard, ScoredRollouts
+from mortal_steps.types import Completion, GeneratedShard
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, make_run, untimed

@@ -7,6 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.evaluations import DIFFERING, mean_metrics, mean_scores
 from mortal_steps.report.progress import Speed
@@ -28,7 +29,6 @@ from mortal_steps.types import (
     RewardedShard,
     RewardFailure,
     RewardRef,
-    ScoredRollouts,
     StageTiming,
     StepResult,
 )

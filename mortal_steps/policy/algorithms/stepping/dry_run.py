@@ -18,6 +18,7 @@ from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig
 from mortal_steps.errors import ConfigError, DivergedError
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.policy.starting_model.starting_weights import without_a_word
@@ -29,7 +30,6 @@ from mortal_steps.types import (
     Rollout,
     RolloutBatch,
     RolloutGroup,
-    ScoredRollouts,
 )
 
 OF_THE_MODEL = {

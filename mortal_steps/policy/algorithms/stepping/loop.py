@@ -27,11 +27,12 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from mortal_steps.policy.algorithms.stepping.endings import trained_ids
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.model_files.restore import load_adapter, load_model, restore_types
 from mortal_steps.policy.ranks.parts import deal_out, parts_of
 from mortal_steps.policy.ranks.world import own_rows
 from mortal_steps.rollout.engines.base import context_length
-from mortal_steps.types import RolloutBatch, RowBatch, TrainingBatch
+from mortal_steps.types import RolloutBatch
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +52,13 @@ class Stepped(Trainer):
     renewed_at: int | None = None
     """Optimizer updates behind a checkpoint that another configuration wrote."""
 
-    def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
-        """Accept a batch to train on, and return this rank's rows, each with its `prompt`. Rollouts
-        are taken out of `recorded` when TRL would sample. Of their rows it only names those that it
-        warns about."""
-        if isinstance(batch, RowBatch):
-            return [{**row.columns, "prompt": row.prompt} for row in batch.rows]
+    def accept(self, batch: Any) -> list[dict[str, Any]]:
+        """Accept a `RolloutBatch` to train on, and return this rank's rows, each with its `prompt`.
+        Rollouts are taken out of `recorded` when TRL would sample. Of their rows it only names
+        those that it warns about. A batch of another kind is the rows that the algorithm makes of
+        it."""
+        if self.algorithm.trains_on is not ScoredRollouts:
+            return self.algorithm.rows_of(batch)
         end_id, context = self.eos_token_ids[0], context_length(self.model.config, sys.maxsize)
         recorded = columns(batch, self.args.max_completion_length, end_id, context)
         names = [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -59,7 +60,7 @@ from mortal_steps.policy.ranks.parts import forget_whole, local_of
 from mortal_steps.policy.ranks.world import num_ranks, rank
 from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
-from mortal_steps.types import TrainingBatch, TrainingPlace
+from mortal_steps.types import TrainingPlace
 
 UNSUITED = (AttributeError, NotImplementedError, TypeError)
 """What libraries raise where an option and several ranks do not fit together."""
@@ -161,7 +162,7 @@ class TrlStepper(Stepper):
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
-    def train_step(self, batch: TrainingBatch, *, seed: int) -> dict[str, float]:
+    def train_step(self, batch: Any, *, seed: int) -> dict[str, float]:
         """Train on one batch; a pure function of the state before, the batch and `seed`. Returns
         TRL's metrics of the step, without those that the clock decides or that have no finite
         value. Raises `DivergedError` as `check_finite` does."""

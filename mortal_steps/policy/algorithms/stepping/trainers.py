@@ -24,9 +24,10 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.ranks.loading import loading_once
 from mortal_steps.policy.ranks.world import neighbours
-from mortal_steps.types import RolloutBatch, TrainingBatch
+from mortal_steps.types import RolloutBatch
 
 CONTROL_FILE = "entropy_ctrl_state.json"
 NO_ROWS = [{"prompt": ""}]
@@ -71,8 +72,9 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
     tool_metrics: dict[str, float]
     """What TRL logs of the tool calls in the rollouts being trained on."""
 
-    def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
-        self.tool_metrics = tool_metrics(batch) if isinstance(batch, RolloutBatch) else {}
+    def accept(self, batch: Any) -> list[dict[str, Any]]:
+        scored = self.algorithm.trains_on is ScoredRollouts
+        self.tool_metrics = tool_metrics(batch) if scored else {}
         return super().accept(batch)
 
     def save_control(self, folder: Path) -> None:
@@ -129,10 +131,10 @@ class _SampledElsewhere:
 class SteppedRLOOTrainer(Stepped, RLOOTrainer):
     """RLOOTrainer whose loop is run from outside."""
 
-    def accept(self, batch: TrainingBatch) -> list[dict[str, Any]]:
+    def accept(self, batch: Any) -> list[dict[str, Any]]:
         """See `Stepped.accept`. Raises `ConfigError` for a batch with tokens that an environment
         wrote: RLOOTrainer would train on them."""
-        if isinstance(batch, RolloutBatch):
+        if self.algorithm.trains_on is ScoredRollouts:
             _check_is_sampled(batch)
         return super().accept(batch)
 

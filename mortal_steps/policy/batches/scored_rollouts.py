@@ -1,0 +1,126 @@
+"""Completions and their scores, which GRPO and RLOO train on."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.config.rollout import GENERATE
+from mortal_steps.errors import StoreError
+from mortal_steps.policy.plan import TrainerPlan
+from mortal_steps.policy.trainable import check_trainable
+from mortal_steps.schedule import sampling_version
+from mortal_steps.scores import weighted_sum
+from mortal_steps.types import (
+    Batch,
+    FileRef,
+    GeneratedGroup,
+    GeneratedShard,
+    PolicyVersion,
+    RewardedShard,
+    RewardRef,
+    Rollout,
+    RolloutBatch,
+    RolloutGroup,
+)
+from mortal_steps.types.batches import Records
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredRollouts(Batch):
+    """Completions and their scores; read as a `RolloutBatch`."""
+
+    kind = ""
+    rewards: Sequence[RewardRef]
+    """One per shard, in shard order."""
+
+    @property
+    def shards(self) -> Sequence[RewardRef]:
+        return self.rewards
+
+    def files(self) -> list[FileRef]:
+        return [file for shard in self.rewards for file in (shard.generation.file, shard.file)]
+
+    def content(self, records: Records) -> dict[str, Any]:
+        """Return the shards' generations and scores; what reward functions report beside scores is
+        no part of the batch."""
+        shards = [
+            [shard.generation.file.sha256, records.read_record(shard.file, RewardedShard).rewards]
+            for shard in self.rewards
+        ]
+        return {"shards": shards}
+
+    def read(self, records: Records, step: int, plan: TrainerPlan) -> RolloutBatch:
+        """Put a step's scored rollouts together from verified shards. Raises `CorruptFileError`,
+        `StoreError` for shards of no such batch, `EngineError` for an untrainable completion."""
+        groups: list[RolloutGroup] = []
+        versions: list[PolicyVersion] = []
+        for reference in self.rewards:
+            generated = records.read_record(reference.generation.file, GeneratedShard)
+            _check_origin(generated, plan.rollout, step, reference.generation.file.path)
+            versions.append(generated.policy_version)
+            groups.extend(_scored_groups(records, reference, generated, plan.reward_weights))
+        _check_shape(groups, plan.training, step)
+        return RolloutBatch(step=step, policy_version=min(versions), groups=groups)
+
+
+def _check_origin(generated: GeneratedShard, rollout: RolloutConfig, step: int, path: str) -> None:
+    """Raise `StoreError` unless the shard belongs to this step and to the version that samples it.
+    A user's own batch source may use any version that existed."""
+    version = sampling_version(rollout, step)
+    if rollout.source == GENERATE:
+        fits = generated.policy_version == version
+    else:
+        fits = 0 <= generated.policy_version <= step
+    if generated.step != step or not fits:
+        raise StoreError(
+            f"{path} was sampled for step {generated.step} with version "
+            f"{generated.policy_version}; step {step} wants version {version}"
+        )
+
+
+def _scored_groups(
+    records: Records, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
+) -> Iterator[RolloutGroup]:
+    rewarded = records.read_record(reference.file, RewardedShard)
+    if rewarded.generation_sha256 != reference.generation.file.sha256:
+        raise StoreError(
+            f"{reference.file.path} scores generations {rewarded.generation_sha256[:12]}, not "
+            f"{reference.generation.file.sha256[:12]}"
+        )
+    shape = [len(group.completions) for group in generated.groups]
+    if shape != [len(scores) for scores in rewarded.rewards]:
+        raise StoreError(f"{reference.file.path} does not score each completion once")
+    for group, scores in zip(generated.groups, rewarded.rewards, strict=True):
+        yield _scored_group(group, scores, weights, origin=reference.generation.file.path)
+
+
+def _scored_group(
+    group: GeneratedGroup,
+    scores: Sequence[Mapping[str, float | None]],
+    weights: Mapping[str, float],
+    *,
+    origin: str,
+) -> RolloutGroup:
+    rollouts: list[Rollout] = []
+    for completion, rewards in zip(group.completions, scores, strict=True):
+        check_trainable(completion, origin=origin, problem_id=group.problem.id)
+        if set(rewards) != set(weights):
+            raise StoreError(
+                f"{origin}: {group.problem.id} is scored by {sorted(rewards)}, the run's functions "
+                f"are {sorted(weights)}"
+            )
+        reward = weighted_sum(rewards, weights)
+        rollouts.append(Rollout(completion=completion, rewards=rewards, reward=reward))
+    return RolloutGroup(problem=group.problem, prompt_ids=group.prompt_ids, rollouts=rollouts)
+
+
+def _check_shape(groups: Sequence[RolloutGroup], training: TrainingConfig, step: int) -> None:
+    # TRL would silently drop what does not divide.
+    expected = [training.num_generations] * training.batch_size
+    found = [len(group.rollouts) for group in groups]
+    if found != expected:
+        raise StoreError(
+            f"the shards of step {step} hold groups of {found} completions; the run trains on "
+            f"{len(expected)} groups of {training.num_generations}"
+        )

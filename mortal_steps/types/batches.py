@@ -1,0 +1,100 @@
+"""What a train step is given: a reference to files of the run, of one kind for each sort of
+algorithm.
+
+MORTAL's kinds stand in `mortal_steps/policy/batches`. Journal, logs, `mortal verify` and pruning
+ask a batch for what they need, and never of which kind it is.
+"""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from pydantic import GetCoreSchemaHandler, TypeAdapter
+from pydantic_core import CoreSchema, core_schema
+
+from mortal_steps.types.references import FileRef, RewardRef
+
+T = TypeVar("T")
+
+
+class Records(Protocol):
+    """What a batch reads its files with: the store of a run."""
+
+    def read_record(self, ref: FileRef, kind: type[T]) -> T: ...
+
+
+class Batch(ABC):
+    """A reference to what one step trains on. A kind is a frozen dataclass derived from this,
+    without slots.
+
+    Of a batch that a killed run asks for again, `content` must be the same as before.
+    """
+
+    kind: ClassVar[str | None] = None
+    """Name of the kind in records; None: `module:Class`. The kinds of version 0.1.0 have the empty
+    name, and are told apart by their fields."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the kind's name in records."""
+        return f"{cls.__module__}:{cls.__qualname__}" if cls.kind is None else cls.kind
+
+    @abstractmethod
+    def files(self) -> list[FileRef]:
+        """Return every committed file that the step needs: each is verified, and kept."""
+
+    @abstractmethod
+    def content(self, records: Records) -> dict[str, Any]:
+        """Return what the batch consists of, in JSON: digests of files, or values. The digest of
+        this, and of the step, is the batch's."""
+
+    @abstractmethod
+    def read(self, records: Records, step: int, plan: Any) -> Any:
+        """Return the batch as a `Stepper` is given it. `plan` is the
+        `TrainerPlan` of the run. Raises
+        `CorruptFileError`, and `StoreError` for files of another step or run."""
+
+    @property
+    def shards(self) -> Sequence[RewardRef]:
+        """The scored completions among it, one reference a shard."""
+        return ()
+
+    def counts(self) -> Mapping[str, int]:
+        """Return what the step's line of metrics.jsonl counts, beside completions."""
+        return {}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        if cls is not Batch:
+            return handler(source)
+        write = core_schema.plain_serializer_function_ser_schema(_written)
+        return core_schema.no_info_plain_validator_function(_read, serialization=write)
+
+
+def _written(batch: Batch) -> dict[str, Any]:
+    values: dict[str, Any] = TypeAdapter(type(batch)).dump_python(batch, mode="json")
+    return {"kind": batch.name(), **values} if batch.name() else values
+
+
+def _read(values: Any) -> Batch:
+    """Raises `ValueError` for values of no kind that is known here."""
+    if isinstance(values, Batch):
+        return values
+    given = dict(values)
+    name = given.pop("kind", "")
+    kinds = {kind.name(): kind for kind in Batch.__subclasses__() if kind.kind != ""}
+    found = kinds.get(name) if name else _of_0_1_0(given)
+    if found is None and ":" in name:
+        module, _, attribute = name.partition(":")
+        found = getattr(importlib.import_module(module), attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Batch)):
+        raise ValueError(f"there is no kind of batch {name!r} with {sorted(given)}")
+    batch: Batch = TypeAdapter(found).validate_python(given)
+    return batch
+
+
+def _of_0_1_0(given: Mapping[str, Any]) -> type[Batch] | None:
+    """Return the kind that has these fields, among those that go without a name."""
+    unnamed = (kind for kind in Batch.__subclasses__() if kind.kind == "")
+    return next((kind for kind in unnamed if kind.__annotations__.keys() <= given.keys()), None)
