@@ -9,7 +9,7 @@ from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.on_disk import weights
-from mortal_steps.types import Completion, GeneratedShard
+from mortal_steps.types import Completion, GeneratedShard, RewardedShard
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, make_run, untimed
@@ -76,12 +76,12 @@ def test_a_batch_with_no_reward_at_all_moves_nothing_by_its_rewards(model_path, 
     request = run.request(0)
     shards = request.batch.rewards
     for reference in shards:
-        rewarded = run.store.read_record(reference.file, journal.RewardedShard)
+        rewarded = run.store.read_record(reference.file, RewardedShard)
         for group in rewarded.rewards:
             for scores in group:
                 scores.update(dict.fromkeys(scores))
-        run.store.write_record(reference.file.path, rewarded, journal.RewardedShard)
-    files = [run.store.find_record(r.file.path, journal.RewardedShard)[0] for r in shards]
+        run.store.write_record(reference.file.path, rewarded, RewardedShard)
+    files = [run.store.find_record(r.file.path, RewardedShard)[0] for r in shards]
     rewards = [dataclasses.replace(r, file=f) for r, f in zip(shards, files, strict=True)]
     result = run.actor().train_step(
         request=dataclasses.replace(request, batch=ScoredRollouts(rewards=rewards))
@@ -124,9 +124,9 @@ def test_an_empty_completion_is_named(run, actor):
     shard.groups[0].completions[0] = empty
     file = run.store.write_record(reference.generation.file.path, shard, GeneratedShard)
     generation = dataclasses.replace(reference.generation, file=file)
-    rewarded = run.store.read_record(reference.file, journal.RewardedShard)
+    rewarded = run.store.read_record(reference.file, RewardedShard)
     rewarded = dataclasses.replace(rewarded, generation_sha256=file.sha256)
-    rewards_file = run.store.write_record(reference.file.path, rewarded, journal.RewardedShard)
+    rewards_file = run.store.write_record(reference.file.path, rewarded, RewardedShard)
     changed = dataclasses.replace(reference, file=rewards_file, generation=generation)
     request = dataclasses.replace(
         request, batch=ScoredRollouts(rewards=[changed, request.batch.rewards[1]])
