@@ -9,6 +9,7 @@ from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.rollout import GENERATE, SINGLE_TURN
 from mortal_steps.config.section import LocalPath, Section, of_its_kind
 from mortal_steps.extensions import Registry, simple
+from mortal_steps.users_code.loading import is_in_file, names_code
 
 TRL = "trl"
 ENVIRONMENTS = Registry(
@@ -40,10 +41,6 @@ OUTAGES = (
 """Exceptions by which a tool says that it could not be asked, by default."""
 
 
-def is_file(spec: str) -> bool:
-    return spec.rpartition(":")[0].endswith(".py")
-
-
 class PickledCode(Section):
     """A class or function that `MortalTrainer` was given as an object; MORTAL writes these."""
 
@@ -62,8 +59,7 @@ class PickledCode(Section):
 
 
 def _is_spec(spec: str) -> str:
-    module, _, name = spec.rpartition(":")
-    if not module or not name.isidentifier():
+    if not names_code(spec):
         raise ValueError(
             f"{spec!r} names no code; write 'package.module:Name' or 'path/file.py:Name'"
         )
@@ -180,13 +176,13 @@ class EnvironmentConfig(Section):
             for given in self._given
             for spec in ((given,) if isinstance(given, str) else given.code)
         ]
-        found += [spec for spec in self.outages if is_file(spec)]
+        found += [spec for spec in self.outages if is_in_file(spec)]
         return tuple(dict.fromkeys(found))
 
     @property
     def modules(self) -> tuple[str, ...]:
         """Modules that its environments and tools are in, installed or the user's."""
-        specs = [spec for spec in self.code if not is_file(spec)]
+        specs = [spec for spec in self.code if not is_in_file(spec)]
         return (*self.is_in, *(spec.rpartition(":")[0] for spec in specs))
 
     @property
