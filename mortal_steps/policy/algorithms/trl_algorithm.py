@@ -18,7 +18,9 @@ class TrlAlgorithm(TrlHooks):
         from mortal_steps.policy.algorithms.stepping.dry_run import dry_run
         from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
         from mortal_steps.policy.algorithms.stepping.options import check_options
+        from mortal_steps.policy.algorithms.stepping.trainers import check_trainer
 
+        check_trainer(self)
         idle = check_options(config, self)
         dry_run(config, self)
         targets = check_targets(config.training, config.model, engine=config.rollout.engine)
