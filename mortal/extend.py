@@ -1,10 +1,11 @@
-"""The bases of what a user can add, each named in a configuration as `module:Name`.
+"""The bases of what a user can add; a configuration names each as `file.py:Name` or `module:Name`.
 
 `docs/extending.md` shows a small, whole example of each.
 """
 
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources.base import DatasetSource, SourceRequest
+from mortal_steps.environments.kinds.base import AskingEnvironment, CalledEnvironment
 from mortal_steps.orchestration.batch_sources.batch_source import BatchSource, StepBatch
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.algorithms.grpo import GRPO
@@ -21,7 +22,9 @@ __all__ = [
     "GRPO",
     "RLOO",
     "Algorithm",
+    "AskingEnvironment",
     "BatchSource",
+    "CalledEnvironment",
     "DatasetSource",
     "Engine",
     "Entry",

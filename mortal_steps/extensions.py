@@ -3,23 +3,17 @@
     TRACKERS = Registry("logging.report_to", {"wandb": Extension(factory="module:Class", ...)})
 
 To add an implementation, write one file and one entry. Wherever a name of a table may be written,
-a user's own `module:name` may be, too: it is imported from the folder in which the run began.
-Nothing is imported until `load` is called; what must be known before stands in the entry.
+a user's own `module:name` or `path/file.py:name` may be, too: it is imported from the folder in
+which the run began (`users_code/loading.py`). Nothing is imported until `load` is called; what must
+be known before stands in the entry.
 """
 
 import difflib
-import importlib
-import importlib.util
-import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mortal_steps.errors import ConfigError
-
-IMPORTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+from mortal_steps.users_code.loading import import_code, is_in_file, names_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,24 +49,26 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return len(self._entries)
 
     def check(self, name: str) -> str:
-        """Return a known name or `module:name`; otherwise raise `ValueError` with the nearest."""
-        if name in self._entries or is_imported(name):
+        """Return a known name, `module:name` or `path/file.py:name`; otherwise raise `ValueError`
+        with the nearest known name."""
+        if name in self._entries or names_code(name):
             return name
         near = nearest(name, self._entries, cutoff=0.6)
         meant = f"did you mean {near!r}? There are" if near else "there are"
         raise ValueError(
             f"{name!r} is not known; {meant} {', '.join(self)}, and what you write yourself, as "
-            "'module:name'"
+            "'module:name' or 'path/file.py:name'"
         )
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of a name; for a user's own `module:name`, an entry made for it."""
-        own = self._kind(factory=name, needs=name.partition(":")[0])
-        return self._entries.get(name, own)
+        """Return the entry of a name; for a user's own code, an entry made for it."""
+        module = None if is_in_file(name) else name.partition(":")[0]
+        return self._entries.get(name, self._kind(factory=name, needs=module))
 
     def load(self, name: str, key: str = "") -> Any:
         """Import what a name stands for; raises `ConfigError`. `key`: which has the name."""
-        return import_named(self.entry(name).factory, key or self.key)
+        factory = self.entry(name).factory
+        return import_code(factory, f"{key or self.key} = {factory!r}")
 
 
 def simple(entries: Mapping[str, str]) -> dict[str, Extension]:
@@ -80,30 +76,6 @@ def simple(entries: Mapping[str, str]) -> dict[str, Extension]:
     return {name: Extension(factory=factory) for name, factory in entries.items()}
 
 
-def is_imported(name: str) -> bool:
-    """Return whether the name has the form `module:name`."""
-    return IMPORTED.fullmatch(name) is not None
-
-
 def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:
     """Return the known name that is most like an unknown one, if one is."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
-
-
-def import_named(spec: str, key: str) -> Any:
-    """Import `module:name`, from the working folder, too; raises `ConfigError` naming `key`."""
-    module_name, _, name = spec.partition(":")
-    here = str(Path.cwd())
-    try:
-        if importlib.util.find_spec(module_name.partition(".")[0]) is None:
-            sys.path.append(here)
-            importlib.invalidate_caches()
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            f"{key} = {spec!r} cannot be imported from {here}: {error}; start the run in the "
-            "folder that the module is in, or install it"
-        ) from error
-    if not hasattr(module, name):
-        raise ConfigError(f"{key} = {spec!r}: {module.__file__} has no {name!r}")
-    return getattr(module, name)

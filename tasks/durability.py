@@ -1,8 +1,9 @@
 """What every stage's task has in common: when it is retried and what its result is called.
 
-A cache key names the run directory (by its random uid), the stage, the step, the shard and the
-policy version, so a Retry of the flow run and a new flow run for the same run id find the same
-result. Keys are file names, in one folder a stage: making folders takes longer than writing files.
+A cache key names the run directory (by its random uid), the stage, the step, the shard, the policy
+version and the digest of what goes in, so a Retry of the flow run and a new flow run for the same
+run id find the same result. Keys are file names, in one folder a stage: making folders takes longer
+than writing files.
 What is cached is a reference; `committed` checks that the store still has the file, whole.
 """
 

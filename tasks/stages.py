@@ -53,7 +53,10 @@ async def get_batch(session: Session, step: int) -> BatchRef:
     name="generate",
     task_run_name="generate/{step}/{shard}",
     **cached_by(
-        "generate", lambda step, shard, batch, weights: f"{step}-{shard}-v{weights.version}"
+        "generate",
+        lambda step, shard, batch, weights: (
+            f"{step}-{shard}-v{weights.version}-{batch.file.sha256}"
+        ),
     ),
 )
 async def generate(

@@ -22,7 +22,7 @@ from mortal_steps.data import load_problems
 from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.options import build_options
-from mortal_steps.rewards.users_code.loading import load_term
+from mortal_steps.rewards.loading import load_term
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:

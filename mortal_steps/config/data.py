@@ -7,7 +7,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from mortal_steps.config.section import Options, Section
-from mortal_steps.extensions import Registry, is_imported, simple
+from mortal_steps.extensions import Registry, simple
+from mortal_steps.users_code.loading import names_code
 
 SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")]
 """Of held-out problems: without a `-`, which ends it in the ids of problems."""
@@ -21,7 +22,7 @@ DATASET_SOURCES = Registry(
     simple({REASONING_GYM: "mortal_steps.data.sources.reasoning_gym_tasks:read_task"}),
 )
 """Each is a `DatasetSource` (mortal_steps/data/sources/base.py), written `KIND:TASK`; a user's own
-is `module:name`. Anything else is a file, a folder or a dataset of the hub."""
+is `file.py:name` or `module:name`. Anything else is a file, a folder or a dataset of the hub."""
 
 
 class DataConfig(Section):
@@ -30,7 +31,7 @@ class DataConfig(Section):
     source: str = ""
     """A Hugging Face Hub dataset, a local folder, a .jsonl, .json, .parquet or .csv file,
     `reasoning_gym:TASK`, `environment` for the rows that the `[environment]` brings, or a source of
-    your own, written as `module:name`."""
+    your own (`file.py:name` or `module:name`)."""
     config: str | None = None
     """Configuration name of a Hub dataset."""
     split: str = "train"
@@ -100,7 +101,7 @@ class MadeRows(NamedTuple):
     """A source whose rows are made by code, not read from a file, a folder or the hub."""
 
     kind: str
-    """A name in `DATASET_SOURCES`, or a user's own `module:name`."""
+    """A name in `DATASET_SOURCES`, or a user's own `module:name` or `path/file.py:name`."""
     task: str
     """What follows the kind, after the colon."""
 
@@ -110,6 +111,6 @@ def made_rows(source: str) -> MadeRows | None:
     kind, colon, task = source.partition(":")
     if colon and kind in DATASET_SOURCES:
         return MadeRows(kind, task)
-    if is_imported(source) and not Path(source).exists():
+    if names_code(source) and not Path(source).exists():
         return MadeRows(source, "")
     return None

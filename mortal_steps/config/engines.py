@@ -127,4 +127,4 @@ ALWAYS_THERE = next(name for name, kind in ENGINES.items() if kind.needs is None
 """The engine that every interpreter with MORTAL has."""
 
 EngineName = Annotated[str, AfterValidator(ENGINES.check)]
-"""A name in `ENGINES`, or `module:name`."""
+"""A name in `ENGINES`, or code of the user's."""

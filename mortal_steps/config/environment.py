@@ -3,12 +3,20 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.rollout import GENERATE, SINGLE_TURN
 from mortal_steps.config.section import LocalPath, Section, of_its_kind
 from mortal_steps.extensions import Registry, simple
+from mortal_steps.users_code.loading import is_in_file, names_code
 
 TRL = "trl"
 ENVIRONMENTS = Registry(
@@ -40,10 +48,6 @@ OUTAGES = (
 """Exceptions by which a tool says that it could not be asked, by default."""
 
 
-def is_file(spec: str) -> bool:
-    return spec.rpartition(":")[0].endswith(".py")
-
-
 class PickledCode(Section):
     """A class or function that `MortalTrainer` was given as an object; MORTAL writes these."""
 
@@ -62,8 +66,7 @@ class PickledCode(Section):
 
 
 def _is_spec(spec: str) -> str:
-    module, _, name = spec.rpartition(":")
-    if not module or not name.isidentifier():
+    if not names_code(spec):
         raise ValueError(
             f"{spec!r} names no code; write 'package.module:Name' or 'path/file.py:Name'"
         )
@@ -91,7 +94,8 @@ class EnvironmentConfig(Section):
     type: Annotated[str, NO_NUMBERS] = TRL
     """`trl`: classes and tools as TRL's GRPOTrainer takes them. `agent`: a function of yours that
     asks the model itself, through an OpenAI-compatible address. `gem`, `skyrl`, `textarena`,
-    `openenv`, `verifiers`: environments for these interfaces, as they are."""
+    `openenv`, `verifiers`: environments for these interfaces, as they are. Or a kind of your own
+    (`file.py:Class` or `module:Class`)."""
     factory: Code | dict[str, Code] | None = None
     """Class (or function that returns an instance) of the environment: `reset(**row)`, public
     methods as tools, `get_reward()` if it has one. A table of several gives each a name, and the
@@ -175,18 +179,16 @@ class EnvironmentConfig(Section):
     @property
     def code(self) -> tuple[str, ...]:
         """Code of the user's that is in it, as `module:name` or `path/file.py:name`."""
-        found = [
-            spec
-            for given in self._given
-            for spec in ((given,) if isinstance(given, str) else given.code)
-        ]
-        found += [spec for spec in self.outages if is_file(spec)]
+        found = [self.type] if self._is_own else []
+        for given in self._given:
+            found += (given,) if isinstance(given, str) else given.code
+        found += [spec for spec in self.outages if is_in_file(spec)]
         return tuple(dict.fromkeys(found))
 
     @property
     def modules(self) -> tuple[str, ...]:
         """Modules that its environments and tools are in, installed or the user's."""
-        specs = [spec for spec in self.code if not is_file(spec)]
+        specs = [spec for spec in self.code if not is_in_file(spec)]
         return (*self.is_in, *(spec.rpartition(":")[0] for spec in specs))
 
     @property
@@ -199,20 +201,32 @@ class EnvironmentConfig(Section):
         return (*self.factories.values(), *self.tools)
 
     @property
+    def _is_own(self) -> bool:
+        """Whether the kind is a class of the user's."""
+        return ":" in self.type
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle an own kind by its name, which another process imports from its file."""
+        if self._is_own:
+            return _of_its_kind, (self.model_dump(),)
+        return super().__reduce_ex__(protocol)
+
+    @property
     def has_names(self) -> bool:
         """Whether a row's column `environment` chooses its environment."""
         return isinstance(self.factory, dict)
 
 
 def _of_its_kind(value: Any) -> Any:
-    name = value.get("type") if isinstance(value, Mapping) else None
-    if isinstance(name, str) and ":" in name:
+    try:
+        return of_its_kind(value, EnvironmentConfig, ENVIRONMENTS, imports_own=True)
+    except ValidationError:
+        raise
+    except ValueError as error:
         raise ValueError(
-            f"type = {name!r}: there are {', '.join(ENVIRONMENTS)}; a class of your own is "
-            "environment.factory, and a function that asks the model itself is environment.agent, "
-            "with type = 'agent'"
-        )
-    return of_its_kind(value, EnvironmentConfig, ENVIRONMENTS)
+            f"{error}; a class with `reset` and tools is environment.factory, and a function that "
+            "asks the model itself is environment.agent, with type = 'agent'"
+        ) from None
 
 
 Environment = Annotated[SerializeAsAny[EnvironmentConfig], BeforeValidator(_of_its_kind)]

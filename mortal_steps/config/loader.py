@@ -11,14 +11,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from mortal_steps.config import RunConfig, hints
-from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
+from mortal_steps.config.algorithm import ALGORITHMS
+from mortal_steps.config.environment import ENVIRONMENTS
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.rewards import SANDBOX
 from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.config.run import NAME
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
-from mortal_steps.extensions import nearest
+from mortal_steps.extensions import Extension, Registry, nearest
 from mortal_steps.flags import FLAGS, Flag
 
 CODE_DATASET: Mapping[str, Any] = {
@@ -29,6 +30,11 @@ CODE_DATASET: Mapping[str, Any] = {
 }
 """Settings of `[data]` where nothing names a dataset. The sandbox knows the column with its test
 cases."""
+OF_A_KIND: Mapping[str, Registry[Extension]] = {
+    "algorithm": ALGORITHMS,
+    "environment": ENVIRONMENTS,
+}
+"""Tables whose `type` decides which keys they have. The first of a registry is the default."""
 MISSING = object()
 
 PLAIN_WORDS = (
@@ -245,7 +251,8 @@ def in_plain_words(reason: str) -> str:
 
 def _suggest(location: list[str], values: Mapping[str, Any]) -> str:
     *table, name = location
-    section = _algorithm_of(values) if table == ["algorithm"] else section_at(table)
+    kinds = OF_A_KIND.get(".".join(table))
+    section = _kind_of(values[table[0]], kinds) if kinds else section_at(table)
     siblings = list(section.model_fields) if section else []
     of_trl = table == ["training"]
     decided = trl_options_decided(RunConfig)
@@ -259,10 +266,9 @@ def _suggest(location: list[str], values: Mapping[str, Any]) -> str:
     return meant or (f"; known keys here: {', '.join(siblings)}" if siblings else "")
 
 
-def _algorithm_of(values: Mapping[str, Any]) -> type[BaseModel]:
-    """Return the class of `[algorithm]`, one of those that refuse unknown keys: ours."""
-    default = AlgorithmConfig.model_fields["type"].default
-    kind: type[BaseModel] = ALGORITHMS.load(values["algorithm"].get("type", default))
+def _kind_of(table: Mapping[str, Any], kinds: Registry[Extension]) -> type[BaseModel]:
+    """Return the class of a table with a `type`, one of those that refuse unknown keys."""
+    kind: type[BaseModel] = kinds.load(table.get("type", next(iter(kinds))))
     return kind
 
 

@@ -42,8 +42,8 @@ class LoggingConfig(Section):
     """`[logging]`: what is reported, and where."""
 
     report_to: tuple[TrackerName, ...] = ()
-    """Trackers that follow the run: `wandb`, `tensorboard`, `trackio`, or one of your own as
-    `module:Class`."""
+    """Trackers that follow the run: `wandb`, `tensorboard`, `trackio`, or one of your own
+    (`file.py:Class` or `module:Class`)."""
     project: Named = "mortal"
     """Project of the trackers."""
     group: Named | None = None

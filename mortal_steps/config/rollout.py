@@ -69,9 +69,9 @@ class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
 
     engine: Annotated[EngineName | None, Decides("use_vllm")] = None
-    """Inference engine: `vllm`, `transformers` or, on this machine, an engine of your own, written
-    as `module:name`. Default: vllm if it is installed for the rollout workers when the run begins
-    (on Modal it is), otherwise transformers."""
+    """Inference engine: `vllm`, `transformers` or, on this machine, an engine of your own
+    (`file.py:name` or `module:name`). Default: vllm if it is installed for the rollout workers when
+    the run begins (on Modal it is), otherwise transformers."""
     dtype: Annotated[SamplingType | Literal["auto"] | None, STATE] = None
     """Data type that rollout workers sample in. The actor casts the weights to it once, when it
     publishes them; training, checkpoints and the final model keep `model.dtype`. Default (`auto`):
@@ -117,8 +117,8 @@ class RolloutConfig(Section):
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
     `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: as
     `volume`, from shared memory (/dev/shm) of the machine that the actor and the rollout workers
-    are on; or a way of your own, written as `module:name`. `transformers` replaces weights in
-    place, whichever way is chosen. Default: `volume` if rollout workers have a GPU when the run
+    are on; or a way of your own (`file.py:name` or `module:name`). `transformers` replaces weights
+    in place, whichever way is chosen. Default: `volume` if rollout workers have a GPU when the run
     begins and do not sleep while the actor trains, otherwise `reload`. It does not affect a run's
     bits."""
     sleep_while_training: Annotated[bool, NO_NUMBERS, Decides("vllm_enable_sleep_mode")] = False
@@ -138,13 +138,13 @@ class RolloutConfig(Section):
     """Additional keyword arguments for the engine (for vLLM: of `LLM(...)`)."""
     episodes: EpisodesName = SINGLE_TURN
     """How a completion comes about. `single_turn`: the model answers the prompt once; or a class of
-    your own, written as `module:name`, in which it answers in several turns."""
+    your own (`file.py:name` or `module:name`), in which it answers in several turns."""
     episodes_options: Options = Field(default_factory=dict)
     """Settings for episodes of your own."""
     source: BatchSourceName = GENERATE
     """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
     and its reward functions score; `atropos`: an Atropos API server has them from its environments
-    (docs/atropos.md); or a batch source of your own, written as `module:name`."""
+    (docs/atropos.md); or a batch source of your own (`file.py:name` or `module:name`)."""
     source_options: Options = Field(default_factory=dict)
     """Settings for `atropos` or a batch source of your own."""
 

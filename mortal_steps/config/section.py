@@ -56,22 +56,27 @@ def leaves(annotation: Any) -> set[Any]:
     return {kind for part in parts for kind in leaves(part)} if parts else {annotation}
 
 
-def of_its_kind(value: Any, base: type[Section], registry: Registry[Extension]) -> Any:
+def of_its_kind(
+    value: Any, base: type[Section], registry: Registry[Extension], *, imports_own: bool = False
+) -> Any:
     """Return a table with a `type` as an instance of the class that the registry has for it, a
     subclass of `base`.
 
     A user's own kind, whose `type` has a `:`, stays a `base`: the process that it works in imports
-    it and lets it check its settings. Raises `ValueError` for any other unknown `type`.
+    it and lets it check its settings. With `imports_own` it is imported here instead. Raises
+    `ValueError` for any other unknown `type`, and what `Registry.load` does.
     """
     if not isinstance(value, Mapping):
         return value
     name = value.get("type", base.model_fields["type"].default)
-    if not isinstance(name, str) or ":" in name:
+    if not isinstance(name, str) or (":" in name and not imports_own):
         return value
     try:
-        kind: type[Section] = registry.load(registry.check(name))
+        kind = registry.load(registry.check(name))
     except ValueError as error:
         raise ValueError(f"type = {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise ValueError(f"type = {name!r} is no subclass of {base.__name__}")
     return kind.model_validate(dict(value))
 
 

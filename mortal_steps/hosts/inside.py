@@ -20,12 +20,12 @@ from functools import partial
 from typing import Any
 
 from mortal_steps.errors import MortalError
-from mortal_steps.extensions import import_named
 from mortal_steps.hosts.answers import HostAnswer, encode_answer, sent_error
 from mortal_steps.hosts.forked import ORDER
 from mortal_steps.system.child import adopt_orphans
 from mortal_steps.system.forks import serve_forks
 from mortal_steps.system.frames import Construct, Request, receive_frame, send_bytes
+from mortal_steps.users_code.loading import import_code
 
 GONE = (EOFError, BrokenPipeError)
 """What a connection has whose owner has ended; a user's code raises its own in `_answer`."""
@@ -105,7 +105,7 @@ def _answer_request(connection: socket.socket, handler: Any, stacks: int) -> Non
 
 def _construct(order: Construct) -> Any:
     logger.info("process %d is a %s", os.getpid(), order.factory)
-    return import_named(order.factory, "the handler of a host")(**order.kwargs)
+    return import_code(order.factory, "the handler of a host")(**order.kwargs)
 
 
 def _answer(connection: socket.socket, number: int, work: Callable[[], Any]) -> bool:

@@ -7,7 +7,7 @@ From a shard to its scores:
     host, host_handler
                     the process in which reward functions run: its owner's side, and the inside
     calling         one call of reward functions, as TRL makes it: arguments, scores, failures
-    users_code      from a name or a term to the function; users' own modules
+    loading         from a name or a term to the function
     sources         which files functions are made of, and what scored a run
 
 What a reward is, and those that come with MORTAL. Configurations and pickled rewards name what is

@@ -22,7 +22,7 @@ from mortal_steps.rewards.calling.dispatch import (
 from mortal_steps.rewards.calling.rows import with_own_rows
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.ledger import JudgedRun, use_run
-from mortal_steps.rewards.users_code.loading import load_term
+from mortal_steps.rewards.loading import load_term
 from mortal_steps.sandbox import executors
 from mortal_steps.sandbox.executors import ExecutorSettings
 

@@ -26,12 +26,12 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.models.local_folder import files_of
-from mortal_steps.rewards.users_code.files import files_behind
-from mortal_steps.rewards.users_code.project import OURS, find_in, folders_of
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import read_identity
 from mortal_steps.system.libraries import changes, packages_of
+from mortal_steps.users_code.files import files_behind
+from mortal_steps.users_code.project import OURS, find_in, folders_of
 
 SOURCES_FILE = "reward_sources.json"
 MISSING = "missing"

@@ -1,9 +1,11 @@
 """The rollout worker: samples shards of a step with exactly the policy version asked for."""
 
 import contextlib
+import hashlib
+import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +127,9 @@ class RolloutWorker:
             episodes.close()
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
-        """Sample and commit the shard, or return the committed one. Raises what `sync_weights`
-        raises, and `DataError` for unusable prompts."""
+        """Sample and commit the shard, or return the committed one if it is of the same problems,
+        seeds and weights. Raises what `sync_weights` raises, and `DataError` for unusable
+        prompts."""
         committed = self._find_committed(request)
         if committed is not None:
             return _reference(request, *committed, busy_s=0.0)
@@ -150,14 +153,27 @@ class RolloutWorker:
     def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
         otherwise = f"sampling {request.output} again"
         found = self._store.find_whole(request.output, GeneratedShard, otherwise)
-        if found is None or found[1].policy_version == request.weights.version:
+        difference = None if found is None else self._difference(request, found[1])
+        if difference is None:
             return found
-        logger.warning(
-            "sampling %s again: it was sampled with version %d, asked for is %d",
-            request.output,
-            found[1].policy_version,
-            request.weights.version,
-        )
+        logger.warning("%s: %s", otherwise, difference)
+        return None
+
+    def _difference(self, request: GenerateRequest, shard: GeneratedShard) -> str | None:
+        """Return in words why a committed shard is no answer to the request; None if it is one."""
+        if shard.policy_version != request.weights.version:
+            return (
+                f"it was sampled with version {shard.policy_version}, asked for is "
+                f"{request.weights.version}"
+            )
+        batch = self._store.read_record(request.problems, list[Problem])
+        asked = batch[request.start : request.stop]
+        if _digest([group.problem for group in shard.groups]) != _digest(asked):
+            ids = ", ".join(problem.id for problem in asked[:3])
+            return f"it was sampled for other problems than those asked for ({ids}, ...)"
+        sampled = [[made.seed for made in group.completions] for group in shard.groups]
+        if sampled != completion_seeds(request, batch, self._seed):
+            return "it was sampled with other seeds, or not as often, as asked for"
         return None
 
     def _started_engine(self) -> Engine:
@@ -257,6 +273,12 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
+
+
+def _digest(problems: Sequence[Problem]) -> str:
+    """Return the digest of problems, which is the same once they were written and read."""
+    content = [[problem.id, problem.prompt, problem.columns] for problem in problems]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _reference(

@@ -25,8 +25,8 @@ class GenerateRequest:
     weights: WeightsRef
     """The only version the worker may sample with."""
     output: str
-    """Where the `GeneratedShard` goes, relative to the run directory. If a whole record is there
-    already, it is the answer and nothing is sampled."""
+    """Where the `GeneratedShard` goes, relative to the run directory. If a whole record of the same
+    problems, seeds and version is there already, it is the answer and nothing is sampled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -69,8 +69,8 @@ def runs(project):
 def test_an_engine_and_a_way_of_syncing_of_a_users_own_train_a_model(runs):
     first = runs["first"]
     assert first.manifest.status == "completed"
-    assert first.config.rollout.engine == "plain_engine:PlainEngine"
-    assert first.config.rollout.weight_sync == "local_copy:LocalCopy"
+    assert first.config.rollout.engine == "plain_engine.py:PlainEngine"
+    assert first.config.rollout.weight_sync == "local_copy.py:LocalCopy"
     assert [row["step"] for row in first.metrics()] == [1, 2, 3]
     assert any(row["grad_norm"] > 0 for row in first.metrics())
 

@@ -106,7 +106,10 @@ def test_an_algorithm_of_a_users_own_trains(project):
         ({"type": "downsampled:replace"}, "is no subclass of Algorithm"),
         ({"type": "downsampled:Downsampled", "kept": "two"}, r"algorithm\.kept = 'two'"),
         ({"type": "downsampled:Downsampled", "kpt": 2}, r"algorithm\.kpt = 2"),
-        ({"type": "nowhere:Algorithm"}, r"algorithm\.type = 'nowhere:Algorithm' cannot be import"),
+        (
+            {"type": "nowhere:Algorithm"},
+            r"algorithm\.type = 'nowhere:Algorithm': no module 'nowhere'",
+        ),
     ],
 )
 def test_what_is_wrong_with_an_algorithm_is_named(project, table, message):

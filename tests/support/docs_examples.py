@@ -17,10 +17,10 @@ def examples(page: str, heading: str) -> list[tuple[str, str]]:
 
 def write_modules(page: str, heading: str, folder: Path) -> list[Path]:
     """Write the Python examples below a heading into a folder, each under the name in its first
-    line (`# replay.py`)."""
+    line (`# replay.py`); one without a name is a part of another."""
     written = []
     for language, text in examples(page, heading):
-        if language == "python":
+        if language == "python" and text.startswith("# "):
             path = folder / text.partition("\n")[0].removeprefix("# ")
             path.write_text(text)
             written.append(path)

@@ -9,8 +9,7 @@ import pytest
 from mortal_steps.config.engines import ENGINES
 from mortal_steps.config.loader import parse_config
 from mortal_steps.config.rollout import BATCH_SOURCES, EPISODES, WEIGHT_SYNC
-from mortal_steps.errors import ConfigError
-from mortal_steps.extensions import import_named
+from mortal_steps.errors import ConfigError, EngineError
 from mortal_steps.plan import trainer_plan
 
 
@@ -24,13 +23,21 @@ from mortal_steps.plan import trainer_plan
     ],
 )
 def test_a_name_is_one_of_the_table_or_says_where_to_import_from(key, known):
-    for name in (*known, "module:name", "a.package.module:Name"):
+    for name in (*known, "module:name", "a.package.module:Name", "a folder/file.py:Name"):
         assert getattr(parse_config({"rollout": {key: name}}).rollout, key) == name
     first = next(iter(known))
-    for wrong in (first[:-1], "module:", ":name", "file.py:Name:", "a b:c"):
+    for wrong in (
+        first[:-1],
+        "module:",
+        ":name",
+        "file.py:",
+        "file.py:Name:",
+        "a b:c",
+        "a.txt/b:c",
+    ):
         with pytest.raises(ConfigError) as refused:
             parse_config({"rollout": {key: wrong}})
-        for part in (f"rollout.{key}", repr(wrong), *known, "module:name"):
+        for part in (f"rollout.{key}", repr(wrong), *known, "module:name", "path/file.py:name"):
             assert part in str(refused.value)
     with pytest.raises(ConfigError, match=f"did you mean '{first}'"):
         parse_config({"rollout": {key: first[:-1]}})
@@ -49,11 +56,34 @@ def test_what_cannot_be_imported_is_named_with_its_key(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "broken_here.py").write_text("import no_such_module_at_all")
     (tmp_path / "whole_here.py").write_text("class There: ...")
-    with pytest.raises(ConfigError, match=r"rollout\.source = 'broken_here:X'.*no_such_module"):
-        import_named("broken_here:X", "rollout.source")
-    with pytest.raises(ConfigError, match=r"has no 'Missing'"):
-        import_named("whole_here:Missing", "rollout.source")
-    assert import_named("whole_here:There", "rollout.source").__name__ == "There"
+    for name, reason in (
+        ("broken_here:X", "no_such_module_at_all"),
+        ("broken_here.py:X", "no_such_module_at_all"),
+        ("whole_here:Missing", "'Missing'"),
+        ("whole_here.py:Thre", "There"),
+        ("nowhere:X", str(tmp_path)),
+        ("whole_hre.py:There", "whole_here.py"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            BATCH_SOURCES.load(name)
+        for part in (f"rollout.source = {name!r}", reason):
+            assert part in str(refused.value)
+    for name in ("whole_here:There", "whole_here.py:There"):
+        assert BATCH_SOURCES.load(name).__name__ == "There"
+
+
+def test_what_a_module_itself_refuses_is_raised_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "refusing.py").write_text(
+        "from mortal_steps.errors import EngineError\nraise EngineError('no such device')"
+    )
+    with pytest.raises(EngineError, match="no such device"):
+        BATCH_SOURCES.load("refusing.py:X")
+
+
+def test_only_a_module_has_to_be_there_before_it_is_imported():
+    assert ENGINES.entry("own.engine:Engine").needs == "own.engine"
+    assert ENGINES.entry("own/engine.py:Engine").needs is None
 
 
 def test_a_source_of_ones_own_belongs_to_the_fingerprint():

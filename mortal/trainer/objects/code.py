@@ -10,8 +10,8 @@ from typing import Any, Literal
 from mortal.rewards import functions
 from mortal_steps.rewards.pickles.digest import digest_of, is_imported
 from mortal_steps.rewards.pickles.files import write_pickle
-from mortal_steps.rewards.users_code.project import find_in, is_protected
 from mortal_steps.runs.objects import object_path
+from mortal_steps.users_code.project import find_in, is_protected
 
 LAMBDA = "<lambda>"
 

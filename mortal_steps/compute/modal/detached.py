@@ -26,10 +26,10 @@ from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rollout import RELOAD
 from mortal_steps.errors import ConfigError
-from mortal_steps.extensions import is_imported
 from mortal_steps.rewards.sources import folders_of_models
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
+from mortal_steps.users_code.loading import names_code
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 PASSED_ON = (
@@ -68,7 +68,7 @@ def code_of(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, 
     names = [config.algorithm.type, rollout.weight_sync or RELOAD, rollout.episodes]
     if all_in_containers:
         names.append(rollout.source)
-    specs = [name for name in names if is_imported(name)]
+    specs = [name for name in names if names_code(name)]
     scores = config.compute.scores_in_a_container or config.environment.is_used
     if all_in_containers or scores:
         return project_files([*specs, *config.users_code], config.users_objects)

@@ -14,8 +14,9 @@ from mortal_steps.config.environment import PickledCode
 from mortal_steps.environments.messages import REPLY, EnvironmentTools
 from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.rewards.calling.dispatch import takes_environments
+from mortal_steps.rewards.loading import load_term
 from mortal_steps.rewards.pickles.files import read_pickle
-from mortal_steps.rewards.users_code.loading import import_code, load_term
+from mortal_steps.users_code.loading import import_code
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ def load_code(code: str | PickledCode, key: str) -> Any:
     """Import or unpickle what a key of `[environment]` names; raise `ConfigError`."""
     try:
         if isinstance(code, str):
-            return import_code(code, f"{key} = {code!r}", "Name", callable)
+            return import_code(code, f"{key} = {code!r}")
         return read_pickle(Path(code.file), code.object, code.modules)
     except RewardError as error:
         raise ConfigError(str(error)) from error
@@ -56,10 +57,7 @@ def load_code(code: str | PickledCode, key: str) -> Any:
 def load_outage(spec: str) -> type[BaseException]:
     """Import an exception of `environment.outages`; raise `ConfigError`."""
     named = f"environment.outages: {spec!r}"
-    try:
-        found = import_code(spec, named, "Error", _is_exception)
-    except RewardError as error:
-        raise ConfigError(str(error)) from error
+    found = import_code(spec, named, noun="Error", is_one=_is_exception)
     if not _is_exception(found):
         raise ConfigError(f"{named} is {found!r}; name a class of exceptions")
     kind: type[BaseException] = found

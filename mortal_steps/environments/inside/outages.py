@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mortal_steps.config.environment import is_file
 from mortal_steps.environments.inside.loading import load_outage
 from mortal_steps.errors import JudgeError, SandboxError
+from mortal_steps.users_code.loading import is_in_file
 
 
 class Outages:
@@ -15,11 +15,11 @@ class Outages:
 
     def __init__(self, specs: Sequence[str]) -> None:
         """Raise `ConfigError` for a name that can be loaded and is no exception."""
-        self._specs = [spec for spec in specs if not is_file(spec)]
+        self._specs = [spec for spec in specs if not is_in_file(spec)]
         self._imported()
         self._own = {
             (_file_of(kind), kind.__qualname__)
-            for kind in (load_outage(spec) for spec in specs if is_file(spec))
+            for kind in (load_outage(spec) for spec in specs if is_in_file(spec))
         }
         """By their file: a tool may have imported it under another name."""
 

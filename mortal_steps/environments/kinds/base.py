@@ -27,6 +27,8 @@ class Agent(Protocol):
 class OthersEnvironment(EnvironmentConfig):
     """`[environment]` of a kind that brings what the model talks to."""
 
+    type: str
+
     @model_validator(mode="after")
     def _has_no_classes_of_trl(self) -> Self:
         if self.factory is not None or self.tools:

@@ -18,9 +18,9 @@ from typing import Any
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 
-from mortal_steps.config.environment import is_file
 from mortal_steps.environments.inside.outages import Outages
 from mortal_steps.environments.inside.returned import raised
+from mortal_steps.users_code.loading import is_in_file
 
 OUTAGES, NOTED = "MORTAL_TOOL_OUTAGES", "MORTAL_TOOL_OUTAGE_FILE"
 """Variables with the names of exceptions, and with the file for the one that is raised."""
@@ -32,7 +32,7 @@ def watch_tools(specs: Sequence[str]) -> None:
     """Have toolsets that are started on this machine say which of these outages they have."""
     from verifiers.v1.runtimes.subprocess import SubprocessRuntime
 
-    absolute = [os.path.abspath(each) if is_file(each) else each for each in specs]
+    absolute = [os.path.abspath(each) if is_in_file(each) else each for each in specs]
     os.environ[OUTAGES] = json.dumps(absolute)
     start = SubprocessRuntime.run_background
 

@@ -9,7 +9,6 @@ from mortal_steps.config.environment import TRL
 from mortal_steps.environments.messages import Description
 from mortal_steps.environments.processes.interpreter import check_interpreter, packages_for
 from mortal_steps.errors import ConfigError, WorkerLostError
-from mortal_steps.extensions import import_named
 from mortal_steps.hosts.base import ForkingHost, HostLostError
 from mortal_steps.hosts.process import HostProcess
 from mortal_steps.hosts.relay import Begin
@@ -17,6 +16,7 @@ from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rewards.scoring.assignments import SHARE, sandbox_settings
 from mortal_steps.sandbox.executors import NOWHERE, ExecutorSettings
 from mortal_steps.system.resources import raise_file_limit
+from mortal_steps.users_code.loading import import_code
 
 HANDLER = "mortal_steps.environments.inside.handler:EnvironmentHandler"
 AGENT_HANDLER = "mortal_steps.environments.inside.agents:AgentHandler"
@@ -67,7 +67,7 @@ def environment_host(
     options = {"environment": environment, "terms": dict(terms), **asks}
     variables = {**SAME_SETS, **(_no_proxy() if environment.asks else {})}
     if modal is not None:
-        make = import_named(SANDBOX_HOST, "compute.modal.environment")
+        make = import_code(SANDBOX_HOST, "compute.modal.environment")
         begin = Begin(
             handler=handler,
             options=options,

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mortal_steps.config import RewardsConfig, RewardTerm
-from mortal_steps.rewards.users_code.files import files_behind
-from mortal_steps.rewards.users_code.project import folders_of
+from mortal_steps.users_code.files import files_behind
+from mortal_steps.users_code.project import folders_of
 
 
 def named_columns(

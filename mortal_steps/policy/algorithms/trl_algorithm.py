@@ -18,7 +18,9 @@ class TrlAlgorithm(TrlHooks):
         from mortal_steps.policy.algorithms.stepping.dry_run import dry_run
         from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
         from mortal_steps.policy.algorithms.stepping.options import check_options
+        from mortal_steps.policy.algorithms.stepping.trainers import check_trainer
 
+        check_trainer(self)
         idle = check_options(plan, self)
         dry_run(plan, self)
         targets = check_targets(plan.training, plan.model, engine=plan.rollout.engine)

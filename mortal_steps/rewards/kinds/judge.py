@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import Options, Section
-from mortal_steps.extensions import import_named
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.users_code.loading import import_code
 
 ENVIRONMENT = "mortal_steps.rewards.judge.environment:LLMJudgeEnvironment"
 OPENAI = "https://api.openai.com/v1"
@@ -73,6 +73,6 @@ class JudgeTerm(RewardTerm, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """Return the environment; raise `ConfigError` if there is no key."""
-        environment = import_named(ENVIRONMENT, "rewards.terms")
+        environment = import_code(ENVIRONMENT, "rewards.terms")
         made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
         return made

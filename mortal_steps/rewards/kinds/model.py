@@ -12,10 +12,10 @@ from mortal_steps.config import ModelConfig
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import LocalPath, Options
 from mortal_steps.errors import RewardError
-from mortal_steps.extensions import import_named
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.users_code.loading import import_code
 
 MODEL = "mortal_steps.rewards.reward_model:RewardModel"
 """Imported when it is loaded: torch takes seconds."""
@@ -95,5 +95,5 @@ class ModelTerm(RewardTerm, extra="forbid"):
         if not is_hub_model(self.source):  # seen at once, before torch is imported
             path = Path(self.model)
             check_folder(path, called="the reward model", whole=self.tokenizer is None)
-        made: RewardFunction = import_named(MODEL, "rewards.terms")(self)
+        made: RewardFunction = import_code(MODEL, "rewards.terms")(self)
         return made

@@ -5,10 +5,10 @@ from typing import Literal
 from pydantic import Field
 
 from mortal_steps.config.rewards import RewardTerm
-from mortal_steps.extensions import import_named
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.code_execution.cases import total_limits
 from mortal_steps.sandbox.base import Limits
+from mortal_steps.users_code.loading import import_code
 
 ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvironment"
 
@@ -39,6 +39,6 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         return max(timeout_s, 3 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:
-        environment = import_named(ENVIRONMENT, "rewards.terms")
+        environment = import_code(ENVIRONMENT, "rewards.terms")
         made: RewardFunction = environment(**self.model_dump(exclude={"type", "weight", "name"}))
         return made

@@ -65,7 +65,7 @@ class FunctionTerm(UsersCode, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """Return the function; raise `RewardError` if there is none of that name."""
-        from mortal_steps.rewards.users_code.loading import load_reward
+        from mortal_steps.rewards.loading import load_reward
 
         function = load_reward(self.function)
         return function if self.form == "trl" else _given_strings(function)
@@ -90,7 +90,7 @@ class EnvironmentTerm(UsersCode, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """Return the environment; raise `RewardError` if it cannot be made."""
-        from mortal_steps.rewards.users_code.loading import load_environment
+        from mortal_steps.rewards.loading import load_environment
 
         return load_environment(self.environment, self.options)
 

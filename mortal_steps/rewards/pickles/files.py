@@ -16,9 +16,9 @@ from typing import Any
 
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.pickles.digest import Pickler
-from mortal_steps.rewards.users_code.children import offer_pickle
-from mortal_steps.rewards.users_code.project import folders_of, make_importable
 from mortal_steps.store.files import write_atomically
+from mortal_steps.users_code.children import offer_pickle
+from mortal_steps.users_code.project import folders_of, make_importable
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 

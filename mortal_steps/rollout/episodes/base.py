@@ -15,7 +15,6 @@ from typing import Any
 from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.rollout import EPISODES
 from mortal_steps.errors import ConfigError, EngineError, StoreError
-from mortal_steps.extensions import import_named
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -26,6 +25,7 @@ from mortal_steps.types import (
     SamplingParams,
     WeightsRef,
 )
+from mortal_steps.users_code.loading import import_code
 
 CHAT_FILE = "data/chat.json"
 """Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
@@ -137,7 +137,7 @@ def tool_episodes(
     before users' code is loaded. Raises `StoreError` if its chats are not settled."""
     chat = read_chat_settings(store)
     kind = GATEWAY_EPISODES if environment.asks else TOOL_EPISODES
-    made: Episodes = import_named(kind, "environment")(
+    made: Episodes = import_code(kind, "environment")(
         tokenizer=tokenizer,
         template_options=template_options,
         environment=environment,

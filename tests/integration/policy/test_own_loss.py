@@ -1,16 +1,17 @@
 """A loss of a user's own: TRL's trainer with another `_compute_loss`, in one file."""
 
-import importlib
+import tomllib
 
 import pytest
 import torch
-from trl import GRPOTrainer, SFTTrainer
+from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
-from tests.support.docs_examples import write_modules
+from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from tests.support.docs_examples import settings, write_modules
 from tests.support.policy.parity import check_parity, differ, run_stepped
 from tests.support.policy.rollouts import make_batch, make_config
 
@@ -46,13 +47,29 @@ class NoneOfThem(GRPO):
         return SFTTrainer
 
 
+class OfAnother(GRPO):
+    def trainer_class(self):
+        return RLOOTrainer
+
+
+class Supervised(GRPO):
+    trl_config = "SFTConfig"
+
+    def trainer_class(self):
+        return SFTTrainer
+
+
+class Unsaid(TrlAlgorithm):
+    def trainer_class(self):
+        return GRPOTrainer
+
+
 @pytest.fixture
 def gmpo(tmp_path, monkeypatch):
     """Return the example of docs/extending.md."""
     write_modules("extending.md", "A loss", tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    return {"type": "gmpo:GMPO"}
+    monkeypatch.chdir(tmp_path)
+    return tomllib.loads(settings("extending.md", "A loss"))["algorithm"]
 
 
 @pytest.mark.parametrize("options", [{}, TWICE], ids=["plain", "twice"])
@@ -85,7 +102,18 @@ def test_its_settings_reach_it_and_options_are_tried_with_it(model_path, tmp_pat
     assert differ(*ends)
 
 
-def test_a_trainer_that_is_none_of_trls_two_is_refused(model_path, tmp_path):
-    config = make_config(algorithm={"type": f"{__name__}:NoneOfThem"})
-    with pytest.raises(ConfigError, match="SFTTrainer is derived from neither GRPOTrainer nor"):
-        run_stepped(config, model_path, tmp_path, [make_batch(config, 0)])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("NoneOfThem", ["SFTTrainer", "GRPOTrainer", "derive"]),
+        ("OfAnother", ["RLOOTrainer", "GRPOTrainer", "the algorithm from RLOO"]),
+        ("Supervised", ["trl_config = 'SFTConfig'", "GRPOConfig and RLOOConfig", "derive"]),
+        ("Unsaid", ["trl_config = None", "GRPOConfig and RLOOConfig", "derive"]),
+    ],
+)
+def test_a_trainer_or_a_configuration_that_no_run_trains_with_is_refused_by_the_check(name, said):
+    config = make_config(algorithm={"type": f"{__name__}:{name}"}, trl={"warmup_steps": 1})
+    with pytest.raises(ConfigError) as refused:
+        algorithm_of(config).check(config)
+    for part in (f"algorithm.type = '{__name__}:{name}'", *said):
+        assert part in str(refused.value)

@@ -22,7 +22,7 @@ from mortal_steps.rewards import environments
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
 from mortal_steps.rewards.host import RewardHost
-from mortal_steps.rewards.users_code.loading import load_term
+from mortal_steps.rewards.loading import load_term
 from tests.support.docs_examples import settings, write_modules
 from tests.support.rewards.calling import call, scored
 from tests.support.rewards.shards import CHAT, make_shard

@@ -18,7 +18,7 @@ def test_modules_of_the_folder_come_before_installed_ones_but_for_those_we_need(
     )
     for name in ("calendar", "tomli_w", "iniconfig"):
         (tmp_path / f"{name}.py").write_text("MINE = 1")
-    code = "from mortal_steps.rewards.users_code.loading import load_reward;"
+    code = "from mortal_steps.rewards.loading import load_reward;"
     code += "print(load_reward('pytest.judge:f')(completions=[]))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True
@@ -36,7 +36,7 @@ def test_the_folder_of_the_last_function_comes_first_and_all_before_pythonpath(
     function = "def f(completions, **kwargs):\n    import helpers\n    return [helpers.VALUE]\n"
     (tmp_path / "first.py").write_text(function)
     (tmp_path / "sub" / "second.py").write_text(function)
-    code = "from mortal_steps.rewards.users_code.loading import load_reward;"
+    code = "from mortal_steps.rewards.loading import load_reward;"
     code += "load_reward('first.py:f');"
     code += "print(load_reward('sub/second.py:f')(completions=[]))"
     done = subprocess.run(

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 TOML = [
-    pytest.param(block, id=f"{page.name}-{number}")
+    pytest.param(page, block, id=f"{page.name}-{number}")
     for page in PAGES
     for number, block in enumerate(BLOCK.findall(page.read_text()))
 ]
@@ -29,8 +29,13 @@ def test_the_page_on_configuration_is_what_the_configuration_says():
     assert written == reference_markdown(), "`make docs` writes it anew"
 
 
-@pytest.mark.parametrize("block", TOML)
-def test_an_example_of_a_configuration_is_one(block):
+@pytest.mark.parametrize(("page", "block"), TOML)
+def test_an_example_of_a_configuration_is_one(page, block, tmp_path, monkeypatch):
+    for name, text in re.findall(
+        r"^```python\n# (\w+\.py)\n(.*?)^```", page.read_text(), re.M | re.S
+    ):
+        (tmp_path / name).write_text(text)  # reading some configurations imports it
+    monkeypatch.chdir(tmp_path)
     parse_config(tomllib.loads(block))
 
 

@@ -53,7 +53,7 @@ def test_what_a_users_source_raises_or_gives_is_named():
 
 
 def test_a_source_that_cannot_be_imported_is_named():
-    with pytest.raises(ConfigError, match=r"data\.source = 'nowhere:rows' cannot be imported"):
+    with pytest.raises(ConfigError, match=r"data\.source = 'nowhere:rows': no module 'nowhere'"):
         load_problems(DataConfig(source="nowhere:rows"), seed=0)
     with pytest.raises(ConfigError, match=r"data\.eval_source = 'sums:total': .*has no 'total'"):
         load_problems(config(eval_source="sums:total"), seed=0)

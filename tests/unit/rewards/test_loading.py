@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.users_code.loading: from a spec to the function."""
+"""mortal_steps.rewards.loading: from a spec to the function."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ import pytest
 from mortal.rewards.functions import exact_match
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.kinds.users_code import FunctionTerm
-from mortal_steps.rewards.users_code.loading import load_reward, load_term
+from mortal_steps.rewards.loading import load_reward, load_term
 
 SOURCE = """
 import helper_of_rewards

@@ -21,7 +21,7 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.calling.calls import CallFailure
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.users_code.loading import load_reward
+from mortal_steps.rewards.loading import load_reward
 from tests.support.rewards.calling import call
 from tests.support.rewards.shards import make_shard
 

@@ -160,6 +160,46 @@ def test_a_shard_of_another_version_is_sampled_again(store, worker, batch, v0, v
     assert worker.generate(request=request(batch, v1)).file == new.file
 
 
+OTHERS = {
+    "other rows": [replace(each, id=f"row-{each.id}") for each in PROBLEMS],
+    "another prompt of the same row": [replace(each, prompt="9abc=>") for each in PROBLEMS],
+    "another answer to the same row": [replace(each, columns={"answer": 2}) for each in PROBLEMS],
+    "a row that the shard before has, too": [PROBLEMS[2], *PROBLEMS[1:]],
+}
+
+
+@pytest.mark.parametrize("stage", ["generate", "evaluate"])
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_a_shard_of_other_problems_is_sampled_again(
+    store, worker, batch, v0, caplog, others, stage
+):
+    first = worker.generate(request=request(batch, v0, stage=stage))
+    other = store.write_record("steps/000003/others.json", others, list[Problem])
+    with caplog.at_level(logging.WARNING, logger="mortal_steps.rollout.worker"):
+        again = worker.generate(request=request(other, v0, stage=stage))
+    assert "sampling steps/000003/generations-1.parquet again: it was sampled" in caplog.text
+    shard = store.read_record(again.file, GeneratedShard)
+    assert [group.problem for group in shard.groups] == others[2:4]
+    fresh = request(other, v0, stage=stage, output="elsewhere.parquet")
+    assert again.file.sha256 == worker.generate(request=fresh).file.sha256 != first.file.sha256
+
+
+def test_a_shard_with_fewer_completions_than_asked_for_is_sampled_again(store, worker, batch, v0):
+    worker.generate(request=request(batch, v0, num_generations=2))
+    assert worker.generate(request=request(batch, v0)).num_completions == 6
+
+
+def test_a_shard_is_the_answer_whatever_its_problems_hold(store, worker, model_a, v0):
+    columns = {"b": float("nan"), "a": [1.5, None, {"z": "\u00e9", "y": 1e-7}], "none": None}
+    held = [Problem(id=f"odd-{row}", prompt="1+1=>", columns=columns) for row in (0, 1)]
+    odd = store.write_record("steps/000003/odd.json", held, list[Problem])
+    asked = request(odd, v0, start=0, stop=2)
+    first = worker.generate(request=asked)
+    fresh = worker_for(store, model_a)
+    assert fresh.generate(request=asked).file == first.file
+    assert fresh._engine is None, "nothing is sampled"
+
+
 def test_a_fresh_worker_catches_up_and_samples_the_same(store, worker, model_a, batch, v0, v1):
     worker.sync_weights(weights=v0)
     worker.generate(request=request(batch, v0))

@@ -13,7 +13,7 @@ from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironmen
 from mortal.rewards.functions import Overlong, exact_match, repetition_penalty
 from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.open_run import changes
-from mortal_steps.rewards.users_code.project import folders_of
+from mortal_steps.users_code.project import folders_of
 from tests.support.smallest import SMALLEST
 from tests.support.trainer_config import config_of, scaled, term_of
 

@@ -251,6 +251,8 @@ class WorkerHost:
 
     def _specs(self, request: CallRequest) -> dict[Role, WorkerSpec]:
         store = self._store()
+        if (store.root / PROJECT).is_dir():  # the settings may name code that is in it
+            shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         settings = store.read_record(request.settings, Settings)
         for name, where in settings.folders.items():
             if Path(name).exists():
@@ -260,8 +262,6 @@ class WorkerHost:
                 Path(name).symlink_to(self._runs_dir / where)
             elif request.role == "reward":  # a link would hold files of the Volume open
                 shutil.copytree(self._runs_dir / where, name)
-        if (store.root / PROJECT).is_dir():
-            shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
         self._is_node = config.compute.mode == "single_node"
         if self._hub is not None and (self._is_node or request.role == "rollout"):

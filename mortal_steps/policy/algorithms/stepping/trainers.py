@@ -35,24 +35,41 @@ NO_ROWS = [{"prompt": ""}]
 in the user's home, which may be read-only in a container."""
 
 
+TRAINERS = {"GRPOConfig": GRPOTrainer, "RLOOConfig": RLOOTrainer}
+"""Configuration of TRL's -> the trainer that takes it."""
+
+
+def check_trainer(algorithm: TrlHooks) -> None:
+    """Raise `ConfigError` unless the algorithm's trainer is derived from one of TRL's that learn
+    from scored completions, and takes the configuration that the algorithm names."""
+    named = f"algorithm.type = {algorithm.type!r}"
+    configuration = getattr(algorithm, "trl_config", None)
+    if configuration not in TRAINERS:
+        raise ConfigError(
+            f"{named}: trl_config = {configuration!r} is not one of {' and '.join(TRAINERS)}; "
+            "derive the algorithm from GRPO or RLOO, which have theirs"
+        )
+    kind, base = algorithm.trainer_class(), TRAINERS[configuration]
+    if not issubclass(kind, base):
+        raise ConfigError(
+            f"{named}: the trainer {kind.__name__} is not derived from TRL's {base.__name__}, "
+            f"which takes trl_config = {configuration!r}; derive it from that, or the algorithm "
+            f"from {'RLOO' if base is GRPOTrainer else 'GRPO'}"
+        )
+
+
 def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> Stepped:
     """Build the algorithm's trainer, to be run from outside, with these arguments of TRL's.
 
     With `corrects`, TRL corrects for the difference between sampler and trainer by truncated
-    importance sampling (https://fengyao.notion.site/off-policy-rl). Raises `ConfigError` for a
-    trainer that is none of TRL's two.
+    importance sampling (https://fengyao.notion.site/off-policy-rl). Raises as `check_trainer`.
     """
+    check_trainer(algorithm)
     kind = algorithm.trainer_class()
+    base: type[Stepped] = SteppedRLOOTrainer
     if issubclass(kind, GRPOTrainer):
-        base: type[Stepped] = SteppedGRPOTrainer
+        base = SteppedGRPOTrainer
         arguments["rollout_func"] = recorded_rollouts
-    elif issubclass(kind, RLOOTrainer):
-        base = SteppedRLOOTrainer
-    else:
-        raise ConfigError(
-            f"algorithm.type = {algorithm.type!r}: the trainer {kind.__name__} is derived from "
-            "neither GRPOTrainer nor RLOOTrainer of TRL; derive it from one of them"
-        )
     stepped: type[Stepped] = type(kind.__name__, (base, kind), {"algorithm": algorithm})
     shares = arguments["args"].fsdp and neighbours
     with loading_once() if shares else contextlib.nullcontext():

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mortal_steps.rewards.users_code.project import find_in
+from mortal_steps.users_code.project import find_in
 
 
 def files_behind(module: str, folders: Sequence[Path], working_dir: Path) -> Iterator[Path]:

@@ -18,7 +18,7 @@ from types import ModuleType
 
 from mortal_steps import DISTRIBUTION
 
-OURS = frozenset({"mortal", "mortal_steps"})
+OURS = frozenset({"mortal", "mortal_deployments", "mortal_flows", "mortal_steps", "mortal_tasks"})
 
 
 def make_importable(folders: Sequence[Path], name: str = "") -> None:

@@ -13,20 +13,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mortal_steps.rewards.users_code.project import make_importable
 from mortal_steps.system.scratch import Scratch
+from mortal_steps.users_code.project import make_importable
 
 PREFIX = "mortal-modules-"
 MAIN = "__main__"
 
 FILE = """\
-from mortal_steps.rewards.users_code.children import execute
+from mortal_steps.users_code.children import execute
 
 execute(__name__, {path!r}, {source!r}, {folders!r})
 """
 PICKLE = """\
 from mortal_steps.rewards.pickles.files import read_names
-from mortal_steps.rewards.users_code.children import give_names
+from mortal_steps.users_code.children import give_names
 
 give_names(__name__, read_names({path!r}, {digest!r}, {modules!r}))
 """
