@@ -9,8 +9,9 @@ what happened to be ready, so both come out the same however fast either side is
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any
 
 from mortal_steps.orchestration.batch_sources.batch_source import (
@@ -20,7 +21,6 @@ from mortal_steps.orchestration.batch_sources.batch_source import (
 )
 from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.batches import ScoredRollouts
-from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import BatchRef, GenerationRef, PolicyVersion, RewardRef, WeightsRef
 
 
@@ -28,7 +28,7 @@ class Rollouts(BatchSource):
     """Samples and scores with the run's own workers, up to `rollout.staleness` steps ahead."""
 
     def __init__(self, *, session: Session, workers: RolloutWorkers) -> None:
-        self._session = session
+        self.session = session
         self._workers = workers
         self._published: dict[PolicyVersion, WeightsRef] = {}
         self._next = 0
@@ -46,17 +46,17 @@ class Rollouts(BatchSource):
 
     def publish(self, weights: WeightsRef) -> None:
         """Take a new version to sample with, and forget those that no later step needs."""
-        oldest = self._session.schedule.sampling_version(self._next)
+        oldest = self.session.schedule.sampling_version(self._next)
         kept = {v: w for v, w in self._published.items() if v >= oldest}
         self._published = {**kept, weights.version: weights}
 
     def look_ahead(self, step: int) -> None:
         """Begin the steps that may be sampled by now: up to `step + staleness`."""
-        ahead = self._session.run.config.rollout.staleness
-        last = self._session.run.info.num_steps - 1
+        ahead = self.session.run.config.rollout.staleness
+        last = self.session.run.info.num_steps - 1
         while self._next <= min(step + ahead, last):
-            weights = self._published[self._session.schedule.sampling_version(self._next)]
-            rolling = asyncio.create_task(self._roll_out(self._next, weights))
+            weights = self._published[self.session.schedule.sampling_version(self._next)]
+            rolling = asyncio.create_task(self.roll_out(self._next, weights))
             self._under_way.append(rolling)
             self._next += 1
 
@@ -67,36 +67,47 @@ class Rollouts(BatchSource):
         self._under_way.popleft()
         return rolled_out
 
-    async def _roll_out(self, step: int, weights: WeightsRef) -> StepBatch:
+    async def roll_out(self, step: int, weights: WeightsRef) -> StepBatch:
         """Generate and score every shard of a step. A shard is scored as soon as it is generated.
         The workers are free for the next step when the last shard is generated. The problems of the
         next step need no weights, so they are drawn while this step is scored."""
-        session = self._session
+        session = self.session
         drawing = self._drawing.pop(step, None) or asyncio.create_task(self._draw(step))
+        try:
+            async with self.scoring(drawing, weights) as scores:
+                if self._next == step + 1 < session.run.info.num_steps:
+                    self._drawing[step + 1] = asyncio.create_task(self._draw(step + 1))
+                return StepBatch(await drawing, ScoredRollouts(rewards=await scores))
+        finally:
+            await drop([drawing])
+
+    @contextlib.asynccontextmanager
+    async def scoring(
+        self, drawing: Awaitable[BatchRef], weights: WeightsRef
+    ) -> AsyncIterator[Awaitable[list[RewardRef]]]:
+        """Sample every shard of a batch with these weights, then enter the block, in which its
+        scores are awaited: each shard is scored as soon as it is there."""
         generating: list[asyncio.Task[GenerationRef]] = []
         scoring: list[asyncio.Task[RewardRef]] = []
         try:
             async with self._workers.sampling_with(weights):
                 batch = await drawing
-                shards = shard_bounds(batch.num_problems, session.run.config.num_shards)
-                for shard in range(len(shards)):
+                for shard in self.session.shards_of(batch):
                     generating.append(asyncio.create_task(self._generate(batch, shard, weights)))
                     scoring.append(asyncio.create_task(self._score(generating[-1])))
                 await asyncio.gather(*generating)
-            if self._next == step + 1 < session.run.info.num_steps:
-                self._drawing[step + 1] = asyncio.create_task(self._draw(step + 1))
-            return StepBatch(batch, ScoredRollouts(rewards=await asyncio.gather(*scoring)))
+            yield asyncio.gather(*scoring)
         finally:
-            await drop([drawing, *generating, *scoring])
+            await drop([*generating, *scoring])
 
     async def _draw(self, step: int) -> BatchRef:
-        return await self._session.get_batch(step)
+        return await self.session.get_batch(step)
 
     async def _generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
-        return await self._session.generate(batch, shard, weights)
+        return await self.session.generate(batch, shard, weights)
 
     async def _score(self, generating: asyncio.Task[GenerationRef]) -> RewardRef:
-        return await self._session.reward(await generating)
+        return await self.session.reward(await generating)
 
 
 async def drop(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -144,6 +144,6 @@ def completion_seeds(
                 seed = derive_seed("evaluate", run_seed, request.step, problem.id, generation)
             else:
                 seed = completion_seed(run_seed, request.step, problem.id, generation)
-            seeds.append(seed)
+            seeds.append(derive_seed("round", seed, request.round) if request.round else seed)
         seeds_PG.append(seeds)
     return seeds_PG

@@ -124,9 +124,25 @@ class Session:
         timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
         return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
 
+    async def draw(self, step: int, round: int, rows: Sequence[int]) -> BatchRef:
+        """Commit these rows of the training problems as those of a later round of a step."""
+        file = step_file("get_batch", step, round)
+        problems = [self.problems[row] for row in rows]
+        write = functools.partial(self.store.write_record, file, problems, list[Problem])
+        ref = await in_thread(write)
+        timing = StageTiming(stage="get_batch", step=step, index=round)
+        return BatchRef(step=step, file=ref, num_problems=len(rows), timing=timing, round=round)
+
+    def shards_of(self, batch: BatchRef) -> range:
+        """Return the numbers of the shards in which a batch is sampled. Those of a later round
+        follow those of the one before."""
+        first, num_shards = batch.round * self.run.config.num_shards, self.run.config.num_shards
+        return range(first, first + min(num_shards, batch.num_problems))
+
     async def generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
-        """Sample one shard of a step on whichever rollout worker is free."""
-        start, stop = shard_bounds(batch.num_problems, self.run.config.num_shards)[shard]
+        """Sample one of a batch's `shards_of` on whichever rollout worker is free."""
+        number = self.shards_of(batch).index(shard)
+        start, stop = shard_bounds(batch.num_problems, self.run.config.num_shards)[number]
         request = GenerateRequest(
             stage="generate",
             step=batch.step,
@@ -138,6 +154,7 @@ class Session:
             sampling=self.run.config.sampling,
             weights=weights,
             output=step_file("generate", batch.step, shard),
+            round=batch.round,
         )
         return await self.call(GenerationRef, "rollout", "generate", request)
 
@@ -255,10 +272,11 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
 
 
 def step_file(stage: str, step: int, shard: int = 0) -> str:
-    """Return the path of what `get_batch`, `generate`, `reward` or `train_step` commits."""
+    """Return the path of what `get_batch`, `generate`, `reward` or `train_step` commits; for
+    `get_batch`, `shard` is the round."""
     folder = f"steps/{step:06d}"
     files = {
-        "get_batch": f"{folder}/batch.json",
+        "get_batch": f"{folder}/batch-{shard}.json" if shard else f"{folder}/batch.json",
         "generate": shard_file(folder, "generations", shard),
         "reward": shard_file(folder, "rewards", shard),
         "train_step": f"{folder}/result.json",

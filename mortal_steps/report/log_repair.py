@@ -40,6 +40,7 @@ def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row
         "num_scored": num_scored,
         "num_sampled_tokens": sum(shard.generation.num_tokens for shard in shards),
         "policy_version": shards[0].generation.policy_version,
+        **batch.counts(),
         **_identified(result),
     }
     logged = mean_metrics((shard.metrics, shard.generation.num_completions) for shard in shards)

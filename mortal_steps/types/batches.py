@@ -73,7 +73,8 @@ class Batch(ABC):
 
 
 def _written(batch: Batch) -> dict[str, Any]:
-    values: dict[str, Any] = TypeAdapter(type(batch)).dump_python(batch, mode="json")
+    dumped = TypeAdapter(type(batch)).dump_python(batch, mode="json")
+    values = {name: value for name, value in dumped.items() if value is not None}
     return {"kind": batch.name(), **values} if batch.name() else values
 
 

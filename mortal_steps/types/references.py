@@ -72,13 +72,15 @@ class FileRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class BatchRef:
-    """The problems of one step."""
+    """The problems of one step, or those of one round of it."""
 
     step: int
     file: FileRef
     """Record of `list[Problem]`."""
     num_problems: int
     timing: StageTiming
+    round: int = 0
+    """Number of the round, where a batch source samples a step in several."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)

@@ -27,6 +27,8 @@ class GenerateRequest:
     output: str
     """Where the `GeneratedShard` goes, relative to the run directory. If a whole record of the same
     problems, seeds and version is there already, it is the answer and nothing is sampled."""
+    round: int = 0
+    """Round of the step: a problem that comes again in a later one has other seeds there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

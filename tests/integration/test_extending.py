@@ -44,13 +44,14 @@ def project(tmp_path_factory):
     return folder
 
 
-def configure(project, run_id, *headings, source=None):
+def configure(project, run_id, *headings, source=None, **rollout):
     """A configuration with the settings below these headings of the page."""
     values = load_config(project / "tiny.toml", SETTINGS).model_dump()
     for heading in headings:
         for section, changed in tomllib.loads(settings(PAGE, heading)).items():
             values[section] |= changed
     values["rollout"]["source"] = source or values["rollout"]["source"]
+    values["rollout"] |= rollout
     (project / f"{run_id}.toml").write_text(dump_toml(parse_config(values)))
 
 

@@ -33,6 +33,11 @@ class ScoredRollouts(Batch):
     kind = ""
     rewards: Sequence[RewardRef]
     """One per shard, in shard order."""
+    kept: Sequence[tuple[int, int]] | None = None
+    """The groups that are trained on, each as the index of its shard here and its own in the shard;
+    None: all of them."""
+    cursor: int | None = None
+    """Where the batch source goes on in the dataset after this step, if that depends on scores."""
 
     @property
     def shards(self) -> Sequence[RewardRef]:
@@ -41,6 +46,9 @@ class ScoredRollouts(Batch):
     def files(self) -> list[FileRef]:
         return [file for shard in self.rewards for file in (shard.generation.file, shard.file)]
 
+    def counts(self) -> Mapping[str, int]:
+        return {} if self.kept is None else {"num_kept_groups": len(self.kept)}
+
     def content(self, records: Records) -> dict[str, Any]:
         """Return the shards' generations and scores; what reward functions report beside scores is
         no part of the batch."""
@@ -48,18 +56,23 @@ class ScoredRollouts(Batch):
             [shard.generation.file.sha256, records.read_record(shard.file, RewardedShard).rewards]
             for shard in self.rewards
         ]
-        return {"shards": shards}
+        return {"shards": shards} | ({} if self.kept is None else {"kept": self.kept})
 
     def read(self, records: Records, step: int, plan: TrainerPlan) -> RolloutBatch:
         """Put a step's scored rollouts together from verified shards. Raises `CorruptFileError`,
         `StoreError` for shards of no such batch, `EngineError` for an untrainable completion."""
-        groups: list[RolloutGroup] = []
+        shards: list[list[RolloutGroup]] = []
         versions: list[PolicyVersion] = []
         for reference in self.rewards:
             generated = records.read_record(reference.generation.file, GeneratedShard)
             _check_origin(generated, plan.rollout, step, reference.generation.file.path)
             versions.append(generated.policy_version)
-            groups.extend(_scored_groups(records, reference, generated, plan.reward_weights))
+            scored = list(_scored_groups(records, reference, generated, plan.reward_weights))
+            shards.append(scored)
+        chosen = self.kept or [
+            (n, m) for n, scored in enumerate(shards) for m in range(len(scored))
+        ]
+        groups = [shards[shard][group] for shard, group in chosen]
         _check_shape(groups, plan.training, step)
         return RolloutBatch(step=step, policy_version=min(versions), groups=groups)
 
