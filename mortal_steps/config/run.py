@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
-from mortal_steps.config.atropos import atropos_options
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
@@ -32,7 +31,6 @@ from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import (
-    ATROPOS,
     GENERATE,
     RolloutConfig,
     SamplingType,
@@ -118,9 +116,8 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _atropos_can_supply(self) -> Self:
-        if self.rollout.source == ATROPOS:
-            atropos_options(self.rollout.source_options)
+    def _the_source_takes_its_options(self) -> Self:
+        _ = self.rollout.source_settings
         return self
 
     @property
@@ -146,9 +143,10 @@ class RunConfig(Section):
 
     @property
     def num_made_rows(self) -> int | None:
-        """Rows of a run whose environment gives the prompts; None where rows have them."""
-        elsewhere = self.rollout.source == ATROPOS
-        return self.training.batch_size if self.environment.gives_prompts or elsewhere else None
+        """Rows of a run whose environment or batch source gives the prompts; None where rows have
+        them."""
+        elsewhere = self.environment.gives_prompts or self.rollout.source_kind.brings_data
+        return self.training.batch_size if elsewhere else None
 
     @property
     def seen_by_environments(self) -> tuple[str, ...]:
@@ -273,11 +271,10 @@ class RunConfig(Section):
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""
-        rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
-        if rollout.source == ATROPOS:
-            options = atropos_options(rollout.source_options)
-            kept = identity_of(options, options.model_dump(), defaults=defaults)
-            rollout = rollout.model_copy(update={"source_options": kept})
+        options = self.rollout.source_settings
+        kept = identity_of(options, options.model_dump(), defaults=defaults)
+        decided = {"num_shards": self.num_shards, "source_options": kept}
+        rollout = self.rollout.model_copy(update=decided)
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
         changes = {"rollout": rollout, "training": training}
