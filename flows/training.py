@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.config import RunConfig
-from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_sources.batch_source import (
     BatchSource,
@@ -117,9 +116,7 @@ class Training:
             self._run.go_back_to(ready.step)
             self._trained = ready.step
         self._recorder.timing(ready.timing)
-        supplied = counted(info.num_problems, "problem")
-        if config.rollout.source == ATROPOS:
-            supplied = f"{counted(config.training.rows, 'sequence')} of environments a step"
+        supplied = self._source.supplied_in_words() or counted(info.num_problems, "problem")
         progress.note(
             f"training {parameters_in_words(ready)} on {supplied}"
             f"{f' {ready.place}' if ready.place else ''}"

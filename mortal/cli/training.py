@@ -32,7 +32,8 @@ AcceptChangedRewards = Annotated[
     bool,
     typer.Option(
         "--accept-changed-rewards",
-        help="Continue with the edited reward functions; the run records from which step.",
+        help="Continue with the edited reward functions, environments, algorithm, engine, episodes "
+        "or batch source; the run records from which step.",
     ),
 ]
 

@@ -15,7 +15,7 @@ from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.environment import ENVIRONMENTS
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.rewards import SANDBOX
-from mortal_steps.config.rollout import ATROPOS
+from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.config.run import NAME
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
@@ -133,7 +133,8 @@ def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
         return whole  # the check of the values refuses what is no table
     if find_key(whole, "environment.factory") not in (MISSING, None):
         return whole  # it may give the prompts
-    if find_key(whole, "rollout.source") == ATROPOS:
+    source = find_key(whole, "rollout.source")
+    if isinstance(source, str) and BATCH_SOURCES.entry(source).brings_data:
         return whole
     named = [*(rewards.get("functions") or ()), *(rewards.get("terms") or ())]
     if named not in ([], [SANDBOX]):

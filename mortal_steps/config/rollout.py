@@ -1,26 +1,40 @@
 """`[rollout]`: how completions are sampled."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError
 
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
 from mortal_steps.config.field_metadata import NO_NUMBERS, STATE, Decides, Trl
 from mortal_steps.config.section import Options, Section
-from mortal_steps.extensions import Registry, simple
+from mortal_steps.extensions import Extension, Registry, simple
+from mortal_steps.users_code.loading import import_code
 
 GENERATE = "generate"
 """The run's own workers sample and score each step."""
-ATROPOS = "atropos"
-"""The environments of an Atropos API server sample and score."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceKind(Extension):
+    """What is known of a batch source before it is imported."""
+
+    options: str = "mortal_steps.config.rollout:SourceOptions"
+    """`module:name` of the class of its `rollout.source_options`."""
+    brings_data: bool = False
+    """Whether its steps are made of something else than the rows of `data.source`."""
+
+
 BATCH_SOURCES = Registry(
     "rollout.source",
-    simple(
-        {
-            GENERATE: "mortal_flows.rollouts:Rollouts",
-            ATROPOS: "mortal_steps.orchestration.batch_sources.atropos_batches:AtroposBatches",
-        }
-    ),
+    {
+        GENERATE: SourceKind(factory="mortal_flows.rollouts:Rollouts"),
+        "atropos": SourceKind(
+            factory="mortal_steps.orchestration.batch_sources.atropos_batches:AtroposBatches",
+            options="mortal_steps.atropos.options:AtroposOptions",
+            brings_data=True,
+        ),
+    },
 )
 """Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_sources/batch_source.py)."""
 
@@ -63,6 +77,20 @@ HALF_PRECISION_MEAN = 0.1
 WeightSyncName = Annotated[str, AfterValidator(WEIGHT_SYNC.check)]
 BatchSourceName = Annotated[str, AfterValidator(BATCH_SOURCES.check)]
 EpisodesName = Annotated[str, AfterValidator(EPISODES.check)]
+
+
+class SourceOptions(Section, extra="allow"):
+    """`[rollout.source_options]`: what a batch source is set up with. One that takes anything has
+    this class itself; all of it then belongs to the run's fingerprint."""
+
+    @property
+    def first_port(self) -> int | None:
+        """The first of the ports at which rollout workers serve the policy to environments
+        outside; None: they do not."""
+        return None
+
+    def check(self, context: int) -> None:
+        """Raise `ConfigError` for what does not fit a model with a context of so many tokens."""
 
 
 class RolloutConfig(Section):
@@ -151,8 +179,23 @@ class RolloutConfig(Section):
     @property
     def ports(self) -> range:
         """Ports at which rollout workers serve the policy to environments outside."""
-        first = self.source_options.get("port") if self.source == ATROPOS else None
+        first = self.source_settings.first_port
         return range(first, first + (self.num_rollout_workers or 1)) if first else range(0)
+
+    @property
+    def source_kind(self) -> SourceKind:
+        return BATCH_SOURCES.entry(self.source)
+
+    @property
+    def source_settings(self) -> SourceOptions:
+        """`source_options` as the source takes them; raises `ValueError` for other ones."""
+        kind: type[SourceOptions] = import_code(self.source_kind.options, "rollout.source")
+        try:
+            return kind.model_validate(self.source_options)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            key = ".".join(["rollout", "source_options", *map(str, wrong["loc"])])
+            raise ValueError(f"{key} = {wrong['input']!r}: {wrong['msg']}") from None
 
     @property
     def has_samplers(self) -> bool:

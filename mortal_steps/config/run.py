@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
-from mortal_steps.config.atropos import atropos_options
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
@@ -32,13 +31,13 @@ from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import (
-    ATROPOS,
     RolloutConfig,
     check_one_machine,
 )
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 from mortal_steps.types import SamplingParams
+from mortal_steps.users_code.loading import names_code
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
@@ -116,9 +115,8 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _atropos_can_supply(self) -> Self:
-        if self.rollout.source == ATROPOS:
-            atropos_options(self.rollout.source_options)
+    def _the_source_takes_its_options(self) -> Self:
+        _ = self.rollout.source_settings
         return self
 
     @property
@@ -144,9 +142,10 @@ class RunConfig(Section):
 
     @property
     def num_made_rows(self) -> int | None:
-        """Rows of a run whose environment gives the prompts; None where rows have them."""
-        elsewhere = self.rollout.source == ATROPOS
-        return self.training.batch_size if self.environment.gives_prompts or elsewhere else None
+        """Rows of a run whose environment or batch source gives the prompts; None where rows have
+        them."""
+        elsewhere = self.environment.gives_prompts or self.rollout.source_kind.brings_data
+        return self.training.batch_size if elsewhere else None
 
     @property
     def seen_by_environments(self) -> tuple[str, ...]:
@@ -225,6 +224,13 @@ class RunConfig(Section):
         return tuple(dict.fromkeys(found))
 
     @property
+    def training_code(self) -> tuple[str, ...]:
+        """The user's code that samples and trains, by which the numbers of a run are others."""
+        rollout = self.rollout
+        names = (self.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source)
+        return tuple(dict.fromkeys(filter(names_code, names)))
+
+    @property
     def users_objects(self) -> tuple[str, ...]:
         """Files of the user's pickled objects that score or answer calls."""
         terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
@@ -251,11 +257,10 @@ class RunConfig(Section):
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""
-        rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
-        if rollout.source == ATROPOS:
-            options = atropos_options(rollout.source_options)
-            kept = identity_of(options, options.model_dump(), defaults=defaults)
-            rollout = rollout.model_copy(update={"source_options": kept})
+        options = self.rollout.source_settings
+        kept = identity_of(options, options.model_dump(), defaults=defaults)
+        decided = {"num_shards": self.num_shards, "source_options": kept}
+        rollout = self.rollout.model_copy(update=decided)
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
         changes = {"rollout": rollout, "training": training}

@@ -1,8 +1,9 @@
-"""The files that reward functions, tools and environments are made of: an edited one is noticed.
+"""The files that the code is made of which a configuration names: an edited one is noticed.
 
 Scores, and what a tool answers, are part of a run's bits. So a reward function that was edited
 stops the run before it scores anything, until somebody accepts the edited one: by its digest, which
-the error tells. The same is true of tools and environments.
+the error tells. The same is true of tools and environments, and when a run is resumed, of an
+algorithm, an engine, episodes or a batch source of the user's.
 
 A function's files are the one that defines it, and the user's own modules that these import. They
 are parsed and not executed. Imports inside functions count, too, and so do calls of
@@ -49,17 +50,29 @@ class RewardSources:
     packages: Mapping[str, str] | None = None
     """Versions of the packages that environments are in, by name; None where they are not asked
     for: there are none, or they are in containers."""
+    code: Mapping[str, str] | None = None
+    """As `files`, of what samples and trains; None where that is MORTAL's own, and where a version
+    that did not ask for it noted the rest."""
 
     def digest(self) -> str:
         """Return a digest of all that; short, hexadecimal, for people to copy."""
-        content = json.dumps({**self.files, **(self.packages or {})}, sort_keys=True)
+        whole = {**self.files, **(self.packages or {}), **(self.code or {})}
+        content = json.dumps(whole, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def tells_more_than(self, other: RewardSources) -> bool:
+        """Return whether it has something that `other` was not asked for."""
+        pairs = ((self.packages, other.packages), (self.code, other.code))
+        return any(mine is not None and theirs is None for mine, theirs in pairs)
 
     def changes_to(self, other: RewardSources) -> list[str]:
         """Return what is different in `other`, one phrase each."""
         found = []
-        for path in sorted(self.files.keys() | other.files.keys()):
-            before, now = self.files.get(path), other.files.get(path)
+        mine, theirs = self.files, other.files
+        if self.code is not None and other.code is not None:
+            mine, theirs = {**mine, **self.code}, {**theirs, **other.code}
+        for path in sorted(mine.keys() | theirs.keys()):
+            before, now = mine.get(path), theirs.get(path)
             if before != now:
                 how = {MISSING: "is missing", None: "is not used any more"}.get(now, "was altered")
                 found.append(f"{path} {how if before is not None else 'is new'}")
@@ -111,12 +124,12 @@ def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None
 
 
 def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
-    """Do the same in a worker, which has all files. Its packages may be others than the driver's,
-    which has compared those of the environments."""
+    """Do the same in a worker, which has all files that score. Its packages may be others than the
+    driver's, which has compared those of the environments, and the other code."""
     if history := find_history(store):
         before = history[-1].sources
         now = _present_files(config, working_dir, _began_in(store, working_dir))
-        _check(store, config, before, replace(now, packages=before.packages))
+        _check(store, config, before, replace(now, packages=before.packages, code=before.code))
 
 
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
@@ -130,7 +143,7 @@ def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: in
         before = history[-1].sources
         if changed := before.changes_to(now):
             logger.warning("from step %d on, other code is used: %s", step, "; ".join(changed))
-        elif before.packages is not None or now.packages is None:
+        elif not now.tells_more_than(before):
             return
     else:
         logger.warning("the reward functions' sources are noted from step %d on", step)
@@ -185,7 +198,8 @@ def find_sources(
 
 def _present(config: RunConfig, working_dir: Path, began_in: Path | None = None) -> RewardSources:
     found = _present_files(config, working_dir, began_in)
-    return replace(found, packages=_packages(config, working_dir))
+    code = find_sources(config.training_code, working_dir).files or None
+    return replace(found, packages=_packages(config, working_dir), code=code)
 
 
 def _present_files(config: RunConfig, working_dir: Path, began_in: Path | None) -> RewardSources:
@@ -210,6 +224,9 @@ def _seen_by_driver(store: RunStore, config: RunConfig, working_dir: Path) -> Re
     """Return the present sources, None if another machine brought them to the Volume. Model folders
     that are not here, as a container scores, are taken as noted."""
     now = _present(config, working_dir, _began_in(store, working_dir))
+    if now.code and config.compute.is_away and set(now.code.values()) == {MISSING}:
+        noted = find_history(store)
+        now = replace(now, code=noted[-1].sources.code if noted else None)
     if not config.compute.scores_in_a_container:
         return now
     if now.files and set(now.files.values()) == {MISSING}:
@@ -252,7 +269,7 @@ def _check(store: RunStore, config: RunConfig, before: RewardSources, now: Rewar
     changed = before.changes_to(now)
     if changed and config.rewards.accept_changed != now.digest():
         raise RewardError(
-            f"{_called(config)} are not those with which run {store.root.name} was scored: "
+            f"{_called(config)} are not those that run {store.root.name} has used until now: "
             f"{'; '.join(changed)}. Restore them, or let the run continue with them: `mortal "
             f"resume {store.root.name} --accept-changed-rewards`, or for a deployment's run set "
             f"rewards.accept_changed = {now.digest()!r} in its parameters"
@@ -260,9 +277,12 @@ def _check(store: RunStore, config: RunConfig, before: RewardSources, now: Rewar
 
 
 def _called(config: RunConfig) -> str:
+    called = ["the reward functions"]
     if config.environment.is_used:
-        return "the reward functions, tools or environments"
-    return "the reward functions"
+        called.append("tools or environments")
+    if config.training_code:
+        called.append(f"or the code of {', '.join(config.training_code)}")
+    return ", ".join(called)
 
 
 def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:

@@ -53,6 +53,21 @@ def test_the_files_that_hold_the_guarantees_are_there():
     assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()
 
 
+def test_what_is_exchanged_is_named_by_itself_and_in_its_table_alone():
+    """The loop, the configuration and the checks ask a batch source, and never which one it is."""
+    own = ("mortal_steps/atropos/", "mortal_steps/policy/algorithms/", "batch_sources/atropos")
+    tables = {"mortal_steps/config/rollout.py", "mortal_steps/config/algorithm.py"}
+    paths = [path for folder in ("flows", "mortal_steps") for path in (ROOT / folder).rglob("*.py")]
+    found = set()
+    for path in paths:
+        tree = ast.parse(path.read_text())
+        said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if "atropos" in said or any("atropos" in n.lower() for n in names | imported(path)):
+            found.add(str(path.relative_to(ROOT)))
+    assert {path for path in found if not any(part in path for part in own)} == tables
+
+
 def test_no_module_imports_one_that_imports_it():
     """Imports within functions count: a circle is no better for being lazy."""
     packages = ("mortal", "mortal_flows", "mortal_tasks", "mortal_steps", "mortal_deployments")

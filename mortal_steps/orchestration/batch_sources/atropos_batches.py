@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.atropos.api import AtroposApi, Registration
-from mortal_steps.config.atropos import atropos_options
+from mortal_steps.atropos.options import AtroposOptions
 from mortal_steps.errors import BatchSourceError, CorruptFileError
 from mortal_steps.models.shape import find_shape
 from mortal_steps.orchestration.batch_sources.batch_source import (
@@ -23,6 +23,7 @@ from mortal_steps.orchestration.batch_sources.batch_source import (
 from mortal_steps.orchestration.session import Session, step_file
 from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_result
+from mortal_steps.report.units import counted
 from mortal_steps.types import BatchRef, FileRef, Problem, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class AtroposBatches(BatchSource):
     def __init__(self, *, session: Session, workers: RolloutWorkers) -> None:
         self._session = session
         config, run_id = session.run.config, session.run.info.run_id
-        options = atropos_options(config.rollout.source_options)
+        options = AtroposOptions.model_validate(config.rollout.source_options)
         wanted = Registration(
             wandb_group=options.wandb_group or run_id,
             wandb_project=options.wandb_project,
@@ -59,6 +60,10 @@ class AtroposBatches(BatchSource):
         self._asking: asyncio.Task[StepBatch | None] | None = None
         self._stop = asyncio.Event()
         """Ends what `_asking` does."""
+
+    def supplied_in_words(self) -> str:
+        rows = self._session.run.config.training.rows
+        return f"{counted(rows, 'sequence')} of environments a step"
 
     async def take(self, step: int) -> StepBatch:
         """Return the batch that is committed for `step`, or ask for one and commit it."""

@@ -47,6 +47,10 @@ class BatchSource(Protocol):
         """Begin a step early: called when `step` is next and the version that it samples with is
         published, while the step before is recorded and saved."""
 
+    def supplied_in_words(self) -> str | None:
+        """Return what the run trains on, for people; None: the problems of the dataset."""
+        return None
+
     @abstractmethod
     async def take(self, step: int) -> StepBatch:
         """Return what `step` trains on. Steps are asked for in order."""

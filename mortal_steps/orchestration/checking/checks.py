@@ -16,9 +16,7 @@ from mortal_steps.config import (
     RunConfig,
     TrainingConfig,
 )
-from mortal_steps.config.atropos import atropos_options
 from mortal_steps.config.engines import ALWAYS_THERE
-from mortal_steps.config.rollout import ATROPOS
 from mortal_steps.config.sharding import check_sharding
 from mortal_steps.config.training import FULL
 from mortal_steps.config.trl_options import CONFIGS, check_names
@@ -116,18 +114,8 @@ def check_trl_options(algorithm: str, model: ModelConfig, training: TrainingConf
 
 
 def check_sequences(config: RunConfig) -> None:
-    """Raise `ConfigError` unless the sequences of Atropos' environments fit the model's context."""
-    if config.rollout.source != ATROPOS:
-        return
-    longest, context = (
-        atropos_options(config.rollout.source_options).seq_len,
-        _context(config.model),
-    )
-    if longest > context:
-        raise ConfigError(
-            f"rollout.source_options.seq_len = {longest}, and the context is {context} tokens "
-            f"{CONTEXT}; lower seq_len (--seq-len), or raise the smaller of the two"
-        )
+    """Raise `ConfigError` unless what the batch source supplies fits the model's context."""
+    config.rollout.source_settings.check(_context(config.model))
 
 
 def _context(model: ModelConfig) -> int:

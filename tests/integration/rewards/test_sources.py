@@ -183,3 +183,78 @@ def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions
     finally:
         worker.close()
     assert store.path(SOURCES_FILE).exists()
+
+
+OWN = {
+    "gmpo.py": "import helper_of_loss",
+    "helper_of_loss.py": "",
+    "engines/plain.py": "",
+    "thoughts.py": "",
+    "feeds.py": "",
+}
+NAMED = {
+    "algorithm": {"type": "gmpo.py:GMPO", "clip_range": 0.1},
+    "rollout": {
+        "engine": "engines.plain:Plain",
+        "episodes": "thoughts:Thoughts",
+        "source": "feeds.py:Feed",
+    },
+}
+
+
+@pytest.fixture
+def own(project: Path) -> RunConfig:
+    """A run whose algorithm, engine, episodes and batch source are the user's own."""
+    for name, content in OWN.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(content)
+    return RunConfig.model_validate({"rewards": {"functions": FUNCTION}, **NAMED})
+
+
+@pytest.mark.parametrize("edited", OWN)
+def test_edited_code_that_samples_or_trains_stops_a_resumed_run_until_it_is_accepted(
+    project: Path, store: RunStore, own: RunConfig, edited: str
+) -> None:
+    begin_sources(store, own, project, step=0)
+    check_sources(store, own, project)
+    (project / edited).write_text("x = 1")
+    check_files(store, own, project)  # of a worker, which needs none of it to score
+    with pytest.raises(RewardError) as caught:
+        check_sources(store, own, project)
+    accepted = accept_present_sources(own, project)
+    for part in (f"{edited} was altered", "gmpo.py:GMPO", str(accepted.rewards.accept_changed)):
+        assert part in str(caught.value)
+    note_sources(store, accepted, project, step=5)
+    assert [entry.step for entry in find_history(store)] == [0, 5]
+    check_sources(store, own, project)
+
+
+def test_a_run_that_noted_what_scores_alone_goes_on_and_notes_the_rest(
+    project: Path, store: RunStore, own: RunConfig, config: RunConfig
+) -> None:
+    begin_sources(store, config, project, step=0)  # as MORTAL 0.1.0 did for any configuration
+    (project / "gmpo.py").write_text("x = 1")
+    check_sources(store, own, project)
+    note_sources(store, own, project, step=4)
+    note_sources(store, own, project, step=6)
+    assert [entry.step for entry in find_history(store)] == [0, 4]
+    (project / "gmpo.py").write_text("x = 2")
+    with pytest.raises(RewardError, match=r"gmpo\.py was altered"):
+        check_sources(store, own, project)
+
+
+def test_what_decides_no_numbers_may_be_edited(project: Path, store: RunStore) -> None:
+    for name in ("tracked.py", "loads.py", "rows.py"):
+        (project / name).write_text("")
+    config = RunConfig.model_validate(
+        {
+            "rewards": {"functions": FUNCTION},
+            "logging": {"report_to": ["tracked.py:Tracker"]},
+            "rollout": {"weight_sync": "loads.py:Loads"},
+            "data": {"source": "rows.py:rows"},  # they were read when the run began
+        }
+    )
+    begin_sources(store, config, project, step=0)
+    for name in ("tracked.py", "loads.py", "rows.py"):
+        (project / name).write_text("x = 1")
+    check_sources(store, config, project)

@@ -7,6 +7,7 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.errors import ConfigError
+from tests.support.refused import refused
 
 TOOLS = {"tools": ["tools.py:search"]}
 OBJECT = {"object": "a" * 64, "file": "runs/.objects/environment-a.pickle", "modules": ["b.py"]}
@@ -33,9 +34,7 @@ def test_a_run_directory_keeps_it(factory):
 def test_an_interpreter_of_this_machine_is_refused_on_modal():
     beside = {"environment": {**TOOLS, "python": "~/venv/bin/python"}}
     assert "~" not in str(parse_config(beside).environment.python)
-    with pytest.raises(
-        ConfigError, match=r"environment\.python = .*\[compute\.modal\.environment\]"
-    ):
+    with refused(ConfigError, "environment.python = ", "[compute.modal.environment]"):
         parse_config({**beside, "compute": {"backend": "modal"}})
 
 
@@ -56,29 +55,32 @@ def test_on_modal_a_table_takes_the_place_of_the_interpreter():
 @pytest.mark.parametrize(
     ("beside", "told"),
     [
-        ({"algorithm": {"type": "rloo"}}, r"algorithm\.type = 'rloo'.*set algorithm\.type"),
-        ({"rollout": {"stop": ["\n"]}}, r"rollout\.stop = \['\\n'\].*leave it out"),
-        ({"rollout": {"episodes": "own:Two"}}, r"rollout\.episodes = 'own:Two'.*leave out one"),
-        ({"rollout": {"source": "own:Rows"}}, r"rollout\.source = 'own:Rows'.*leave out one"),
+        ({"algorithm": {"type": "rloo"}}, ["algorithm.type = 'rloo'", "'grpo'"]),
+        ({"rollout": {"stop": ["\n"]}}, ["rollout.stop = ['\\n']", "leave it out"]),
+        ({"rollout": {"episodes": "own:Two"}}, ["rollout.episodes = 'own:Two'", "leave out one"]),
+        ({"rollout": {"source": "own:Rows"}}, ["rollout.source = 'own:Rows'", "leave out one"]),
     ],
 )
 def test_what_it_cannot_be_beside_is_refused_by_its_key(beside, told):
     parse_config(beside)
-    with pytest.raises(ConfigError, match=told):
+    with refused(ConfigError, *told):
         parse_config({"environment": TOOLS, **beside})
 
 
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"timeout_s": 3}, r"environment\.factory or environment\.tools"),
-        ({"factory": {}}, r"environment\.factory = \{\}"),
-        ({"tools": ["search"]}, "'search' names no code"),
-        ({**TOOLS, "outages": ["OSError"]}, r"environment\.outages.*'OSError' names no code"),
+        ({"timeout_s": 3}, ["environment.factory", "environment.tools"]),
+        ({"factory": {}}, ["environment.factory = {}"]),
+        ({"tools": ["search"]}, ["environment.tools", "'search'", "path/file.py:Name"]),
+        (
+            {**TOOLS, "outages": ["OSError"]},
+            ["environment.outages", "'OSError'", "path/file.py:Name"],
+        ),
     ],
 )
 def test_what_names_nothing_to_call_is_refused(environment, told):
-    with pytest.raises(ConfigError, match=told):
+    with refused(ConfigError, *told):
         parse_config({"environment": environment})
 
 

@@ -9,6 +9,7 @@ from mortal_steps.config.hints import beside
 from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.config.reference import reference_toml
 from mortal_steps.errors import ConfigError
+from tests.support.refused import refused
 
 
 @pytest.fixture(autouse=True)
@@ -48,16 +49,16 @@ def test_a_text_in_the_place_of_a_list_is_shown_as_the_list() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"max_steps": "5"}, "training.max_steps = '5': must be a number, without quotes"),
-        ({"learning_rate": "1e-6"}, "training.learning_rate = '1e-6': must be a number, without"),
-        ({"num_generations": True}, "training.num_generations = True: must be a number"),
-        ({"beta": False}, "training.beta = False: must be a number"),
+        ({"max_steps": "5"}, ["training.max_steps = '5'", "number", "quotes"]),
+        ({"learning_rate": "1e-6"}, ["training.learning_rate = '1e-6'", "number", "quotes"]),
+        ({"num_generations": True}, ["training.num_generations = True", "number"]),
+        ({"beta": False}, ["training.beta = False", "number"]),
     ],
 )
-def test_numbers_are_numbers(values: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_numbers_are_numbers(values: dict[str, object], said: list[str]) -> None:
+    with refused(ConfigError, *said):
         parse_config({"training": values})
-    with pytest.raises(ConfigError, match=r"rewards.weights: must be a number"):
+    with refused(ConfigError, "rewards.weights", "number"):
         parse_config({"rewards": {"functions": ["a.py:f"], "weights": [*values.values()]}})
 
 
@@ -104,7 +105,7 @@ def test_options_are_found_by_name() -> None:
     assert "max_steps" not in both
     some = reference_toml("Eval")
     assert "eval_samples = 0" in some and "on_start" in some and "prompt_column" not in some
-    with pytest.raises(ConfigError, match=r"no key of that name; did you mean training.max_steps"):
+    with refused(ConfigError, "training.max_steps"):
         reference_toml("max_setps")
-    with pytest.raises(ConfigError, match=r"no section 'trainning' .*did you mean training\?"):
+    with refused(ConfigError, "'trainning'", "mean training?"):
         reference_toml("trainning")

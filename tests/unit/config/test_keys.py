@@ -17,6 +17,7 @@ from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.scores import reward_names, reward_weights
+from tests.support.refused import refused
 
 ROOT = Path(__file__).parents[3]
 
@@ -176,7 +177,7 @@ def test_trl_options_name_the_keys_that_decide_them():
     assert decided["per_device_train_batch_size"] == f"{both} and training.ranks"
     assert decided["generation_batch_size"] == both
     assert decided["temperature"] == "rollout.temperature"
-    with pytest.raises(ConfigError, match=r"training\.trl\.loss_type is set by training\.loss_ty"):
+    with refused(ConfigError, "training.trl.loss_type", "training.loss_type"):
         parse_config({"training": {"trl": {"loss_type": "grpo"}}})
 
 
@@ -209,28 +210,28 @@ def test_a_type_of_a_users_own_is_carried_with_its_settings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "told"),
     [
         (
             {"rewards": {"terms": [{"type": "functoin"}]}},
-            r"rewards\.terms: type = 'functoin' .* did you mean 'function'\?",
+            ["rewards.terms", "type = 'functoin'", "'function'"],
         ),
-        ({"rewards": {"terms": [{"function": "a:b", "x": 1}]}}, r"rewards\.terms\.x: unknown key"),
-        ({"rewards": {"terms": [{"weight": 1}]}}, r"rewards\.terms\.function = .*required"),
+        ({"rewards": {"terms": [{"function": "a:b", "x": 1}]}}, ["rewards.terms.x", "unknown"]),
+        ({"rewards": {"terms": [{"weight": 1}]}}, ["rewards.terms.function", "required"]),
         (
             {"rewards": {"functions": ["a:b"], "terms": [{"function": "a:b"}]}},
-            r"rewards: functions and weights are the short form of terms",
+            ["rewards", "functions and weights", "terms"],
         ),
         (
             {"rewards": {"functions": ["a:b"], "weights": [1, 2]}},
-            r"rewards: weights has 2 numbers for 1 functions",
+            ["rewards", "weights", "2 numbers", "1 functions"],
         ),
-        ({"algorithm": {"type": "gpo"}}, r"algorithm: type = 'gpo' .* did you mean 'grpo'\?"),
-        ({"algorithm": {"beta": 1}}, r"algorithm\.beta: unknown key"),
+        ({"algorithm": {"type": "gpo"}}, ["algorithm", "type = 'gpo'", "'grpo'"]),
+        ({"algorithm": {"beta": 1}}, ["algorithm.beta", "unknown"]),
     ],
 )
-def test_what_no_kind_knows_is_named(values, message):
-    with pytest.raises(ConfigError, match=message):
+def test_what_no_kind_knows_is_named(values, told):
+    with refused(ConfigError, *told):
         parse_config(values)
 
 

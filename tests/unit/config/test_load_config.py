@@ -7,6 +7,7 @@ from mortal_steps.config.field_metadata import keys_of
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.flags import FLAGS
+from tests.support.refused import refused
 
 DATASET = {"dataset": "train.jsonl"}
 
@@ -36,7 +37,7 @@ def test_a_flag_is_stronger_than_the_file_and_leaves_the_rest(file):
 
 @pytest.mark.parametrize("override", ["training.max_steps=6", "training={max_steps=6}"])
 def test_a_flag_and_an_override_that_differ_are_refused(file, override):
-    with pytest.raises(ConfigError, match=r"--max-steps 5 and --set training.max_steps=6"):
+    with refused(ConfigError, "--max-steps 5", "--set training.max_steps=6"):
         load_config(file, [override], {"max_steps": 5})
 
 
@@ -46,7 +47,7 @@ def test_a_flag_and_an_override_that_agree_are_taken(file):
 
 
 def test_a_switch_and_an_override_that_differ_are_refused():
-    with pytest.raises(ConfigError, match=r"--simple-mode and --set rollout\.engine=vllm"):
+    with refused(ConfigError, "--simple-mode", "--set rollout.engine=vllm"):
         load_config(None, ["rollout.engine=vllm"], {"simple_mode": True})
 
 
@@ -71,7 +72,7 @@ def test_a_model_beside_one_that_would_be_built_is_refused(file):
         ({"model": "some/model"}, []),
         ({}, ["model.name_or_path=some/model"]),
     ):
-        with pytest.raises(ConfigError, match=r"name_or_path = 'some/model' .*--set model=\{\}"):
+        with refused(ConfigError, "name_or_path = 'some/model'", "--set model={}"):
             load_config(file, overrides, flags)
     config = load_config(file, ["model={}"], {"model": "some/model"})
     assert (config.model.new, config.model.name_or_path) == (None, "some/model")
@@ -96,14 +97,14 @@ def test_a_dataset_that_is_named_has_none_of_the_defaults(flags, overrides):
     [({"reward": ["r.py:f"]}, []), ({}, ["rewards.terms=[{type='exact'}]"])],
 )
 def test_a_reward_without_a_dataset_is_refused(flags, overrides):
-    with pytest.raises(ConfigError, match="name one with --dataset"):
+    with refused(ConfigError, "--dataset"):
         load_config(None, overrides, flags)
 
 
 def test_what_is_wrong_without_a_file_is_said_of_the_command_line():
-    with pytest.raises(ConfigError, match=r"the command line:\n  training.batch_size = 0"):
+    with refused(ConfigError, "the command line", "training.batch_size = 0"):
         load_config(None, (), {"batch_size": 0})
-    with pytest.raises(ConfigError, match="'data' is a value, not a section"):
+    with refused(ConfigError, "'data'", "section"):
         load_config(None, ["data=3"], DATASET)
-    with pytest.raises(ConfigError, match="data = 3"):
+    with refused(ConfigError, "data = 3"):
         load_config(None, ["data=3"], {})

@@ -9,6 +9,7 @@ from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.types import Problem
+from tests.support.refused import refused
 from tests.support.rows import prompts, write_lines
 
 CHAT = [{"role": "user", "content": "Reach it."}]
@@ -34,13 +35,13 @@ def test_rows_may_lack_prompts_where_an_environment_gives_them():
     train, _ = load(source=source)
     assert prompts(train) == [NO_PROMPT, CHAT, NO_PROMPT]
     assert [one.columns for one in train] == [{"target": 1}, {"target": 2}, {"target": 3}]
-    with pytest.raises(DataError, match=r"data\.source = 'rows\.jsonl', row 0"):
+    with refused(DataError, "data.source = 'rows.jsonl', row 0"):
         load(num_made=None, source=source)
 
 
 def test_a_mistyped_prompt_column_is_still_an_error():
     source = write_lines("rows.jsonl", [{"question": "a"}])
-    with pytest.raises(DataError, match=r"data\.prompt_column = 'questoin'.*'question'"):
+    with refused(DataError, "data.prompt_column = 'questoin'", "'question'"):
         load(source=source, prompt_column="questoin")
 
 
@@ -50,7 +51,7 @@ def test_without_a_source_rows_are_made():
         (f"train-{number}", NO_PROMPT, {}) for number in range(3)
     ]
     assert held_out == []
-    with pytest.raises(DataError, match=r"data\.source is not set"):
+    with refused(DataError, "data.source is not set"):
         load(num_made=None)
 
 
@@ -67,11 +68,11 @@ def test_rows_that_the_environment_brings():
 
 
 def test_rows_that_it_does_not_bring():
-    with pytest.raises(DataError, match=r"data\.source = 'environment'.*brings no rows"):
+    with refused(DataError, "data.source = 'environment'", "[environment]"):
         load(source="environment")
-    with pytest.raises(DataError, match=r"data\.split = 'test'.*single table"):
+    with refused(DataError, "data.split = 'test'", "table"):
         load(own_rows=brought, source="environment", split="test")
-    with pytest.raises(DataError, match=r"data\.source is not set.*'environment'"):
+    with refused(DataError, "data.source is not set", "'environment'"):
         load(own_rows=brought)
 
 
@@ -96,26 +97,29 @@ def test_rows_that_fit_are_taken():
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (problem(environment="shopp"), r"row train-0.*'shopp'.*'shop', 'game'.*mean 'shop'"),
-        (problem(), r"row train-0.*'environment' is None.*name one of these"),
-        (problem("text", environment="shop"), r"row train-0: its prompt is text.*\"role\""),
+        (problem(environment="shopp"), ["row train-0", "'shopp'", "'shop', 'game'", "mean 'shop'"]),
+        (problem(), ["row train-0", "'environment' is None", "'shop', 'game'"]),
+        (problem("text", environment="shop"), ["row train-0", "prompt", '"role"']),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(row, told):
     table = {"environment": {"factory": {"shop": "a:B", "game": "a:C"}}}
-    with pytest.raises(DataError, match=told):
+    with refused(DataError, *told):
         check_rows(config(**table), [problem(environment="game"), row])
 
 
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({}, r"training\.max_steps = -1.*set training\.max_steps"),
-        ({"environment": {"factory": {"shop": "a:B"}}}, r"data\.source is not set.*'environment'"),
+        ({}, ["training.max_steps = -1", "set training.max_steps"]),
+        (
+            {"environment": {"factory": {"shop": "a:B"}}},
+            ["data.source is not set", "'environment'"],
+        ),
     ],
 )
 def test_a_run_without_rows_has_a_length_and_one_environment(values, told):
-    with pytest.raises(ConfigError, match=told):
+    with refused(ConfigError, *told):
         check_rows(config(**{"data": {}, **values}), [problem(NO_PROMPT)])
 
 
@@ -124,7 +128,8 @@ def check_scored(config):
 
 
 def test_something_has_to_score():
-    with pytest.raises(ConfigError, match=r"No environment defines `get_reward` either"):
+    with refused(ConfigError, "[rewards]", "`get_reward`"):
         check_scored(config())
-    with pytest.raises(ConfigError, match=r"^\[rewards\] names no reward(?!.*get_reward)"):
+    with refused(ConfigError, "[rewards]") as without:
         check_scored(config(environment={"tools": ["a:b"]}))
+    assert "get_reward" not in str(without.value), "tools alone have none"

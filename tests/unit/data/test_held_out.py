@@ -9,6 +9,7 @@ from mortal_steps.data.problems import ReadProblems, read_problems
 from mortal_steps.errors import DataError
 from mortal_steps.orchestration.checking.data_lines import rows_in_words
 from mortal_steps.system.scratch import Scratch
+from tests.support.refused import refused
 from tests.support.rows import load, prompts, write_lines
 
 
@@ -48,7 +49,7 @@ def test_only_the_drawn_rows_are_left_out_where_prompts_may_repeat() -> None:
 def test_prompts_that_are_all_the_same_text_can_be_evaluated() -> None:
     rows = [{"prompt": "Solve the task.", "task": f"{row}+1"} for row in range(10)]
     source = write_lines("rows.jsonl", rows)
-    with pytest.raises(DataError, match=r"the prompt of every row.*exclude_held_out = false"):
+    with refused(DataError, "data.exclude_held_out = false"):
         load(source=source, eval_samples=3)
     train, held_out = load(source=source, eval_samples=3, exclude_held_out=False)
     tasks = [[row.columns["task"] for row in rows] for rows in (train, held_out)]
@@ -69,12 +70,12 @@ def test_one_dataset_may_be_trained_on_and_held_out_if_asked(letters: str) -> No
     "keys", [{"eval_source": "no.jsonl"}, {"eval_sets": {"a": "no.jsonl"}}], ids=["one", "a set"]
 )
 def test_one_dataset_for_both_is_refused_before_it_is_read(keys: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=r"is data\.source: .*in Python: eval_dataset"):
+    with refused(DataError, "data.source", "eval_dataset"):
         load(source="no.jsonl", **keys)
 
 
 def test_one_source_with_two_splits_is_not_one_dataset() -> None:
-    with pytest.raises(DataError, match="no such file"):  # so it was looked at
+    with refused(DataError, "no such file"):  # so it was looked at
         load(source="no.jsonl", eval_source="no.jsonl", eval_split="test")
 
 

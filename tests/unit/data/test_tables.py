@@ -25,6 +25,7 @@ from PIL import Image as Pictures
 
 from mortal_steps.data.sources.files import read_dataset, read_file
 from mortal_steps.errors import DataError
+from tests.support.refused import refused
 from tests.support.rows import load, write_lines
 
 CALLS = [{"name": "add", "arguments": {"amount": 6}}, {"name": "sub", "arguments": {"by": "x"}}]
@@ -144,7 +145,7 @@ def test_types_that_are_not_known_are_refused_by_name(name: str, nested: bool) -
     if isinstance(made, pyarrow.Array):
         made = pyarrow.table({"prompt": ["a"], "x": within(made) if nested else made})
     pyarrow.parquet.write_table(made, "rows.parquet")
-    with pytest.raises(DataError, match=f"rows.parquet': its column 'x' has the Arrow type {name}"):
+    with refused(DataError, "rows.parquet'", "column 'x'", name):
         load(source="rows.parquet")
     assert load(source="rows.parquet", drop_columns=["x"])[0][0].columns == {}
 
@@ -170,8 +171,7 @@ def test_columns_of_media_are_refused_by_name_or_left_out(
 ) -> None:
     features = Features({"prompt": Value("string"), "x": feature})
     source = save(Dataset.from_list([{"prompt": "a", "x": value}], features=features))
-    said = rf"'{source}'.*its column 'x' is of the type {kind}\(\).*drop_columns = \['x'\]"
-    with pytest.raises(DataError, match=said):
+    with refused(DataError, f"'{source}'", "column 'x'", f"{kind}()", "drop_columns = ['x']"):
         load(source=source)
     assert load(source=source, drop_columns=["x"])[0][0].columns == {}
 
@@ -193,9 +193,9 @@ def test_columns_are_left_out_of_training_and_held_out_rows(
 @pytest.mark.parametrize("save", WAYS)
 def test_a_column_to_leave_out_that_is_not_there_is_named(save: Callable[[Dataset], str]) -> None:
     source = save(Dataset.from_list([{"prompt": "a", "image": "x"}]))
-    with pytest.raises(DataError, match=r"drop_columns: no column 'imagee' .*mean 'image'\?"):
+    with refused(DataError, "drop_columns", "'imagee'", "'image'?"):
         load(source=source, drop_columns=["imagee"])
-    with pytest.raises(ValueError, match="drop_columns contains 'prompt', the prompt_column"):
+    with refused(ValueError, "drop_columns", "'prompt'", "prompt_column"):
         load(source=source, drop_columns=["prompt"])
 
 

@@ -13,6 +13,7 @@ from mortal_steps.rewards.code_execution.forms import cases_of
 from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.kinds.sandbox import SandboxTerm
 from mortal_steps.sandbox.base import ExecutionResult, Limits
+from tests.support.refused import refused
 
 CHECK = "def check(candidate):\n    assert candidate(1, 2) == 3\n"
 
@@ -97,9 +98,9 @@ def test_forms(value: Any, forms: list[type]) -> None:
     ],
 )
 def test_what_is_no_test_case_is_an_error_of_its_row(value: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError, message):
         cases_of(value)
-    with pytest.raises(DatasetRowError, match=f"column 'tests' = .* in row 1 .*{message}") as error:
+    with refused(DatasetRowError, "column 'tests' = ", "in row 1", message) as error:
         CodeExecutionEnvironment().score_batch(["", ""], ["", ""], tests=[None, value])
     assert error.value.row == 1
 
@@ -130,7 +131,7 @@ def test_a_check_that_nobody_calls_is_called_with_the_function_of_the_row(passes
     assert not passes(case, "def add(a, b): return 'wrong'")
     assert statements(CHECK, "Solution().add")[0].endswith("check(Solution().add)")
     assert statements(f"{CHECK}check(add)", "other") == [f"{CHECK}check(add)"]
-    with pytest.raises(ValueError, match="entry_point = 'a b'"):
+    with refused(ValueError, "entry_point = 'a b'"):
         cases_of(CHECK, "a b")
 
 
@@ -233,5 +234,5 @@ def test_the_time_of_a_call_is_enough_for_completions_that_are_all_too_slow() ->
 
 def test_a_dataset_without_test_cases_is_told_its_own_columns():
     given = {"answer": ["2"], "completion_ids": [[1]], "trainer_state": None, "log_metric": print}
-    with pytest.raises(ValueError, match="prompt, answer"):
+    with refused(ValueError, "prompt, answer"):
         CodeExecutionEnvironment().score_batch(["2"], ["1 + 1 ="], **given)

@@ -21,6 +21,7 @@ from mortal_steps.rewards.functions import (
     trust_gym_rows,
 )
 from mortal_steps.types import Problem
+from tests.support.refused import refused
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def test_exact_match() -> None:
     answers = ["cba", "cba", "cba", "cba", "cba", 7]
     assert exact_match(completions, answer=answers) == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
     assert exact_match(["a", "b", "c"], answer=[["a", "b"]] * 3) == [1.0, 1.0, 0.0]
-    with pytest.raises(DatasetRowError, match="None in row 1"):
+    with refused(DatasetRowError, "None", "row 1"):
         exact_match(["x", "None"], answer=["x", None])
 
 
@@ -97,14 +98,14 @@ def test_without_reasoning_gym_the_remedy_is_told(monkeypatch: pytest.MonkeyPatc
     problems = problems_of("spell_backward", min_word_len=4)
     _verifier.cache_clear()
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(RewardError, match=r"pip install 'reasoning-gym=="):
+    with refused(RewardError, "pip install 'reasoning-gym=="):
         judge(problems, ["a", "b"])
 
 
 def test_verifiers_that_would_run_the_answer_are_refused(tmp_path: Any) -> None:
     problems = problems_of("n_queens")
     target = tmp_path / "executed"
-    with pytest.raises(RewardError, match=r"n_queens .*Python"):
+    with refused(RewardError, "n_queens", "Python"):
         judge(problems, [f"open({str(target)!r}, 'w')"] * 2)
     assert not target.exists()
 

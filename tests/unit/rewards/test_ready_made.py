@@ -22,6 +22,7 @@ from mortal_steps.errors import RewardError
 from mortal_steps.rewards.calling.calls import CallFailure
 from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.loading import load_reward
+from tests.support.refused import refused
 from tests.support.rewards.calling import call
 from tests.support.rewards.shards import make_shard
 
@@ -130,7 +131,7 @@ def test_punctuation_that_belongs_to_a_number_is_never_ignored() -> None:
     golds = ["-5", "3.5", "1/2", "1,000", ".5", "5", "-5", "3.50", "5", "1,000"]
     scores = score(Exact(ignore=["punctuation"]), said, answer=golds)
     assert scores == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
-    with pytest.raises(DatasetRowError, match=r"'\+' in row 1 .*ignore"):
+    with refused(DatasetRowError, "'+'", "row 1", "ignore"):
         score(Exact(ignore=["punctuation"]), ["", "..."], answer=["a", "+"])
 
 
@@ -175,7 +176,7 @@ def test_the_failure_names_the_problem_of_the_row() -> None:
 
 
 def test_a_column_that_is_missing_is_named_with_those_there_are() -> None:
-    with pytest.raises(RewardError, match=r"'gold'.*answer, prompts") as e:
+    with refused(RewardError, "'gold'", "answer, prompts") as e:
         call(make_shard(("a",)), f=Exact(column="gold").load())
     assert "trainer_state" not in str(e.value)
 
@@ -215,7 +216,7 @@ def test_the_wanted_length_may_be_a_column_and_count_characters() -> None:
     kind = Length(target="words", tolerance=4, unit="characters")
     assert score(kind, ["abc", chat("abc")], words=[3, 5]) == [1, 0.5]
     for value in (None, "5", -1, True, float("nan")):
-        with pytest.raises(DatasetRowError, match=r"'words' = .* in row 1"):
+        with refused(DatasetRowError, "'words' = ", "row 1"):
             score(kind, ["a", "b"], words=[1, value])
 
 

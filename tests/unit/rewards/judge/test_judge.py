@@ -15,6 +15,7 @@ from mortal_steps.rewards.judge import environment
 from mortal_steps.rewards.judge.ledger import Spending
 from tests.support.judge_asked import BUSY, FOR_LONG, SCORES, TEXTS, ask, in_run, make
 from tests.support.judge_stub import Answer, JudgeStub, by_length, judged
+from tests.support.refused import refused
 
 pytestmark = pytest.mark.usefixtures("run_dir")
 
@@ -118,7 +119,7 @@ def test_who_never_gives_a_score_has_failed_and_is_paid_three_times_in_all(
     stub.always = lambda body: Answer(says="fine!") if judged(body) == "bb" else None
     judge = make(stub)
     for _ in range(3):
-        with pytest.raises(JudgeError, match=r"1 of 6 questions to m .* no grade .*: fine!"):
+        with refused(JudgeError, "1 of 6", "fine!"):
             ask(judge)
     assert stub.paid.count("bb") == 3
     assert len(stub.paid) == 3 + 5
@@ -139,7 +140,7 @@ def test_an_outage_ends_in_a_failure_within_the_time_of_the_call(
 
     stub.always = busy
     monkeypatch.setattr(environment, "monotonic", lambda: 10.0 * max(asked.values()))
-    with pytest.raises(JudgeError, match=r"6 of 6 .* status 503: overloaded"):
+    with refused(JudgeError, "6 of 6", "503", "overloaded"):
         ask(make(stub))
     assert max(asked.values()) == 8, "a little is left of its time, to say so"
 
@@ -159,7 +160,7 @@ def test_what_was_answered_before_an_outage_is_not_paid_again(
     away = Answer(status=503, headers=FOR_LONG)
     stub.always = lambda body: away if len(stub.paid) >= 3 else None
     judge = make(stub, concurrency=1)
-    with pytest.raises(JudgeError, match="3 of 6"):
+    with refused(JudgeError, "3 of 6"):
         ask(judge)
     stub.always = lambda body: None
     assert ask(judge) == SCORES
@@ -225,7 +226,7 @@ def test_a_refused_question_fails_alone_and_is_not_asked_twice(stub: JudgeStub) 
     stub.always = lambda body: long if judged(body) == "ccc" else None
     judge = make(stub, concurrency=1)
     for _ in range(2):
-        with pytest.raises(JudgeError, match=r"1 of 6 .* status 400: the context is too long"):
+        with refused(JudgeError, "1 of 6", "400", "the context is too long"):
             ask(judge)
     assert [judged(body) for body in stub.requests].count("ccc") == 2  # with a schema, without
     assert sorted(stub.paid) == [text for text in TEXTS if text != "ccc"]

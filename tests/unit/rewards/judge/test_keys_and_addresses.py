@@ -9,6 +9,7 @@ from mortal_steps.errors import ConfigError, JudgeError
 from mortal_steps.rewards.judge.ledger import FOLDER
 from tests.support.judge_asked import FOR_LONG, SCORES, ask, make
 from tests.support.judge_stub import Answer, JudgeStub
+from tests.support.refused import refused
 
 pytestmark = pytest.mark.usefixtures("run_dir")
 
@@ -19,7 +20,7 @@ def test_a_wrong_key_stops_at_once_and_is_not_told(
     monkeypatch.setenv("MY_KEY", "sk-secret")
     with JudgeStub(key="sk-other") as stub:
         judge = make(stub, api_key_env="MY_KEY", concurrency=1)
-        with pytest.raises(ConfigError, match=r"api_key_env = 'MY_KEY'.*status 401") as raised:
+        with refused(ConfigError, "api_key_env = 'MY_KEY'", "401") as raised:
             ask(judge)
         assert len(stub.requests) == 1
         assert "sk-secret" not in str(raised.value)
@@ -34,7 +35,7 @@ def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret")
     stub.always = lambda body: Answer(status=503, body="no room for sk-secret", headers=FOR_LONG)
-    with pytest.raises(JudgeError, match=r"no room for \*\*\*"):
+    with refused(JudgeError, "***"):
         ask(make(stub, api_key_env="MY_KEY"))
 
 
@@ -43,7 +44,7 @@ def test_a_key_that_no_header_can_have_is_named_and_not_told(
     stub: JudgeStub, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("MY_KEY", key)
-    with pytest.raises(ConfigError, match="api_key_env = 'MY_KEY'") as raised:
+    with refused(ConfigError, "api_key_env = 'MY_KEY'") as raised:
         ask(make(stub, api_key_env="MY_KEY"))
     assert "sk-secret" not in str(raised.value)
     assert not stub.requests
@@ -52,13 +53,13 @@ def test_a_key_that_no_header_can_have_is_named_and_not_told(
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_key_that_is_missing_is_asked_for(stub: JudgeStub, status: int) -> None:
     stub.always = lambda body: Answer(status=status)
-    with pytest.raises(ConfigError, match="api_key_env"):
+    with refused(ConfigError, "api_key_env"):
         ask(make(stub))
 
 
 def test_a_wrong_model_stops_at_once(stub: JudgeStub) -> None:
     stub.always = lambda body: Answer(status=404, body="no model m")
-    with pytest.raises(ConfigError, match=r"model = 'm' .*status 404: no model m"):
+    with refused(ConfigError, "model = 'm'", "404"):
         ask(make(stub, concurrency=1))
     assert len(stub.requests) == 1
 
@@ -67,7 +68,7 @@ def test_a_variable_that_is_not_there_is_named_before_anything_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"api_key_env = 'OPENAI_API_KEY'"):
+    with refused(ConfigError, "api_key_env = 'OPENAI_API_KEY'"):
         LLMJudgeEnvironment(model="gpt-4o-mini", score_range=(0, 10))
 
 
@@ -76,7 +77,7 @@ def test_the_key_for_openai_is_sent_to_nobody_else(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     stub.key = "sk-secret"
-    with pytest.raises(ConfigError, match="api_key_env"):
+    with refused(ConfigError, "api_key_env"):
         ask(make(stub))
 
 
@@ -100,19 +101,19 @@ def test_an_address_with_and_without_a_slash_is_asked_once(stub: JudgeStub) -> N
 
 
 def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
-    with pytest.raises(ConfigError, match="base_url") as raised:
+    with refused(ConfigError, "base_url") as raised:
         LLMJudgeEnvironment("m", base_url="http://me:sk-secret@host/v1")
     assert "sk-secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("address", ["host/v1", "ftp://host/v1", "https:///v1"])
 def test_what_is_no_address_is_named_before_anything_is_asked(address: str) -> None:
-    with pytest.raises(ConfigError, match=f"base_url = '{address}'"):
+    with refused(ConfigError, f"base_url = '{address}'"):
         LLMJudgeEnvironment("m", base_url=address)
 
 
 def test_a_range_without_room_is_refused(stub: JudgeStub) -> None:
-    with pytest.raises(ValueError, match=r"score_range = \[5.0, 5.0\]"):
+    with refused(ValueError, "score_range = [5.0, 5.0]"):
         make(stub, score_range=(5, 5))
 
 
@@ -121,12 +122,12 @@ def test_an_address_that_answers_no_such_request_stops_at_once(
     stub: JudgeStub, status: int
 ) -> None:
     stub.always = lambda body: Answer(status=status, headers={"Location": "https://host/"})
-    with pytest.raises(ConfigError, match=rf"base_url = .* of a judge: .*status {status}"):
+    with refused(ConfigError, "base_url = ", f"{status}"):
         ask(make(stub, concurrency=1))
     assert len(stub.requests) == 1
 
 
 def test_a_column_that_is_not_there_is_named(stub: JudgeStub) -> None:
-    with pytest.raises(ValueError, match=r"names \{answr\}.* answer, completion, prompt"):
+    with refused(ValueError, "{answr}", "answer, completion, prompt"):
         ask(make(stub, prompt="{answr}"), ["a"], answer=["2"])
     assert not stub.requests

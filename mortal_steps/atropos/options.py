@@ -1,14 +1,15 @@
 """`[rollout.source_options]` of the batch source `atropos`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from mortal_steps.config.field_metadata import NO_NUMBERS
-from mortal_steps.config.section import Section
+from mortal_steps.config.rollout import SourceOptions
+from mortal_steps.errors import ConfigError
 
 
-class AtroposOptions(Section):
+class AtroposOptions(SourceOptions, extra="forbid"):
     """How a run trains on the batches of an Atropos API server."""
 
     url: Annotated[str, NO_NUMBERS] = Field("http://localhost:8000", pattern=r"^https?://")
@@ -26,12 +27,15 @@ class AtroposOptions(Section):
     poll_s: Annotated[float, NO_NUMBERS] = Field(1.0, gt=0)
     """Seconds between an answer without a batch and the next request."""
 
+    @property
+    def first_port(self) -> int | None:
+        return self.port
 
-def atropos_options(given: dict[str, Any]) -> AtroposOptions:
-    """Return the options of the source; raise `ValueError` for those that it does not take."""
-    try:
-        return AtroposOptions.model_validate(given)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        key = ".".join(["rollout", "source_options", *map(str, wrong["loc"])])
-        raise ValueError(f"{key} = {wrong['input']!r}: {wrong['msg']}") from None
+    def check(self, context: int) -> None:
+        """Raise `ConfigError` unless the environments' sequences fit the model's context."""
+        if self.seq_len > context:
+            raise ConfigError(
+                f"rollout.source_options.seq_len = {self.seq_len}, and the context is {context} "
+                "tokens (the smaller of model.max_model_len and the model's own limit); lower "
+                "seq_len (--seq-len), or raise the smaller of the two"
+            )
