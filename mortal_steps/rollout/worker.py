@@ -11,7 +11,6 @@ from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, R
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import model_folder
-from mortal_steps.rollout.endpoint import Endpoint
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
 from mortal_steps.rollout.episodes.base import (
     TOOL_EPISODES,
@@ -21,6 +20,7 @@ from mortal_steps.rollout.episodes.base import (
     episodes_of,
     tool_episodes,
 )
+from mortal_steps.rollout.http.endpoint import Endpoint
 from mortal_steps.rollout.prompts import render
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights, log_compared

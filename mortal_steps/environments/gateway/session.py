@@ -8,16 +8,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from mortal_steps.environments.gateway.conversation import (
-    Answer,
-    Asked,
-    Conversation,
-    RefusedError,
-)
+from mortal_steps.environments.gateway.conversation import Conversation
 from mortal_steps.environments.messages import AGENT, EpisodeKey
 from mortal_steps.environments.processes.faults import REMEDIES, Fault
 from mortal_steps.environments.processes.waiting import Watch
 from mortal_steps.errors import DataError
+from mortal_steps.rollout.http.messages import Answer, Asked, RefusedError
 
 Waiting = Future[Answer]
 
@@ -114,7 +110,7 @@ class Session:
             for each in pending.waiting:
                 each.set_result(answer)
 
-    def spoil(self, error: Exception) -> None:
+    def spoil(self, error: Exception) -> NoReturn:
         """Take note that a request cannot be answered, for a reason that is not its own; raise
         `RefusedError`."""
         with self.changed:

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from mortal_steps.environments.gateway.conversation import Asked, RefusedError
 from mortal_steps.environments.gateway.episodes import ASKED
 from mortal_steps.environments.gateway.session import Sessions
 from mortal_steps.environments.processes import waiting
 from mortal_steps.environments.processes.faults import Fault
 from mortal_steps.environments.processes.waiting import Watch, waiting_in
+from mortal_steps.rollout.http.messages import Asked, RefusedError
 
 HI = {"role": "user", "content": "hi"}
 HELLO = {"role": "assistant", "content": "Hello there."}

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from mortal_steps.environments.gateway import server as serving
+from mortal_steps.rollout.http import server as serving
 
 HI = {"role": "user", "content": "hi"}
 MIB = 2**20
