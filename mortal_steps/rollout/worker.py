@@ -74,15 +74,15 @@ class RolloutWorker:
         self._tools = tools
         self._check_code = check_code
         self._episodes: list[tuple[RewardsConfig, Episodes]] = []
-        """Those that were made, each with the rewards that it computes."""
+        """The episodes made so far, each with the rewards that it computes."""
         self._endpoint: Endpoint | None = None
-        """What environments outside of the run sample from."""
+        """The server that environments outside of the run sample from."""
         self._loaded: WeightsRef | None = None
         """Weights in the engine; None while they are unproven."""
         self._not_compared: list[str] | None = None
-        """Names of tensors for which the canary alone speaks, once a version was loaded."""
+        """Names of tensors for which only the canary speaks, once a version was loaded."""
         self._num_bytes = 0
-        """Of the version that was loaded last."""
+        """Bytes of the version that was loaded last."""
 
     def start(self) -> None:
         """Build engine, tokenizer and episodes, once. Raises `ModelError`, `EngineError`, and

@@ -30,7 +30,7 @@ from mortal_steps.types import Problem
 
 
 class Branch(Running):
-    """The tokens since the dialogue was begun, or rewritten."""
+    """The tokens since the dialogue was begun, or since a client rewrote it."""
 
     def read(self, ids: Sequence[int], prefix: Sequence[int], chat: Chat) -> dict[str, Any]:
         message = super().read(ids, prefix, chat)
@@ -49,34 +49,34 @@ class Conversation:
 
     problem: Problem
     key: str
-    """Of its problem in the shard."""
+    """Key of the problem in the shard."""
     index: int
-    """Which of the problem's episodes it is."""
+    """Number of the episode among the problem's."""
     seed: int
     chat: Chat
     most_tokens: int
-    """Of a completion, what others said included."""
+    """Most tokens of a completion, those that others said included."""
     longest: int
-    """Prompt and completion that the model takes."""
+    """Most tokens of prompt and completion that the model takes."""
     most_turns: int | None
     running: Branch = field(init=False)
     num_turns: int = 0
     num_branches: int = 0
-    """How often what was said before was rewritten."""
+    """Times that a client rewrote what was said before."""
     asked: tuple[str, str] = ("", "")
-    """What was asked last: digest of what had been said, and what is new, as JSON."""
+    """The last request: digest of the tokens before it, and the new messages as JSON."""
     difference: str | None = None
-    """What was asked otherwise than before a kill, in words."""
+    """How a request differs from the one before a kill, in words."""
     _said: list[str] = field(default_factory=list)
-    """The messages so far, as they are known."""
+    """The messages so far, without what clients are known to change."""
     _text: str | None = None
-    """What was said so far as a client has it that asks with texts."""
+    """The text so far as the client has it, where the client asks with texts."""
 
     def __post_init__(self) -> None:
         self.running = self._branch([], ())
 
     def take(self, asked: Asked) -> None:
-        """Go on from what is asked, so that the next turn can be sampled.
+        """Append what is asked, so that the next turn can be sampled.
 
         Raises `RefusedError` where there is no room for a turn, and `DataError` for messages that
         the chat template cannot render.
@@ -121,8 +121,8 @@ class Conversation:
         )
 
     def _new(self, asked: Asked) -> tuple[Sequence[Message], Sequence[int]] | None:
-        """Return what follows the model's last turn, and its tokens; None if that is not how it
-        goes on."""
+        """Return the messages that follow the model's last turn, and their tokens; None where the
+        request does not go on from that turn."""
         running = self.running
         if asked.ids is not None:
             kept = [*running.prompt_ids, *running.token_ids]
@@ -148,7 +148,7 @@ class Conversation:
 
     @property
     def _room(self) -> int:
-        """Tokens that may follow the model's last turn."""
+        """Number of tokens that may follow the model's last turn."""
         running = self.running
         most = min(self.most_tokens, self.longest - len(running.prompt_ids))
         return most - len(running.token_ids)
@@ -179,7 +179,7 @@ class Conversation:
         running.num_calls += sum(each["role"] == "tool" for each in new)
 
     def _unfit(self, length: str) -> Exception:
-        """Return the error for a prompt of so many tokens."""
+        """Return the error for a prompt of this many tokens."""
         wrong = (
             f"{length} tokens of a prompt and {self.most_tokens} of a completion "
             f"(rollout.max_tokens) do not fit the model's {self.longest}"

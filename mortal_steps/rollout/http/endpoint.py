@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 Number = TypeVar("Number", int, float)
 
 MOST_AT_ONCE = 256
-"""Completions that are sampled together."""
+"""Completions that are sampled together, at most."""
 GATHERING_S = 0.005
-"""How long a first request waits for others to be sampled with."""
+"""Seconds that a first request waits for others to be sampled with."""
 RETRY_AFTER_S = 1
-"""Seconds after which a request is made again that finds no weights."""
+"""Seconds after which a client that was told 503 asks again."""
 MOST_SEED = 2**62
 
 
@@ -76,7 +76,7 @@ class Endpoint(Server):
         self._lock = threading.Lock()
         self._version: PolicyVersion | None = None
         self._left: Job | None = None
-        """A job that did not fit what was sampled last."""
+        """A job that did not fit the batch sampled last."""
         try:
             super().__init__(
                 (Generate(), Completions(), ChatCompletions()),

@@ -15,9 +15,9 @@ Tools = Sequence[Mapping[str, Any]]
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for a request that has no room; frameworks know it."""
 KEPT = ("reasoning_content", "reasoning", "thinking")
-"""What an assistant's message may hold beside its content and its calls."""
+"""Fields of an assistant's message that are kept beside its content and its calls."""
 ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
-"""Those of OpenAI's protocol."""
+"""Roles of OpenAI's protocol."""
 
 
 class RefusedError(Exception):
@@ -43,14 +43,14 @@ class Asked:
     """What a request asks the model to go on from."""
 
     messages: Sequence[Message] = ()
-    """As chat templates take them."""
+    """The dialogue, as chat templates take it."""
     tools: Tools = ()
     known_as: Sequence[str] = ()
     """Each message without what clients are known to change."""
     text: str | None = None
-    """All that was said, in place of messages, as the client has it."""
+    """All that was said, as one text, in place of messages."""
     ids: Sequence[int] | None = None
-    """The same as tokens."""
+    """All that was said, as tokens, in place of messages."""
 
     @property
     def digest(self) -> str:
@@ -65,15 +65,15 @@ class Answer:
     """What the model said, once."""
 
     name: str
-    """Tells the answer from others."""
+    """A name that tells the answer from others."""
     message: Message
-    """As OpenAI has it."""
+    """The answer's message, as OpenAI has it."""
     prompt_ids: Sequence[int]
-    """All tokens before it."""
+    """All tokens before the answer."""
     token_ids: Sequence[int]
     logprobs: Sequence[float]
     text: str
-    """The tokens as text, without special ones."""
+    """The answer's tokens as text, without special tokens."""
     finish_reason: FinishReason
     version: PolicyVersion | None = None
     """Version of the weights, where the answer names it."""

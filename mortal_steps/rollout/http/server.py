@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 LARGEST_BODY = 64 * 2**20
-"""Bytes of a request."""
+"""Bytes of a request, at most."""
 HEAD_S = 30.0
-"""How long a connection may take until its request has begun, or its next one."""
+"""Seconds that a connection may take until its first or its next request has begun."""
 BACKLOG = 2048
-"""Connections that may wait to be taken: the episodes of a shard ask all at once."""
+"""Connections that may wait to be accepted: all episodes of a shard connect at once."""
 
 
 class Server(ABC):
