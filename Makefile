@@ -120,14 +120,8 @@ chaos-ray: venv ray-env  ## The same on a Ray cluster of three nodes here: worke
 modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its own and in one of a node?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_vllm
 
-chaos-starts: venv  ## 100 starts of train and resume ended within 5 s: is anything left behind?
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.killed_starts
-
 bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead
-
-bench-long-run: venv  ## 1,000 and 10,000 steps with almost no work: what grows? (STEPS=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.long_run $(if $(STEPS),--steps $(STEPS))
 
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning
@@ -144,44 +138,14 @@ bench-smollm: venv $(SMOLLM)  ## The same with SmolLM2-135M-Instruct, 32 and 8 c
 bench-saving: venv  ## Checkpoints beside training against training that waits for them (ROUNDS=); memory of ranks that save (RANKS=4, SHAPE=1.5B)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.saving$(if $(RANKS),.ranks --ranks $(RANKS) $(if $(SHAPE),--shape $(SHAPE) --optim sgd)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-bench-dataset: venv  ## A run on a million rows: time and memory until its first step (ROWS=)
-	$(BIN)/python -m benchmarks.dataset $(if $(ROWS),--rows $(ROWS))
-
-bench-resume: venv  ## How long a killed run takes to come back, at step 20 and at step 500
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resume_time
-
 bench-weights: venv  ## Publish, load and verify weights beside a plain write and read (SIZES=, METHODS=, RANK=16: a LoRA adapter)
 	$(BIN)/python -m benchmarks.weights $(if $(SIZES),--sizes $(SIZES)) $(if $(METHODS),--methods $(METHODS)) $(if $(RANK),--rank $(RANK))
 
 bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each process
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.startup
 
-bench-modal-latency: venv  ## Seconds, requests and commits of a step on Modal, by latency (DELAYS=0,40,150, METHODS=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_latency $(if $(DELAYS),--delays $(DELAYS)) $(if $(METHODS),--methods $(METHODS))
-
-bench-rewards: venv  ## Programs a second: shut in, in the bare fork server, one interpreter each
-	$(BIN)/python -m benchmarks.rewards
-
-bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a score invented? Table and picture (STEPS=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reward_faults $(if $(STEPS),--steps $(STEPS))
-
-bench-planted-faults: venv  ## Faults between trainer and sampler: stock TRL trains on, MORTAL refuses
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.planted_faults
-
 bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, ALGORITHM=, RANKS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo) --ranks $(or $(RANKS),1)
-
-bench-tool-parity: venv  ## Tools and environments beside stock TRL's own loop: 108 cases, and drawn ones (SEED=, COUNT=)
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m benchmarks.tool_parity --seed $(or $(SEED),0) --count $(or $(COUNT),60)
-
-bench-episodes: venv  ## Models that call tools: MORTAL beside stock TRL, cells alone, and tools that are down (PARTS=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.episodes $(if $(PARTS),--parts $(PARTS))
-
-bench-environments: venv environments-env verifiers-env  ## Environments by others: two steps in each, twice; turns, drift, time, what differs (ONLY=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.environments $(if $(ONLY),--only $(ONLY))
-
-bench-token-truth: venv  ## 100,000 turns of dialogues with tools: is anything tokenized twice? (TURNS=, SEED=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.token_truth --turns $(or $(TURNS),100000) --seed $(or $(SEED),0)
 
 GPU_CHECK = -m benchmarks.gpu_check $(LOAD) $(if $(TINY),--tiny) $(if $(MODEL),--model $(MODEL)) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))
 WHEELS_FOR = --quiet --no-deps --only-binary=:all: --python-version $(or $(FOR),3.12) $(foreach n,17 24 26 27 28 31 34,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64
@@ -257,11 +221,11 @@ $(RAY_VENV)/.installed: requirements/ray.txt $(VENV)/.installed
 		$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	touch $@
 
-environments-env: $(ENVIRONMENTS_VENV)/.installed  ## The environment of environments by others: tests with them, and their benchmark
+environments-env: $(ENVIRONMENTS_VENV)/.installed  ## The environment of environments by others: the tests with them
 
-$(ENVIRONMENTS_VENV)/.installed: benchmarks/environments/requirements.txt
+$(ENVIRONMENTS_VENV)/.installed: requirements/environments.txt
 	$(PYTHON) -m venv $(ENVIRONMENTS_VENV)
-	$(ENVIRONMENTS_VENV)/bin/pip install --quiet --requirement benchmarks/environments/requirements.txt
+	$(ENVIRONMENTS_VENV)/bin/pip install --quiet --requirement requirements/environments.txt
 	touch $@
 
 clean:  ## Remove the environments and caches; runs stay

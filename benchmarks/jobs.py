@@ -34,23 +34,20 @@ def run_job(
     server: Server | None,
     *,
     threads: int | None = None,
-    code: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return what `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
 
     Returns when the server, if the run has one, has written down its history, or some time later:
     `unfinished` says of how many task runs it lacks the end. `threads`: OMP_NUM_THREADS, if given.
-    `code`: where the packages lie, if not here. `variables`: of the environment, besides.
+    `variables`: of the environment, besides.
     """
     env = {**os.environ, **(variables or {})}
-    if code is not None:
-        env["PYTHONPATH"] = str(code)
     if threads is not None:
         env["OMP_NUM_THREADS"] = str(threads)
     command = [sys.executable, "-m", module, json.dumps(job)]
     began = time.perf_counter()
-    subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL, cwd=code)
+    subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
     whole_s = time.perf_counter() - began
     outcome = json.loads(Path(job["output"]).read_text())
     if server is not None and outcome["flow_run_id"] is not None:

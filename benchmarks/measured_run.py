@@ -19,7 +19,7 @@ from prefect import flow
 
 from benchmarks.idle import IdleCompute
 from benchmarks.jobs import answer_job
-from benchmarks.overhead.meter import StepMeter
+from benchmarks.meter import StepMeter
 from mortal_flows import grpo_train
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config

@@ -26,7 +26,7 @@ Answer = dict[str, Any]
 def own(job: dict[str, Any]) -> Answer:
     """`GRPOTrainer` as a user runs it, with any kernels, which samples with transformers: seconds
     of a step."""
-    from benchmarks.overhead.meter import StepMeter
+    from benchmarks.meter import StepMeter
     from benchmarks.vs_trl.stock import train
 
     config, meter = load_config(Path(job["config"]), job["settings"]), StepMeter()

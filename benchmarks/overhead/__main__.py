@@ -1,7 +1,7 @@
 """What orchestration costs a step of 0.2, 5 and 30 s, and how fast the server's database grows.
 
     python -m benchmarks.overhead                     # four minutes
-    python -m benchmarks.overhead --seconds 5 --steps 30
+    python -m benchmarks.overhead --seconds 0 --steps 10000   # what grows with the steps?
 
 The workers wait instead of working: half of a step in `generate`, half in `train_step`. Every stage
 is a task run all the same, and every step is committed. What a step takes longer than that, and all
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.jobs import ROOT, run_job
+from benchmarks.meter import Stamp
 from benchmarks.output import add_output_option, console, results_table, write_results
-from benchmarks.overhead.meter import Stamp
-from benchmarks.overhead.server_meter import largest_tables, server_stamp
-from benchmarks.overhead.stats import RunStats, run_stats
+from benchmarks.overhead.stats import RunStats, run_stats, server_stamp
 from benchmarks.server import own_server
 from mortal.server.files import Server
 
@@ -45,8 +44,9 @@ class Cost:
         return self.stats.step_ms - 1e3 * self.step_s
 
     def percent(self, ms: float) -> str:
-        """Milliseconds, and how many percent of the step they are."""
-        return f"{ms:.0f} ms, {ms / (10 * self.step_s):.1f} %"
+        """Milliseconds, and how many percent they are of a step that takes any time."""
+        share = f", {ms / (10 * self.step_s):.1f} %" if self.step_s else ""
+        return f"{ms:.0f} ms{share}"
 
 
 def main() -> None:
@@ -62,9 +62,8 @@ def main() -> None:
             stats = _measured(step_s, steps, server, Path(name) / f"steps-of-{step_s:g}")
             costs.append(Cost(step_s=step_s, stats=stats))
             console.print(f"{step_s:g} s, {steps} steps: done")
-        tables = largest_tables(8)
     _print(costs)
-    write_results(args.output, {"overhead": costs, "tables_bytes": tables})
+    write_results(args.output, {"overhead": costs})
 
 
 def _parse() -> argparse.Namespace:
@@ -101,8 +100,9 @@ def _measured(step_s: float, steps: int, server: Server, folder: Path) -> RunSta
 
 
 def _print(costs: Sequence[Cost]) -> None:
-    headings = ("step", "takes longer", "CPU of the flow", "CPU of the server", "database")
-    table = results_table("orchestration of a step", *headings)
+    costs_of = ("takes longer", "CPU of the flow", "CPU of the server", "database")
+    growth = ("last fifth beside the first", "memory at step 50, at the end")
+    table = results_table("orchestration of a step", "step", *costs_of, *growth)
     for each in costs:
         table.add_row(
             f"{each.step_s:g} s",
@@ -110,6 +110,8 @@ def _print(costs: Sequence[Cost]) -> None:
             each.percent(each.stats.cpu_ms),
             each.percent(each.stats.server_cpu_ms),
             f"{each.stats.database_mb_per_1000_steps:.0f} MB per 1,000 steps",
+            f"{each.stats.growth:.2f} of the time, {each.stats.cpu_growth:.2f} of the flow's CPU",
+            f"{each.stats.rss_early_mb:.0f}, {each.stats.rss_last_mb:.0f} MB",
         )
     console.print(table)
     console.print(f"goal at 5 s: {GOAL_PERCENT:g} % of the step, of time and of the flow's CPU")

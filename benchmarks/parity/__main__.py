@@ -9,8 +9,7 @@
 Stock `GRPOTrainer.train()` or `RLOOTrainer.train()`, the actor on the same recorded batches, and
 the actor again in processes that are killed with SIGKILL. Compared without tolerance: the weights
 after each optimizer update, every metric, the final model; between the two actors the state ids and
-the state, too. With GRPO, dialogues with tools are drawn besides, as in `benchmarks.tool_parity`:
-stock TRL's own tool loop, and MORTAL's workers.
+the state, too. With GRPO, dialogues with tools are drawn besides: `benchmarks.parity.tools`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.output import add_output_option, console, results_table, write_results
-from benchmarks.tool_parity import Compared, compare, line
+from benchmarks.parity.tools import Compared, compare
 from tests.support.environments.drawn import draw as draw_with_tools
 from tests.support.parity.cases import Case, draw, draw_on_ranks
 from tests.support.parity.trial import Trial, attempt, context
@@ -50,7 +49,7 @@ def main() -> int:
     dialogues = []
     for number in range(0 if args.only or args.algorithm != "grpo" else args.tools):
         dialogues.append(compare(f"tools-{number}", draw_with_tools(args.seed, number)))
-        console.print(line(dialogues[-1]))
+        console.print(str(dialogues[-1]))
     drawn = f"{args.algorithm}, seed {args.seed}"
     _report(drawn, trials, dialogues, time.perf_counter() - began)
     write_results(

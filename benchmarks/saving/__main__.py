@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.jobs import ROOT, in_turn, run_job
+from benchmarks.meter import Stamp, steps_between
 from benchmarks.output import add_output_option, console, results_table, write_results
-from benchmarks.overhead.meter import Stamp, steps_between
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.meter import Stamp, steps_between
 from benchmarks.output import console, results_table
-from benchmarks.overhead.meter import Stamp, steps_between
 
 WARM_UP = 3
 """First steps of a run, left out of the step time."""

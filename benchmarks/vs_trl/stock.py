@@ -15,7 +15,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from benchmarks.overhead.meter import StepMeter
+from benchmarks.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems

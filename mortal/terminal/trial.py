@@ -1,7 +1,7 @@
 """`mortal test-reward`: the scores of each completion, and each function over all of them."""
 
+import dataclasses
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -18,13 +18,14 @@ MOST_COLUMNS = 3
 """Columns of a row in the table, at most."""
 MOST_PLACES = 6
 """Completions that are named beside the reason that masked them."""
-TROUBLES = ("abstained", "failed", "failed_calls")
-"""Columns that are left out if all their values are 0."""
 
 
 def show_trial(trial: Trial) -> None:
     print_columns(_completion_rows(trial), title=f"{len(trial.completions)} completions")
-    print_columns(_function_rows(trial.functions), title="functions", numbers=True)
+    names = [each.name for each in dataclasses.fields(TriedFunction)]
+    heading = [name.removeprefix("num_").replace("_", " ") for name in names]
+    rows = [[_cell(getattr(each, name)) for name in names] for each in trial.functions]
+    print_columns([heading, *rows], title="functions", numbers=True)
     for text in conclusions(trial):
         typer.echo(text)
 
@@ -49,51 +50,29 @@ def conclusions(trial: Trial) -> list[str]:
 
 def _completion_rows(trial: Trial) -> list[list[str]]:
     functions = [
-        function.name if function.weight == 1 else f"{function.name} x {function.weight:g}"
-        for function in trial.functions
+        each.name if each.weight == 1 else f"{each.name} x {each.weight:g}"
+        for each in trial.functions
     ]
     columns = list(trial.completions[0].columns)[:MOST_COLUMNS]
-    heading = ["where", "prompt", *columns, "completion", *functions, "reward", "seconds"]
     return [
-        heading,
+        ["where", "prompt", *columns, "completion", *functions, "reward", "seconds"],
         *(
             [
                 each.place,
                 _short(prompt_text(each.prompt)),
                 *(_short(_told(each.columns.get(name))) for name in columns),
                 _short(each.text),
-                *(number(score) for score in each.rewards.values()),
-                "masked" if each.masked else number(each.reward),
-                f"{each.seconds:.3f}",
+                *map(_cell, each.rewards.values()),
+                "masked" if each.masked else _cell(each.reward),
+                _cell(each.seconds),
             ]
             for each in trial.completions
         ),
     ]
 
 
-def _function_rows(functions: Sequence[TriedFunction]) -> list[list[str]]:
-    rows = [_function_values(each) for each in functions]
-    shown = [
-        name for name in rows[0] if name not in TROUBLES or any(row[name] != "0" for row in rows)
-    ]
-    return [
-        [name.replace("_", " ") for name in shown],
-        *([row[name] for name in shown] for row in rows),
-    ]
-
-
-def _function_values(function: TriedFunction) -> dict[str, str]:
-    return {
-        "function": function.name,
-        "weight": f"{function.weight:g}",
-        "mean": number(function.mean),
-        "std": number(function.std),
-        "scored": f"{function.num_scored}",
-        "abstained": f"{function.num_abstained}",
-        "failed": f"{function.num_failed}",
-        "failed_calls": f"{function.failed_calls}",
-        "latency_ms": f"{1000 * function.latency_s:.1f}",
-    }
+def _cell(value: str | int | float | None) -> str:
+    return str(value) if isinstance(value, str | int) else number(value)
 
 
 def _told(value: Any) -> str:

@@ -23,22 +23,22 @@ from mortal_steps.system.threads import in_thread
 logger = logging.getLogger(__name__)
 
 TIMEOUT = httpx.Timeout(30.0, read=600.0)
-"""A batch of a million tokens takes 10 s to come."""
+"""Limits of a request: a batch of a million tokens takes 10 s to come."""
 LIMITS = httpx.Limits(max_keepalive_connections=0)
-"""A connection that the server closes as a request is sent would look as if an answer were cut
-off."""
+"""Limits of connections: none is kept, since one that the server closes meanwhile looks like an
+answer that was cut off."""
 REMIND_S = 60.0
-"""Seconds after which a wait is looked into and told of again."""
+"""Seconds after which a wait is checked and reported again."""
 PATIENCE_S = 600.0
 """Seconds that the server may be away."""
 MOST_REFUSED = 3
-"""Batches in a row that may be unusable."""
+"""Unusable batches in a row, at most."""
 NOT_THERE = range(502, 505)
-"""Statuses of a proxy whose server is away."""
+"""HTTP statuses of a proxy whose server is away."""
 LEAST_ADVANTAGE = 1e-6
-"""What rounding leaves of 0 is smaller."""
+"""Advantages nearer to 0 than this are taken for 0 with an error of rounding."""
 GROUPS_TO_SPARE = 2
-"""The server holds so many times the sequences of a batch, and still makes none: it never will."""
+"""Multiple of a batch: a server that holds so many sequences without making a batch never will."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class Registration:
     """What a trainer tells the server; nothing in it may be null."""
 
     wandb_group: str
-    """Also tells whose registration it is: the server has one for all."""
+    """Group at W&B, which also tells whose registration the server holds: it has one for all."""
     wandb_project: str
     batch_size: int
     """Sequences of a batch, for one optimizer step."""

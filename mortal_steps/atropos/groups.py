@@ -18,14 +18,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mortal_steps.errors import BatchSourceError
 
 MASKED = -100
-"""In `masks`, stands at tokens that are not trained on."""
+"""Value in `masks` at tokens that are not trained on."""
 LEAST_STD = 1e-8
 ROUNDING = 1e-3
 """Nats by which a log-probability may lie above 0."""
 LEAST_LOGPROB = -50.0
-"""What is less likely is a placeholder: nobody samples such a token."""
+"""Log-probability in nats; a lower one is a placeholder, since nobody samples such a token."""
 MOST = 1e6
-"""Magnitude of scores and advantages with which a loss and its gradients stay finite."""
+"""Largest magnitude of scores and advantages with which a loss and its gradients stay finite."""
 
 
 class Group(BaseModel):

@@ -23,9 +23,9 @@ Message = Mapping[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 """JSON schemas of functions."""
 LONG_TOKEN = 8
-"""Characters per token that few texts have more of."""
+"""Characters of a long token: few texts have more for each token."""
 LEAST_ROOM = 64
-"""Tokens: a text for less room is short."""
+"""Fewest tokens of room for which the length of a text is looked at."""
 
 
 class TooLongError(Exception):
@@ -50,7 +50,7 @@ class Chat:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the chat template is given, beside messages and tools."""
+        """Arguments of the chat template besides messages and tools."""
         return self._options
 
     @property
@@ -60,8 +60,9 @@ class Chat:
     def prompt_ids(
         self, messages: Sequence[Message], tools: Tools, room: int | None = None
     ) -> list[int]:
-        """Return a prompt's ids with the tools; raises `DataError` if it cannot be rendered, and
-        `TooLongError` if far more than `room` of them are seen to come."""
+        """Return a prompt's ids with the tools. Raises `DataError` for a prompt that cannot be
+        rendered, and `TooLongError` for one whose text shows that it needs far more than `room`
+        tokens."""
         options = {"tools": list(tools) or None, "add_generation_prompt": True}
         try:
             return self._render(messages, room, **options)
@@ -128,8 +129,8 @@ class Chat:
         return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def text_ids(self, text: str, *, begins: bool, room: int | None = None) -> list[int]:
-        """Return a plain text's ids, with a beginning's special tokens if it `begins`; raises
-        `TooLongError` if far more than `room` of them are seen to come."""
+        """Return a plain text's ids, with a beginning's special tokens if the text `begins`. Raises
+        `TooLongError` for a text that needs far more than `room` tokens."""
         if room is not None:
             self._check_room(text, room)
         return list(self.tokenizer(text, add_special_tokens=begins)["input_ids"])
@@ -173,13 +174,14 @@ def _characters(messages: Sequence[Message]) -> int:
 
 
 def _named(message: Message) -> str:
-    """Name what others say in words."""
+    """Return words for a message that others said."""
     role = message["role"]
     return f"an answer of {message['name']!r}" if role == "tool" else f"a message of the {role}"
 
 
 def reply_to(message: Message, key: str, number: int) -> ToolCall:
-    """Return the call that has an environment answer plain text; its id from key and turn."""
+    """Return the call that stands for a plain text, which an environment's `_reply` answers; `key`
+    and `number` make its id."""
     said = {"text": str(message.get("content") or "")}
     return ToolCall(name=REPLY, arguments=said, call_id=f"{key}/said/{number}", is_reply=True)
 

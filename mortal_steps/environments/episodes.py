@@ -143,7 +143,8 @@ class ToolEpisodes(RecordedEpisodes):
     def _rendered(
         self, episode: Running, most: int, longest: int
     ) -> tuple[list[int], DataError | None]:
-        """Return the prompt's ids, or why it cannot be sampled from: its `reset` returned that."""
+        """Return the prompt's ids, or why the model cannot sample from the prompt that `reset`
+        returned."""
         name, room = f"problem {episode.problem.id!r}", longest - most
         try:
             ids = self._chat.prompt_ids(episode.prompt, episode.tools, room)
@@ -228,7 +229,7 @@ class ToolEpisodes(RecordedEpisodes):
             each.difference = each.difference or found.difference
 
     def _raise_failures(self, episodes: Sequence[Running]) -> None:
-        """Raise `EnvironmentFailedError` for the first one that failed, unless they are masked."""
+        """Raise `EnvironmentFailedError` for the first failure, unless failures are masked."""
         if self._environment.on_error == "raise":
             for each in episodes:
                 if each.failure is not None:
@@ -260,7 +261,8 @@ class ToolEpisodes(RecordedEpisodes):
 
 
 def keys_of(problems: Sequence[Problem]) -> list[str]:
-    """Return a name for each problem of the shard; a dataset may put the same one there twice."""
+    """Return a key for each problem of the shard, since a dataset may put the same problem there
+    twice."""
     seen: dict[str, int] = {}
     keys = []
     for problem in problems:

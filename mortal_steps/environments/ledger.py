@@ -47,13 +47,13 @@ class Answered:
     """The calls of a turn, answered, or the `reset` of an episode."""
 
     history: str
-    """Digest of the episode's tokens before the answers; before `reset`, of none."""
+    """Digest of the episode's tokens before the answers; before `reset`, of no tokens."""
     episode: str
     answers: Sequence[ToolAnswer]
     state: Any = None
-    """What the environment was at then, if it can say so."""
+    """State of the environment after the answers, if the environment can save it."""
     difference: str | None = None
-    """What was answered otherwise before a kill, in words."""
+    """How the answers differ from those before a kill, in words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,11 +61,11 @@ class SampledRound:
     """What an engine sampled as one batch."""
 
     batch: str
-    """Digest of what makes it, but for the weights."""
+    """Digest of the inputs of the round, the weights left out."""
     lengths: Sequence[int]
-    """Tokens of each episode."""
+    """Number of tokens of each episode."""
     token_ids: str
-    """Of all episodes, one behind the other: numbers of 64 bits in base64, as the next."""
+    """Tokens of all episodes, one after the other: 64-bit numbers in base64, like `logprobs`."""
     logprobs: str
     finish_reasons: Sequence[FinishReason]
 
@@ -84,10 +84,11 @@ class SampledRound:
 
 
 class Ledger:
-    """What was sampled and answered in a shard, also by killed processes. For one thread."""
+    """What was sampled and answered in a shard, including by processes that were killed. It is for
+    one thread."""
 
     def __init__(self, folder: Path, weights: str) -> None:
-        """`weights` is the digest of those with which the shard is sampled."""
+        """`weights` is the digest of the weights with which the shard is sampled."""
         self._files = LineFiles(folder, Answered, sync=True)
         self._known = {each.history: each for _, each in self._files.new()}
         self._turns = folder / f"turns-{weights[:16]}"
@@ -97,8 +98,8 @@ class Ledger:
     def sampled(
         self, batch: str, sample: Callable[[], Sequence[SampledTokens]]
     ) -> Sequence[SampledTokens]:
-        """Return what was sampled as this batch: what is recorded, or what `sample` returns, which
-        is recorded then; raises `StoreError` if it cannot be written."""
+        """Return the recorded tokens of this batch, or what `sample` returns, once that is
+        recorded. Raises `StoreError` if it cannot be written."""
         known = self._sampled.get(batch)
         if known is not None:
             return known.turns()
@@ -121,11 +122,12 @@ class Ledger:
     def note(
         self, answered: Sequence[tuple[Answered, Sequence[ToolCall] | None]]
     ) -> list[Answered]:
-        """Record the answers to some turns' calls, or to `reset` where there are none, all at once,
-        but for those that are known; raises `StoreError` if they cannot be written.
+        """Record answers to some turns' calls, or to `reset` where a turn has no calls, in one
+        write; raise `StoreError` if they cannot be written.
 
-        Return them as they are recorded: the new ones where they differ from what is known, with
-        the difference, since they are what the environment is at now.
+        Answers that are recorded already stay. Return the answers as recorded; where a new one
+        differs from the recorded one, the new one with the difference, since it is the
+        environment's state now.
         """
         noted = [self._compared(*each) for each in answered]
         new = [each for each in noted if each is not self.find(each.history)]
@@ -145,7 +147,7 @@ class Ledger:
         return replace(answered, difference=difference.reason)
 
     def drop_rounds(self) -> None:
-        """Delete what was sampled: the shard is committed, and has it."""
+        """Delete the sampled rounds once the shard is committed, which contains them."""
         self._rounds.close()
         delete_folder(self._turns)
 
@@ -155,14 +157,14 @@ class Ledger:
 
 
 def history_of(seed: int, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
-    """Return the digest of what an episode has seen and said."""
+    """Return the digest of an episode's tokens so far."""
     digest = hashlib.sha256(f"{seed}/{len(prompt_ids)}/".encode())
     digest.update(array("q", [*prompt_ids, *token_ids]).tobytes())
     return digest.hexdigest()[:32]
 
 
 def batch_of(histories: Iterable[str], *others: object) -> str:
-    """Return the digest of all that decides what a batch samples."""
+    """Return the digest of all inputs that decide what a batch samples."""
     return hashlib.sha256("/".join([*map(repr, others), *histories]).encode()).hexdigest()[:32]
 
 

@@ -12,26 +12,27 @@ REPLY = "_reply"
 """Method of an environment that answers a message of the model that calls no tool."""
 
 AGENT = "agent"
-"""Name for what code is asked that asks the model itself."""
+"""Name of the call that has an agent's code run."""
 
 EpisodeKey = tuple[str, int]
-"""An episode: its problem in the shard, and which of the problem's it is."""
+"""An episode: key of its problem in the shard, and its number among the problem's episodes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpisodeStart:
-    """How an episode begins. Asked, so it may hold anything that can be pickled."""
+    """How an episode begins. Only sent, never returned, so it may hold anything that can be
+    pickled."""
 
     environment: str | None
-    """Name of its environment: '' for the only one of a run without names, None without any."""
+    """Name of the environment: '' for the only one of a run without names, None without any."""
     prompt: Sequence[Mapping[str, Any]]
-    """The row's messages, to the last of which the observation is appended."""
+    """Messages of the row; `reset`'s observation is appended to the last one."""
     row: Mapping[str, Any]
-    """What `reset` is given: the dataset's row, `prompt` included."""
+    """Arguments of `reset`: the columns of the row, `prompt` included."""
     reset_seed: int
-    """Of the random streams of `reset`, the same for all generations of a problem."""
+    """Seed of the random streams of `reset`, the same for all generations of a problem."""
     seed: int
-    """Of the random streams of everything after it."""
+    """Seed of the random streams of everything after `reset`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,12 +42,14 @@ class ToolCall:
     name: str
     arguments: Mapping[str, Any]
     call_id: str
-    """The same after a kill: `<problem>/<generation>/<number>`."""
+    """Id of the call, the same after a kill: `<problem>/<generation>/<number>`."""
     error: str | None = None
-    """Why it cannot be made, such as a type that is not `function`: the answer is this error."""
+    """Why the call cannot be made, such as a type that is not `function`; the answer is this error.
+    """
     is_reply: bool = False
-    """Whether it stands for a message that calls nothing, which the environment's `_reply` answers:
-    `arguments` has its `text`. The answer's content is None where the episode ends."""
+    """Whether the call stands for a message that calls nothing, which the environment's `_reply`
+    answers: `arguments` has the message's `text`. The answer's content is None where the episode
+    ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +62,15 @@ class EnvironmentTools:
     """JSON schemas of the functions that may be called, standalone tools first, as transformers'
     `get_json_schema` makes them."""
     reward: str | None = None
-    """Name of its class, if it defines `get_reward`."""
+    """Name of the environment's class, if the class defines `get_reward`."""
     is_stateless: bool = False
-    """Whether nothing is kept between calls, so that an answer that is known need not be asked for
-    again: tools alone, or a class that says `_stateless = True`."""
+    """Whether nothing is kept between calls, so that a recorded answer need not be asked for again:
+    tools alone, or a class that says `_stateless = True`."""
     replies: bool = False
-    """Whether it answers messages that call nothing: it has `_reply`."""
+    """Whether the environment answers messages that call nothing: its class has `_reply`."""
     saves: bool = False
-    """Whether it can say what it is at, and be brought there again: it has `_save` and `_load`."""
+    """Whether the environment's state can be saved and loaded: its class has `_save` and `_load`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +80,10 @@ class Description:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     environments: Mapping[str, EnvironmentTools]
-    """By name; '' is the only one of a run without names, or stands for the tools alone."""
+    """Environments by name; '' is the only one of a run without names, or stands for the tools
+    alone."""
     rewards: Sequence[str] = ()
-    """Names of the reward functions that take `environments`: they are called there."""
+    """Names of the reward functions that take `environments` and are called beside them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,11 +93,12 @@ class Opened:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     prompt: Sequence[Mapping[str, Any]] | None = None
-    """Messages with what `reset` observed; None: it observed nothing, the row's stand."""
+    """Messages with `reset`'s observation; None where there is none, and the row's prompt stands.
+    """
     failure: str | None = None
-    """What `reset` raised or returned that it must not."""
+    """What `reset` raised, or returned although it must not."""
     outage: str | None = None
-    """Why it could not be done; it has not begun then."""
+    """Why `reset` could not be done; the episode has not begun then."""
     seconds: float = 0.0
 
 
@@ -103,49 +109,49 @@ class ToolAnswer:
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str
-    """Of the tool, for the message."""
+    """Name of the tool, for the answer's message."""
     content: Any = ""
     """Text, or a list of content blocks."""
     in_json: bool = False
-    """Whether `content` is a list in JSON: on its way from the tool, a number that is not finite
-    has no other form."""
+    """Whether `content` is a list encoded as JSON text, as numbers that are not finite require."""
     is_error: bool = False
-    """Whether the text is an error, as TRL counts them."""
+    """Whether the content is the text of an error, as TRL counts errors."""
     outage: str | None = None
     """Why the tool could not be asked; there is no answer then."""
     seconds: float = 0.0
-    """0: there is no such tool."""
+    """Seconds of the call; 0 where there is no such tool."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What the rewards of a problem's episodes are, in the order of the episodes."""
+    """Rewards of a problem's episodes, in the order of the episodes."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     by_name: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Means of what was reported through `log_metric`."""
+    """Means of what rewards reported through `log_metric`, by name."""
     extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """What was reported through `log_extra`."""
+    """What rewards reported through `log_extra`, by column."""
     failures: Mapping[str, str] = field(default_factory=dict)
-    """What went wrong, by the name of the reward."""
+    """Why a reward has no score, by the name of the reward."""
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentResult:
-    """What came of an episode whose code asked for the model's messages itself."""
+    """Result of an episode whose code asked for the model's messages itself."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     reward: float | None = None
-    """Its own score of the episode."""
+    """Score that the code itself gives the episode."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What else it says of the episode, in numbers."""
+    """Other numbers that the code returns for the episode, by name."""
     outage: str | None = None
-    """Why it could not go on, such as a server that is away: it is run again, and never scored."""
+    """Why the code could not go on, such as a server that is away; the code is run again, and the
+    episode is never scored."""
     failure: str | None = None
-    """What it raised, and where."""
+    """The exception that the code raised, and its place in the code."""
     seconds: float = 0.0
-    """What it took, without waiting for the model."""
+    """Seconds of the code, waits for the model not included."""

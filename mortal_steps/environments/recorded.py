@@ -15,7 +15,7 @@ from mortal_steps.types import ChatSettings, WeightsRef
 
 
 class RecordedEpisodes(Episodes):
-    """Holds the process that cells are forked from, and the ledger of the shard that is made."""
+    """Holds the process that cells are forked from, and the ledger of the current shard."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RecordedEpisodes(Episodes):
         self._accepted = rewards.accept_changed or "begun"
         self._ledger: Ledger | None = None
         self._folder: Path | None = None
-        """Beside the shard."""
+        """Folder of the progress, beside the shard."""
 
     def took(self) -> Mapping[str, float]:
         return self._took

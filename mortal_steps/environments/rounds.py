@@ -29,33 +29,33 @@ from mortal_steps.types import (
 
 @dataclass(kw_only=True)
 class Running:
-    """An episode while it is made."""
+    """An episode while it is sampled."""
 
     problem: Problem
     key: str
-    """Of its problem in the shard."""
+    """Key of the problem in the shard."""
     index: int
-    """Which of the problem's episodes it is."""
+    """Number of the episode among the problem's."""
     seed: int
     tools: Tools
     replies: bool = False
-    """Whether its environment answers messages that call nothing."""
+    """Whether the environment answers messages that call nothing."""
     prompt: Sequence[Mapping[str, Any]]
-    """Messages, with what `reset` observed."""
+    """Messages of the prompt, `reset`'s observation included."""
     prompt_ids: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     messages: list[Mapping[str, Any]] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
-    """Calls of the last turn, not yet answered."""
+    """Calls of the last turn that have no answer yet."""
     finish_reason: FinishReason = "stop"
     stop: Any = "done"
     num_calls: int = 0
     num_failed_calls: int = 0
     failure: str | None = None
     difference: str | None = None
-    """What its environment answered otherwise when it was asked again, in words."""
+    """How an answer differs from the earlier answer to the same call, in words."""
 
     @property
     def episode(self) -> EpisodeKey:
@@ -63,12 +63,12 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The same for people."""
+        """The episode's name in messages to people."""
         return f"{self.key}/{self.index}"
 
     @property
     def history(self) -> str:
-        """Digest of what it has seen and said."""
+        """Digest of the tokens that the episode has seen and said."""
         return history_of(self.seed, self.prompt_ids, self.token_ids)
 
     @property
@@ -76,7 +76,7 @@ class Running:
         return bool(self.calls) and self.failure is None
 
     def fail(self, reason: str, *, is_difference: bool = False) -> None:
-        """End it without a score."""
+        """End the episode without a score."""
         self.failure, self.stop, self.calls = reason, "failed", []
         if is_difference:
             self.difference = reason
@@ -95,11 +95,11 @@ class Running:
 
     @property
     def own_tools(self) -> Tools:
-        """What is offered beside the problem's prompt."""
+        """Tools that are offered besides the problem's prompt."""
         return self.tools
 
     def add_turn(self, sampled: SampledTokens, round_number: int, room: int, chat: Chat) -> None:
-        """Append what was sampled, of which so many tokens have room, and read its calls."""
+        """Append a sampled turn, of which `room` tokens fit, and read its calls."""
         ids, reason = list(sampled.token_ids[:room]), sampled.finish_reason
         prefix = [*self.prompt_ids, *self.token_ids]
         self.calls = []
@@ -204,7 +204,7 @@ class Running:
 
 
 def turn_seed(seed: int, number: int) -> int:
-    """Return the seed of a completion's turn; of the first, that of the completion."""
+    """Return the seed of a turn of a completion; the first turn's is the completion's."""
     return seed if number == 0 else derive_seed("turn", seed, number)
 
 

@@ -28,7 +28,7 @@ class RowsHandler:
             self._rows = iter(self._environment.rows(held_out=held_out, limit=limit))
 
     def more(self) -> list[Row]:
-        """Return the next rows; none at the end. Raises `DataError`."""
+        """Return the next rows, none at the end. Raises `DataError`."""
         with self._stream.used():
             rows = list(itertools.islice(self._rows, ROWS_AT_ONCE))
         return [as_json(row, "a row of the environment") for row in rows]

@@ -45,7 +45,7 @@ def episode_start(
 
 
 def given_row(problem: Problem) -> dict[str, Any]:
-    """Return what `reset` is given: the row, without a prompt if it has none."""
+    """Return the arguments of `reset`: the row, without a prompt if it has none."""
     if problem.prompt == NO_PROMPT:
         return dict(problem.columns)
     return {"prompt": problem.prompt, **problem.columns}

@@ -7,9 +7,9 @@ from typing import Any
 from mortal_steps.errors import RewardError
 
 LONGEST_SHOWN = 80
-"""Characters of a value in an error."""
+"""Characters of a value in an error, at most."""
 BESIDE_COLUMNS = frozenset({"completion_ids", "trainer_state", "log_extra", "log_metric"})
-"""What reward functions are given besides the dataset's columns, prompts and completions."""
+"""Arguments of reward functions besides the dataset's columns, prompts and completions."""
 
 
 class DatasetRowError(ValueError):
@@ -27,7 +27,7 @@ class DatasetRowError(ValueError):
         )
         self.what = f"column {column!r} = {shown}, which {wrong}"
         self.row = row
-        """Which of the completions of the call it is about."""
+        """Index of the completion within the call that the error is about."""
 
 
 def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[Any]:

@@ -25,7 +25,7 @@ from mortal_steps.sandbox.pool import Row
 NO_PROGRAM = ExecutionResult(
     success=False, stdout="", stderr="no program", exit_code=None, duration=0.0
 )
-"""What comes of a completion without code."""
+"""Result of a completion without code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,8 @@ class RewardEnvironment:
     def execute_rows(
         self, rows: Sequence[Row], config: FunctionConfig | None = None
     ) -> list[list[ExecutionResult]]:
-        """Rows of programs: beside each other the rows, one after the other those of a row."""
+        """Execute rows of programs: the rows at the same time, the programs of a row one after the
+        other."""
         try:
             return executor().pool(self._needs(config or self.sandbox_config)).run_rows(rows)
         except Exception as error:

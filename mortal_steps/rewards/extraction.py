@@ -18,7 +18,7 @@ _CLOSING = r"^[ \t]*(?P=fence)(?P=mark)*[^\S\n]*$"
 _BLOCK = re.compile(rf"^{_OPENING}\n(?P<code>(?s:.*?))(?:(?P<closing>{_CLOSING})|\Z)", re.M)
 
 _THINK_END = r"^[ \t]*(?:`{3,}|~{3,})?[ \t]*</think>"
-"""An end of thoughts within a fenced block: nothing but a fence stands before it in its line."""
+"""End of the thoughts within a fenced block: nothing but a fence stands before it in its line."""
 _CODE_OR_THINK_TAG = re.compile(
     rf"(?:^|(?<=think>))(?!.*</?think>){_OPENING}(?s:.*?)(?:{_CLOSING}|(?={_THINK_END})|\Z)"
     r"|(?P<tag></?think>)",

@@ -19,10 +19,10 @@ from mortal_steps.sandbox.executors import ExecutorSettings
 
 HANDLER = "mortal_steps.rewards.host_handler:RewardHandler"
 HAND_OVER_S = 60.0
-"""How long the host may take to receive the arguments of a call."""
+"""Seconds that the host may take to receive the arguments of a call."""
 MODEL_TRIES = 2
 RELEASE_S = 10.0
-"""How long a host may take to give back what it holds elsewhere."""
+"""Seconds that a host may take to release what it holds elsewhere."""
 
 
 class RewardHost:

@@ -23,7 +23,7 @@ class SampledProblems:
     """The completions, and how long they took."""
 
     groups: Sequence[GeneratedGroup]
-    """One for each problem, in order."""
+    """One group for each problem, in order."""
     start_s: float
     """Seconds until the engine was ready."""
     sample_s: float

@@ -13,7 +13,6 @@ from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, R
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import model_folder
-from mortal_steps.rollout.endpoint import Endpoint
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
 from mortal_steps.rollout.episodes.base import (
     TOOL_EPISODES,
@@ -23,6 +22,7 @@ from mortal_steps.rollout.episodes.base import (
     episodes_of,
     tool_episodes,
 )
+from mortal_steps.rollout.http.endpoint import Endpoint
 from mortal_steps.rollout.prompts import render
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights, log_compared
@@ -76,15 +76,15 @@ class RolloutWorker:
         self._tools = tools
         self._check_code = check_code
         self._episodes: list[tuple[RewardsConfig, Episodes]] = []
-        """Those that were made, each with the rewards that it computes."""
+        """The episodes made so far, each with the rewards that it computes."""
         self._endpoint: Endpoint | None = None
-        """What environments outside of the run sample from."""
+        """The server that environments outside of the run sample from."""
         self._loaded: WeightsRef | None = None
         """Weights in the engine; None while they are unproven."""
         self._not_compared: list[str] | None = None
-        """Names of tensors for which the canary alone speaks, once a version was loaded."""
+        """Names of tensors for which only the canary speaks, once a version was loaded."""
         self._num_bytes = 0
-        """Of the version that was loaded last."""
+        """Bytes of the version that was loaded last."""
 
     def start(self) -> None:
         """Build engine, tokenizer and episodes, once. Raises `ModelError`, `EngineError`, and

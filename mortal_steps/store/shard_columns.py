@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 
 RENAMED = {"text": "completion", "prompt_ids": "own_prompt_ids", "prompt": "own_prompt"}
 """Columns of `Completion` that have another name than their field."""
-UNLESS_SAID = frozenset({"prompt", "episode", "differing_answer"})
+OPTIONAL_FIELDS = frozenset({"prompt", "episode", "differing_answer"})
 """Fields of `Completion` that have a column only where one of the shard's completions has them:
 shards without are, byte for byte, what they were before these fields existed."""
 REWARDS, EXTRA = "rewards/", "extra/"
@@ -99,7 +99,7 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, dict[str, pyarrow.Array
     for field in dataclasses.fields(Completion):
         values = [getattr(made, field.name) for made in completions]
         some = [None if value == field.default else value for value in values]
-        if field.name in UNLESS_SAID and not any(value is not None for value in some):
+        if field.name in OPTIONAL_FIELDS and not any(value is not None for value in some):
             continue
         name = RENAMED.get(field.name, field.name)
         columns[name] = column(some, _arrow_type(HINTS[field.name]))

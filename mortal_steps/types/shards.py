@@ -35,8 +35,8 @@ class GeneratedShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardFailure:
-    """A problem whose completions are masked because a reward function failed on it, or those of
-    whose episodes that are masked because their environment failed."""
+    """Why completions of a problem are masked: a reward function failed on the problem, or the
+    environments of some of its episodes failed."""
 
     function: str
     problem_id: str

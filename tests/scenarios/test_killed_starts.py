@@ -45,7 +45,7 @@ def ground(tmp_path_factory):
     ],
 )
 def test_a_start_that_is_ended_leaves_nothing(ground, run_id, sign, after_s):
-    """`train` in its preflight, `resume` while the server starts; `make chaos-starts` ends 100."""
+    """`train` in its preflight, `resume` while the server starts."""
     outcome = ground.strike(run_id, sign, after_s)
     assert outcome["left"] == [], outcome
 

@@ -1,23 +1,24 @@
 """The process in which an episode's code runs, and is run again when it is lost."""
 
-from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import Session
+from mortal_steps.environments.gateway.server import EpisodeServer
+from mortal_steps.environments.gateway.session import EpisodeSession
 from mortal_steps.environments.messages import AGENT, AgentResult
 from mortal_steps.environments.processes.cell import Cell, Failed
 from mortal_steps.environments.processes.faults import REMEDIES, Fault, fault_of
 from mortal_steps.errors import WorkerError
 from mortal_steps.hosts.base import Fork, HostLostError
 
-FOR_GOOD = (REMEDIES["differs"], REMEDIES["in_turn"], REMEDIES["unusable"])
-"""Of faults that another attempt would have, too."""
+PERMANENT = (REMEDIES["differs"], REMEDIES["in_turn"], REMEDIES["unusable"])
+"""Remedies of faults that another attempt would have, too."""
 NO_LIMIT_S = 1e7
-"""For an episode as a whole, which waits for the engine; the code's own time has a limit."""
+"""Seconds for an episode as a whole, which waits for the engine; the code's own time has a limit.
+"""
 
 
 class AgentCell(Cell):
-    """Has the code of one episode run; see `Cell` for what it raises."""
+    """A cell that runs the code of one episode; see `Cell` for the errors."""
 
-    def play(self, session: Session, server: Server) -> AgentResult | Failed:
+    def play(self, session: EpisodeSession, server: EpisodeServer) -> AgentResult | Failed:
         """Return what came of the episode, at the end of the code, or of the last attempt."""
         (episode,) = self._starts
         attempts = self._attempts()
@@ -27,7 +28,7 @@ class AgentCell(Cell):
                     return self._played(self._running().fork, episode, session, server)
                 except Fault as fault:
                     session.rest()
-                    if fault.remedy in FOR_GOOD:
+                    if fault.remedy in PERMANENT:
                         is_difference = fault.remedy == REMEDIES["differs"]
                         self._fail(fault, attempts.made[episode] + 1, is_difference=is_difference)
                     else:
@@ -36,7 +37,9 @@ class AgentCell(Cell):
         finally:
             self.close()
 
-    def _played(self, fork: Fork, episode: int, session: Session, server: Server) -> AgentResult:
+    def _played(
+        self, fork: Fork, episode: int, session: EpisodeSession, server: EpisodeServer
+    ) -> AgentResult:
         session.stop_playing = fork.kill
         session.begin()
         try:
@@ -62,7 +65,7 @@ class AgentCell(Cell):
         session.check_same()
         return result
 
-    def _fault_of(self, episode: int, session: Session, lost: HostLostError) -> Fault:
+    def _fault_of(self, episode: int, session: EpisodeSession, lost: HostLostError) -> Fault:
         limit_s = self._config.timeout_s
         if not session.is_late:
             return fault_of(episode, AGENT, lost, limit_s)

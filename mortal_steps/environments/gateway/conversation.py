@@ -9,9 +9,8 @@ messages are compared with those that were said, and only what is new is rendere
     asked     user: hi, assistant: HELLO, user: and now?   a branch: rendered anew, as a new prompt
 """
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,62 +18,19 @@ from mortal_steps.environments.chat import Chat, Message, TooLongError, Tools
 from mortal_steps.environments.messages import ToolCall
 from mortal_steps.environments.rounds import Running
 from mortal_steps.errors import DataError
-from mortal_steps.types import FinishReason, Problem
-
-TOO_LONG = "context_length_exceeded"
-"""OpenAI's code for a request that has no room; frameworks know it."""
-
-
-class RefusedError(Exception):
-    """A request that is answered with an error. `code` is OpenAI's, `stop` why the episode can say
-    nothing more, if it cannot."""
-
-    def __init__(
-        self, message: str, *, code: str = "invalid_request", status: int = 400, stop: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.code, self.status, self.stop = code, status, stop
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What a request asks the model to go on from."""
-
-    messages: Sequence[Message] = ()
-    """As chat templates take them."""
-    tools: Tools = ()
-    known_as: Sequence[str] = ()
-    """Each message without what clients are known to change."""
-    text: str | None = None
-    """All that was said, in place of messages, as the client has it."""
-    ids: Sequence[int] | None = None
-    """The same as tokens."""
-
-    @property
-    def digest(self) -> str:
-        """The same for requests that ask for the same."""
-        ids = None if self.ids is None else list(self.ids)
-        parts = [list(self.known_as), list(self.tools), self.text, ids]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """What the model said."""
-
-    message: Message
-    calls: Sequence[ToolCall]
-    prompt_ids: Sequence[int]
-    """All tokens before it."""
-    token_ids: Sequence[int]
-    logprobs: Sequence[float]
-    text: str
-    """The tokens as text, without special ones."""
-    finish_reason: FinishReason
+from mortal_steps.rollout.http.messages import (
+    KEPT,
+    TOO_LONG,
+    Answer,
+    Asked,
+    RefusedError,
+    known_as,
+)
+from mortal_steps.types import Problem
 
 
 class Branch(Running):
-    """The tokens since the dialogue was begun, or rewritten."""
+    """The tokens since the dialogue was begun, or since a client rewrote it."""
 
     def read(self, ids: Sequence[int], prefix: Sequence[int], chat: Chat) -> dict[str, Any]:
         message = super().read(ids, prefix, chat)
@@ -93,34 +49,34 @@ class Conversation:
 
     problem: Problem
     key: str
-    """Of its problem in the shard."""
+    """Key of the problem in the shard."""
     index: int
-    """Which of the problem's episodes it is."""
+    """Number of the episode among the problem's."""
     seed: int
     chat: Chat
     most_tokens: int
-    """Of a completion, what others said included."""
+    """Most tokens of a completion, those that others said included."""
     longest: int
-    """Prompt and completion that the model takes."""
+    """Most tokens of prompt and completion that the model takes."""
     most_turns: int | None
     running: Branch = field(init=False)
     num_turns: int = 0
     num_branches: int = 0
-    """How often what was said before was rewritten."""
+    """Times that a client rewrote what was said before."""
     asked: tuple[str, str] = ("", "")
-    """What was asked last: digest of what had been said, and what is new, as JSON."""
+    """The last request: digest of the tokens before it, and the new messages as JSON."""
     difference: str | None = None
-    """What was asked otherwise than before a kill, in words."""
+    """How a request differs from the one before a kill, in words."""
     _said: list[str] = field(default_factory=list)
-    """The messages so far, as they are known."""
+    """The messages so far, without what clients are known to change."""
     _text: str | None = None
-    """What was said so far as a client has it that asks with texts."""
+    """The text so far as the client has it, where the client asks with texts."""
 
     def __post_init__(self) -> None:
         self.running = self._branch([], ())
 
     def take(self, asked: Asked) -> None:
-        """Go on from what is asked, so that the next turn can be sampled.
+        """Append what is asked, so that the next turn can be sampled.
 
         Raises `RefusedError` where there is no room for a turn, and `DataError` for messages that
         the chat template cannot render.
@@ -153,10 +109,11 @@ class Conversation:
         self.num_turns += 1
         self._said.append(known_as(message))
         self._text = None if self._text is None else self._text + text
+        prompt_ids = [*running.prompt_ids, *running.token_ids[: turn.start]]
         return Answer(
-            message=message,
-            calls=running.calls,
-            prompt_ids=[*running.prompt_ids, *running.token_ids[: turn.start]],
+            name=f"{len(prompt_ids)}-{len(ids)}",
+            message=_in_wire_format(message, running.calls),
+            prompt_ids=prompt_ids,
             token_ids=ids,
             logprobs=running.logprobs[turn.start : turn.stop],
             text=text,
@@ -164,8 +121,8 @@ class Conversation:
         )
 
     def _new(self, asked: Asked) -> tuple[Sequence[Message], Sequence[int]] | None:
-        """Return what follows the model's last turn, and its tokens; None if that is not how it
-        goes on."""
+        """Return the messages that follow the model's last turn, and their tokens; None where the
+        request does not go on from that turn."""
         running = self.running
         if asked.ids is not None:
             kept = [*running.prompt_ids, *running.token_ids]
@@ -191,7 +148,7 @@ class Conversation:
 
     @property
     def _room(self) -> int:
-        """Tokens that may follow the model's last turn."""
+        """Number of tokens that may follow the model's last turn."""
         running = self.running
         most = min(self.most_tokens, self.longest - len(running.prompt_ids))
         return most - len(running.token_ids)
@@ -222,7 +179,7 @@ class Conversation:
         running.num_calls += sum(each["role"] == "tool" for each in new)
 
     def _unfit(self, length: str) -> Exception:
-        """Return the error for a prompt of so many tokens."""
+        """Return the error for a prompt of this many tokens."""
         wrong = (
             f"{length} tokens of a prompt and {self.most_tokens} of a completion "
             f"(rollout.max_tokens) do not fit the model's {self.longest}"
@@ -253,24 +210,20 @@ class Conversation:
         )
 
 
-def known_as(message: Mapping[str, Any]) -> str:
-    """Return the message without what clients are known to change when they send it back: ids of
-    calls, arguments as text, what the model thought, spaces around what it said, fields that are
-    null."""
-    role, content = message["role"], message.get("content") or ""
-    calls = [
-        [called["name"], _arguments(called.get("arguments"))]
-        for called in (each.get("function", each) for each in message.get("tool_calls") or ())
-    ]
-    if role == "assistant" and isinstance(content, str):
-        content = content.strip()
-    return json.dumps([role, content, calls], sort_keys=True)
-
-
-def _arguments(arguments: Any) -> Any:
-    if isinstance(arguments, str):
-        try:
-            return json.loads(arguments)
-        except ValueError:
-            return arguments
-    return arguments or {}
+def _in_wire_format(message: Message, calls: Sequence[ToolCall]) -> Message:
+    """Return what the model said as OpenAI has it."""
+    found: dict[str, Any] = {"role": "assistant", "content": message.get("content") or ""}
+    found |= {name: message[name] for name in KEPT if message.get(name)}
+    if "thinking" in found:
+        found["reasoning_content"] = found.pop("thinking")
+    if calls:
+        found["content"] = found["content"] or None
+        found["tool_calls"] = [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+            }
+            for call in calls
+        ]
+    return found

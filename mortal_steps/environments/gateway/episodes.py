@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from mortal_steps.environments.episodes import keys_of
 from mortal_steps.environments.gateway.cell import AgentCell
 from mortal_steps.environments.gateway.conversation import Branch, Conversation
-from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import Session, Sessions
+from mortal_steps.environments.gateway.server import EpisodeServer
+from mortal_steps.environments.gateway.session import EpisodeSession, EpisodeSessions
 from mortal_steps.environments.kinds.base import AskingEnvironment
 from mortal_steps.environments.ledger import Answered
 from mortal_steps.environments.messages import AGENT, AgentResult, ToolAnswer, ToolCall
@@ -31,14 +31,14 @@ from mortal_steps.types import (
 )
 
 ASKED = ToolCall(name=AGENT, arguments={}, call_id="")
-"""What code is asked that asks the model itself: to go on."""
+"""The call that stands for one turn of an agent's code, which asks the model itself."""
 
 
 @dataclass(kw_only=True)
 class _Played:
-    """An episode, its process, and what came of it."""
+    """An episode, its process, and its result."""
 
-    session: Session
+    session: EpisodeSession
     cell: AgentCell
     result: AgentResult | Failed | None = None
 
@@ -51,7 +51,7 @@ class GatewayEpisodes(RecordedEpisodes):
     """Samples a shard in rounds: once each episode has asked or has ended, all are answered."""
 
     _environment: AskingEnvironment
-    _server: Server | None = None
+    _server: EpisodeServer | None = None
 
     def sample(
         self,
@@ -62,8 +62,8 @@ class GatewayEpisodes(RecordedEpisodes):
         version: PolicyVersion,
     ) -> list[GeneratedGroup]:
         self._start_host()
-        server = self._server = self._server or Server(self._chat)
-        sessions = Sessions(self._environment.timeout_s)
+        server = self._server = self._server or EpisodeServer(self._chat)
+        sessions = EpisodeSessions(self._environment.timeout_s)
         keys = keys_of(problems)
         groups = [
             [
@@ -105,8 +105,8 @@ class GatewayEpisodes(RecordedEpisodes):
         return made
 
     def _note(self, asking: Sequence[Conversation]) -> None:
-        """Record what is asked; where it is not what was asked before a kill, keep the
-        difference."""
+        """Record what each episode asks; where that differs from the request before a kill, keep
+        the difference."""
         if self._ledger is None:
             return
         noted = self._ledger.note(
@@ -133,7 +133,7 @@ class GatewayEpisodes(RecordedEpisodes):
 
     def _begun(
         self,
-        sessions: Sessions,
+        sessions: EpisodeSessions,
         engine: Engine,
         params: SamplingParams,
         key: str,
@@ -206,7 +206,7 @@ class GatewayEpisodes(RecordedEpisodes):
                 yield Episode(stop="done", scores=scores, metrics=result.metrics)
 
 
-def _play(played: _Played, sessions: Sessions, server: Server) -> None:
+def _play(played: _Played, sessions: EpisodeSessions, server: EpisodeServer) -> None:
     try:
         played.result = played.cell.play(played.session, server)
     except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits

@@ -8,16 +8,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from mortal_steps.environments.gateway.conversation import (
-    Answer,
-    Asked,
-    Conversation,
-    RefusedError,
-)
+from mortal_steps.environments.gateway.conversation import Conversation
 from mortal_steps.environments.messages import AGENT, EpisodeKey
 from mortal_steps.environments.processes.faults import REMEDIES, Fault
 from mortal_steps.environments.processes.waiting import Watch
 from mortal_steps.errors import DataError
+from mortal_steps.rollout.http.messages import Answer, Asked, RefusedError
 
 Waiting = Future[Answer]
 
@@ -31,33 +27,33 @@ class _Pending:
 
 
 @dataclass(kw_only=True)
-class Session:
-    """An episode while it is played: its dialogue, and who waits for the model.
+class EpisodeSession:
+    """An episode while it is played: its dialogue, and the requests that wait for the model.
 
-    Its code may be run several times. What was answered before is then answered again in the same
-    way, and must be asked for again before anything else is.
+    Its code may be run several times. A request that was answered before gets the same answer
+    again, and all such requests must come before any new one.
     """
 
     conversation: Conversation
     changed: threading.Condition
-    """Of all sessions of a shard: each change is made with it."""
+    """Condition of all sessions of a shard; each change is made while it is held."""
     stop_playing: Callable[[], None] = lambda: None
-    """Has the process of its code killed."""
+    """Kills the process of the episode's code."""
     is_played: bool = False
-    """Whether its code has ended, for good."""
+    """Whether the episode's code has ended, for good."""
     fault: Fault | None = None
-    """What its code did that another attempt would do again."""
+    """A fault of the episode's code that another attempt would repeat."""
     refused: str = ""
-    """Why the model can say no more, once a request found that out."""
+    """Why the model can say no more, once a request has found that out."""
     pending: _Pending | None = None
     attempt: int = 0
-    """How often its code has begun; what an earlier attempt asks is not heeded."""
+    """Times that the code has begun; requests of an earlier attempt are refused."""
     is_late: bool = False
-    """Whether its code was stopped because it took too long."""
+    """Whether the episode's code was stopped because it took too long."""
     began_at: float = math.inf
-    """Since when it is its code's turn; `inf` while it is not."""
+    """Time (monotonic) since which the code's own turn lasts; `inf` while the model's does."""
     own_seconds: float = 0.0
-    """What its code has taken, without waiting for the model."""
+    """Seconds that the code has taken, waits for the model not included."""
     _answers: dict[str, Answer] = field(default_factory=dict)
     _asked_again: set[str] = field(default_factory=set)
 
@@ -66,7 +62,7 @@ class Session:
         return self.conversation.running.key, self.conversation.running.index
 
     def begin(self) -> None:
-        """Take note that its code begins, maybe again."""
+        """Note that the episode's code begins, maybe again."""
         with self.changed:
             self.attempt += 1
             self._asked_again.clear()
@@ -74,10 +70,10 @@ class Session:
             self._start_clock()
 
     def ask(self, asked: Asked, attempt: int) -> Waiting:
-        """Return where the answer will be.
+        """Return the future that will hold the answer. Raises `RefusedError`.
 
-        Its code has `timeout_s` from one answer to the next new request: one that was answered
-        before in the same attempt, or is refused, is no new one. Raises `RefusedError`.
+        The code has `timeout_s` from one answer to its next new request. A request is not new if it
+        was answered before in the same attempt, or is refused.
         """
         waiting, digest = Waiting(), asked.digest
         waiting.set_running_or_notify_cancel()  # a client that goes away changes nothing
@@ -114,8 +110,8 @@ class Session:
             for each in pending.waiting:
                 each.set_result(answer)
 
-    def spoil(self, error: Exception) -> None:
-        """Take note that a request cannot be answered, for a reason that is not its own; raise
+    def spoil(self, error: Exception) -> NoReturn:
+        """Note that a request cannot be answered for a reason outside of the request; raise
         `RefusedError`."""
         with self.changed:
             self._give_up(f"a request could not be answered ({error!r})", "unusable")
@@ -138,26 +134,26 @@ class Session:
             raise Fault(self.conversation.index, AGENT, how, REMEDIES["differs"])
 
     def rest(self) -> None:
-        """Take note that its code does not run, and may begin again."""
+        """Note that the episode's code is not running, and may begin again."""
         with self.changed:
             self._stop_clock()
 
     def end(self) -> None:
-        """Take note that its code has ended, for good."""
+        """Note that the episode's code has ended for good."""
         with self.changed:
             self._stop_clock()
             self.is_played = True
             self.changed.notify_all()
 
     def release(self) -> None:
-        """Answer all who still wait with an error."""
+        """Answer all waiting requests with an error."""
         pending, self.pending = self.pending, None
         for waiting in pending.waiting if pending is not None else ():
             waiting.set_exception(RefusedError("the episode has ended", status=503))
 
     @property
     def goes_on(self) -> bool:
-        """Whether its code still runs, or has asked for something before it ended."""
+        """Whether the episode's code still runs, or ended with a request that waits."""
         return self.pending is not None or not self.is_played
 
     def _take(self, asked: Asked) -> None:
@@ -192,32 +188,32 @@ class Session:
         self.began_at = math.inf
 
 
-class Sessions:
+class EpisodeSessions:
     """All episodes of a shard."""
 
     def __init__(self, timeout_s: float) -> None:
         """Let the code of an episode take `timeout_s` until it asks, asks again, or ends."""
         self.changed = threading.Condition(threading.RLock())
         self._timeout_s = timeout_s
-        self._all: list[Session] = []
+        self._all: list[EpisodeSession] = []
         self.error: BaseException | None = None
-        """What ended an episode and ends the shard."""
+        """The error that ended an episode and ends the shard."""
 
-    def add(self, conversation: Conversation) -> Session:
-        """Return a new one."""
-        self._all.append(Session(conversation=conversation, changed=self.changed))
+    def add(self, conversation: Conversation) -> EpisodeSession:
+        """Return a new session for the conversation."""
+        self._all.append(EpisodeSession(conversation=conversation, changed=self.changed))
         return self._all[-1]
 
     def fail(self, error: BaseException) -> None:
-        """Have `wait` raise this."""
+        """Have `wait` raise the error."""
         with self.changed:
             self.error = self.error or error
             self.changed.notify_all()
 
-    def wait(self, watch: Watch) -> Sequence[Session]:
-        """Wait until each episode has asked or has ended; return those that ask, in the order of
-        the shard. Code that takes too long is stopped meanwhile, and `watch` told who is waited
-        for."""
+    def wait(self, watch: Watch) -> Sequence[EpisodeSession]:
+        """Wait until each episode has asked or has ended; return the sessions that ask, in the
+        order of the shard. Meanwhile stop code that takes too long, and tell `watch` which episodes
+        are waited for."""
         with self.changed:
             while True:
                 if self.error is not None:
@@ -237,7 +233,7 @@ class Sessions:
                 self.changed.wait(max(0.0, min(watch.next_at, ends) - now))
 
     def close(self) -> None:
-        """Answer all who still wait with an error."""
+        """Answer all waiting requests with an error."""
         with self.changed:
             for each in self._all:
                 each.release()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Mapping
 
 from mortal_steps.config import RewardTerm
-from mortal_steps.environments.inside.beside import Beside
+from mortal_steps.environments.inside.judging import JudgingHandler
 from mortal_steps.environments.inside.outages import Outages
 from mortal_steps.environments.inside.returned import raised
 from mortal_steps.environments.inside.streams import RandomStream
@@ -26,7 +26,7 @@ CLIENTS = ("httpx", "httpx2", "openai")
 logger = logging.getLogger(__name__)
 
 
-class AgentHandler(Beside):
+class AgentHandler(JudgingHandler):
     """Holds the code that plays episodes, and in a cell plays one."""
 
     def __init__(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, RewardTerm
-from mortal_steps.environments.inside.beside import Beside
+from mortal_steps.environments.inside.judging import JudgingHandler
 from mortal_steps.environments.inside.loading import (
     CALL_ID,
     Tool,
@@ -55,13 +55,13 @@ class _Live:
     stream: RandomStream
     seed: int
     draws_by_call: bool
-    """Whether each call has a stream of its own, as those before it may not have been made in this
-    process."""
+    """Whether each call has a random stream of its own, since calls before it may not have been
+    made in this process."""
 
 
-class EnvironmentHandler(Beside):
+class EnvironmentHandler(JudgingHandler):
     """Holds the environments, tools and rewards of a run, and in a cell the episodes of one
-    problem. `terms` are the stage's rewards, by name; `sandbox` and `judge` are for what asks
+    problem. `terms` are the stage's rewards, by name; `sandbox` and `judge` serve code that asks
     them."""
 
     def __init__(
@@ -87,16 +87,16 @@ class EnvironmentHandler(Beside):
         self._episodes: list[_Live] = []
 
     def describe(self) -> Description:
-        """Return what is loaded. Raises `ConfigError` for a tool that cannot be described. That
-        imports transformers, so it is asked of a fork: without it, a cell starts and ends in half
-        of the time."""
+        """Return what is loaded. Raises `ConfigError` for a tool that cannot be described. A fork
+        is asked, since it imports transformers: without it, a cell starts and ends in half of the
+        time."""
         return Description(
             environments={name: loaded.described() for name, loaded in self._loaded.items()},
             rewards=list(self._rewards),
         )
 
     def open(self, *, start: EpisodeStart) -> Opened:
-        """Begin an episode, numbered on from those that were begun before."""
+        """Begin an episode; its number follows those of the episodes begun before."""
         began, stream = time.perf_counter(), RandomStream(start.reset_seed)
         loaded = self._loaded[start.environment or ""]
         instance, observed, failure, outage = None, None, None, None
@@ -159,7 +159,7 @@ class EnvironmentHandler(Beside):
         return ToolAnswer(name=REPLY, content=found, seconds=time.perf_counter() - began)
 
     def save(self, *, episode: int) -> Any:
-        """Return what the environment saves. Raises `TypeError` for what is no JSON."""
+        """Return the environment's state. Raises `TypeError` for a state that is no JSON."""
         live = self._episodes[episode]
         environment = live.environment
         with live.stream.used():
@@ -173,7 +173,7 @@ class EnvironmentHandler(Beside):
             ) from None
 
     def load(self, *, episode: int, state: Any) -> None:
-        """Bring the environment to what it was at when it said that."""
+        """Bring the environment to the state that it saved."""
         live = self._episodes[episode]
         with live.stream.used():
             live.environment._load(state)

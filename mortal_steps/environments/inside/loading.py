@@ -31,13 +31,13 @@ WITH_USERS_CODE = ("function", "pickled")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """What makes the environments of one name."""
+    """Environment class and tools of one environment name."""
 
     factory: Tool | None
-    """None: there are tools alone."""
+    """Class or function that makes environments; None where there are tools alone."""
     tools: Sequence[Tool]
     offered: EnvironmentTools
-    """What they offer, without `tools`."""
+    """What the environment offers, without `tools`."""
 
     def described(self) -> EnvironmentTools:
         """Return what they offer. Raises `ConfigError` for a tool that cannot be described."""
@@ -69,8 +69,8 @@ def _is_exception(value: Any) -> bool:
 
 
 def load_environments(config: EnvironmentConfig, tools: Sequence[Tool]) -> dict[str, Loaded]:
-    """Load the factories, make an instance of each to see its methods, and return them by name; ''
-    stands for the only one, or for the tools alone. Raises `ConfigError`."""
+    """Load the factories, and return the environments by name; '' stands for the only one, or for
+    the tools alone. An instance of each is made to see its methods. Raises `ConfigError`."""
     made = config.load()
     if made is not None:
         key = f"environment.type = {config.type!r}"
@@ -148,8 +148,8 @@ def schemas(tools: Iterable[Tool]) -> list[Mapping[str, Any]]:
 
 
 def _json_schema(tool: Tool) -> dict[str, Any]:
-    """Return the schema that a tool brings, or transformers' of it: not of a tensor's type, for
-    which it would import torch, unless the tool's module has."""
+    """Return the schema that a tool brings, or the one that transformers makes. A type that is a
+    tensor imports torch only where the tool's module has imported it."""
     own: dict[str, Any] | None = getattr(tool, OWN_SCHEMA, None)
     if own is not None:
         return copy.deepcopy(own)

@@ -33,7 +33,8 @@ class Outages:
         return isinstance(error, known) or not names.isdisjoint(self._own)
 
     def _imported(self) -> tuple[type[BaseException], ...]:
-        """Return those in modules. One of a module that is not imported cannot have been raised."""
+        """Return the exceptions whose modules are imported: one of another module cannot have been
+        raised."""
         return tuple(
             load_outage(spec) for spec in self._specs if spec.rpartition(":")[0] in sys.modules
         )

@@ -58,7 +58,7 @@ def _is_finite(result: list[Any]) -> bool:
 
 
 def raised(error: BaseException) -> str:
-    """Return what was raised and where, in one line."""
+    """Return the exception and its place, in one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return printable(" ".join(f"raised {type(error).__name__}: {error}{where}".split()))

@@ -100,7 +100,7 @@ class FunctionAgent:
 
 
 def _is_score(annotation: Any) -> bool:
-    """Return whether a function that returns this returns scores."""
+    """Return whether a function with this return annotation scores its episodes."""
     if isinstance(annotation, str):
         return annotation.split("[")[0] in {each.__name__ for each in SCORES}
     kinds = get_args(annotation) if type(None) in get_args(annotation) else (annotation,)

@@ -15,7 +15,7 @@ class Agent(Protocol):
     """Drives episodes, in a process for each."""
 
     reward: str | None
-    """Name of the reward that its results are; None: it gives none."""
+    """Name of the reward that the episode's result is; None for an environment that gives none."""
 
     def run(self, *, base_url: str, start: EpisodeStart) -> AgentResult | Awaitable[AgentResult]:
         """Play the episode to its end; it may be async. `base_url` is an OpenAI-compatible address,
@@ -25,7 +25,7 @@ class Agent(Protocol):
 
 
 class OthersEnvironment(EnvironmentConfig):
-    """`[environment]` of a kind that brings what the model talks to."""
+    """`[environment]` of a kind whose environments come from another project."""
 
     type: str
 
@@ -53,8 +53,8 @@ class CalledEnvironment(OthersEnvironment):
 
     @abstractmethod
     def load(self) -> Mapping[str, Callable[..., Any]]:
-        """Return what makes them, by name ('': the only one); raise `ConfigError`. An instance is
-        made at once, without anything else, so that what cannot be made is known."""
+        """Return the factories of environments by name ('': the only one); raise `ConfigError`. An
+        instance is made at once and alone, so that one that cannot be made is known."""
 
 
 class AskingEnvironment(OthersEnvironment):
@@ -70,5 +70,4 @@ class AskingEnvironment(OthersEnvironment):
 
     @abstractmethod
     def load_agent(self) -> Agent:
-        """Return what drives the episodes, in the process that they are forked from; raise
-        `ConfigError`."""
+        """Return the agent, in the process that its episodes fork from; raise `ConfigError`."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mortal_steps.config.section import Options
 from mortal_steps.environments.kinds.base import CalledEnvironment
-from mortal_steps.environments.kinds.earned import Earned, HowEarned
+from mortal_steps.environments.kinds.episode_return import EpisodeReturn, ReturnRule
 
 
 class GemEnvironment(CalledEnvironment):
@@ -24,7 +24,7 @@ class GemEnvironment(CalledEnvironment):
     """Its name there, such as `game:GuessTheNumber-v0-easy`."""
     args: Options = Field(default_factory=dict)
     """Further arguments of `gem.make`."""
-    reward: HowEarned = "sum"
+    reward: ReturnRule = "sum"
     """What of the rewards of its steps is the episode's: their sum, or the last one."""
 
     def load(self) -> Mapping[str, Callable[..., Any]]:
@@ -38,7 +38,7 @@ class Gem:
         import gem
 
         self._environment = gem.make(config.id, **config.args)
-        self._earned = Earned(config.reward)
+        self._return = EpisodeReturn(config.reward)
 
     def reset(self, *, seed: int, **row: Any) -> str:
         observation, _ = self._environment.reset(seed=seed)
@@ -46,8 +46,8 @@ class Gem:
 
     def _reply(self, text: str) -> str | None:
         observation, reward, terminated, truncated, _ = self._environment.step(text)
-        self._earned.add(reward)
+        self._return.add(reward)
         return None if terminated or truncated else str(observation)
 
     def get_reward(self) -> float | None:
-        return self._earned.total
+        return self._return.total

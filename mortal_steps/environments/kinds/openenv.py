@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.section import Options
 from mortal_steps.environments.kinds.base import CalledEnvironment
-from mortal_steps.environments.kinds.earned import HowEarned
+from mortal_steps.environments.kinds.episode_return import ReturnRule
 from mortal_steps.environments.kinds.openenv_session import (
     OpenEnvSession,
     RefusedError,
@@ -21,9 +21,9 @@ from mortal_steps.environments.kinds.openenv_session import (
 from mortal_steps.errors import ConfigError, TransientError
 
 WAITS = 0.8
-"""Part of `timeout_s` for which a server that is away is waited for."""
+"""Share of `timeout_s` for which an episode waits for a server that is away."""
 NOT_TOLD = ("timeout", "transport_error")
-"""Errors of MCP tools that are no answer."""
+"""Kinds of MCP errors that the model does not read: they are no answer of the tool."""
 
 
 class OpenEnvEnvironment(CalledEnvironment):
@@ -46,7 +46,7 @@ class OpenEnvEnvironment(CalledEnvironment):
     """Field of the observation that the model reads. Default: all of it, as JSON."""
     args: Options = Field(default_factory=dict)
     """What `reset` is given beside the columns of the row, and its `seed`."""
-    reward: HowEarned = "last"
+    reward: ReturnRule = "last"
     """What of the rewards of its steps is the episode's: their sum, or the last one. Without any,
     there is none."""
 

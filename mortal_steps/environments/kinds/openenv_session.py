@@ -13,11 +13,11 @@ from urllib.error import HTTPError
 
 from pydantic import BaseModel, Field
 
-from mortal_steps.environments.kinds.earned import Earned, HowEarned
+from mortal_steps.environments.kinds.episode_return import EpisodeReturn, ReturnRule
 
 PAUSE_S = 0.25
 BUSY = (408, 425, 429)
-"""HTTP statuses that ask for another try, among those that refuse."""
+"""HTTP statuses below 500 after which a request is made again."""
 T = TypeVar("T")
 
 
@@ -78,14 +78,15 @@ class OpenEnvSession:
         url: str,
         args: Mapping[str, Any],
         shown: str | None,
-        how: HowEarned,
+        how: ReturnRule,
         waits_s: float,
     ) -> None:
         self._url, self._args, self._shown, self._waits_s = url, args, shown, waits_s
-        self._earned = Earned(how)
+        self._return = EpisodeReturn(how)
         self._connection: Any = None
         self._is_over = False
-        """Whether the server has said so: it is asked for no further step."""
+        """Whether the server has said that the episode is over; no further step is asked for then.
+        """
 
     def reset(self, *, seed: int, prompt: Any = None, **row: Any) -> str:
         begun = self._begin("reset", {**row, **self._args, "seed": seed})
@@ -93,7 +94,7 @@ class OpenEnvSession:
         return self._text(begun.observation)
 
     def get_reward(self) -> float | None:
-        return self._earned.total
+        return self._return.total
 
     def _begin(self, kind: str, data: Mapping[str, Any]) -> Taken:
         """Open a session with its first request; wait for a server that is away or full."""
@@ -135,7 +136,7 @@ class OpenEnvSession:
         if self._is_over:
             raise ValueError("the episode is over")
         taken = self._asked("step", action)
-        self._earned.add(taken.reward)
+        self._return.add(taken.reward)
         self._is_over = taken.done
         return taken.observation
 

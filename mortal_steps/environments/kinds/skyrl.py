@@ -11,7 +11,7 @@ from mortal_steps.config.environment import PickledCode
 from mortal_steps.config.section import Options
 from mortal_steps.environments.inside.loading import load_code
 from mortal_steps.environments.kinds.base import CalledEnvironment
-from mortal_steps.environments.kinds.earned import Earned, HowEarned
+from mortal_steps.environments.kinds.episode_return import EpisodeReturn, ReturnRule
 from mortal_steps.errors import ConfigError
 
 Messages = Sequence[Mapping[str, Any]]
@@ -34,7 +34,7 @@ class SkyRLEnvironment(CalledEnvironment):
     """Its `env_config`."""
     extras: Options = Field(default_factory=dict)
     """What its `extras` have beside the columns of the row, such as `max_turns`."""
-    reward: HowEarned = "sum"
+    reward: ReturnRule = "sum"
     """What of the rewards of its steps is the episode's: their sum, or the last one."""
 
     def load(self) -> Mapping[str, Callable[..., Any]]:
@@ -67,7 +67,7 @@ class SkyRLGym:
 
     def __init__(self, config: SkyRLEnvironment, make: Callable[..., Any]) -> None:
         self._config, self._make = config, make
-        self._earned = Earned(config.reward)
+        self._return = EpisodeReturn(config.reward)
 
     def reset(self, *, prompt: Messages, **row: Any) -> str | None:
         from omegaconf import OmegaConf
@@ -82,13 +82,13 @@ class SkyRLGym:
 
     def _reply(self, text: str) -> str | None:
         step = self._environment.step(text)
-        self._earned.add(step["reward"])
+        self._return.add(step["reward"])
         if step["done"]:
             return None
         return "\n".join(str(message["content"]) for message in step["observations"])
 
     def get_reward(self) -> float | None:
-        return self._earned.total
+        return self._return.total
 
 
 def added_to(prompt: Messages, begun: Messages) -> str | None:

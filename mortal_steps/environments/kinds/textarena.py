@@ -39,7 +39,7 @@ class TextArena:
         self._own_moves = textarena.ObservationType.PLAYER_ACTION
         self._game = textarena.make(config.id, **config.args)
         self._reward: float | None = None
-        """None: nobody has made a move."""
+        """Reward of the player's last move; None before the first move."""
 
     def reset(self, *, seed: int, **row: Any) -> str:
         self._game.reset(num_players=1, seed=seed)

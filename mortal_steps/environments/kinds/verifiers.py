@@ -13,7 +13,7 @@ from mortal_steps.environments.kinds.base import Agent, AskingEnvironment
 from mortal_steps.errors import ConfigError
 
 CHATTERS = ("verifiers", "httpx", "aiohttp.access")
-"""Loggers with a line for each request or more."""
+"""Names of loggers that write a line or more for each request."""
 
 
 class VerifiersAgent(Agent, Protocol):

@@ -25,7 +25,7 @@ from mortal_steps.users_code.loading import is_in_file
 OUTAGES, NOTED = "MORTAL_TOOL_OUTAGES", "MORTAL_TOOL_OUTAGE_FILE"
 """Variables with the names of exceptions, and with the file for the one that is raised."""
 SEEN_S = 1.0
-"""How long the file is there before the server ends."""
+"""Seconds for which the file stands there before the server ends."""
 
 
 def watch_tools(specs: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError, DataError
 
 FOREVER_S = 1e7
-"""How long a request may take, which waits for the engine."""
+"""Seconds that a request may take: it waits for the engine."""
 
 
 class EnvironmentAgent:

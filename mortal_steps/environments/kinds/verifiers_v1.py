@@ -23,12 +23,12 @@ from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError, DataError
 
 TASK = "task"
-"""Column with a task's data."""
+"""Column that holds a task's data."""
 OUTAGES = (
     *("ProviderError", "HarnessError", "ToolsetError", "SandboxError"),
     *("InterceptionError", "TunnelError"),
 )
-"""Boundaries of verifiers behind which there is neither the model's nor the task's doing."""
+"""Names of verifiers' boundaries whose errors are neither the model's nor the task's fault."""
 
 
 LOOK_EVERY_S = 0.1

@@ -20,16 +20,16 @@ class Attempts:
 
     def __init__(self, retries: int, timeout_s: float, *, forgiven: int | None = None) -> None:
         self.made: Counter[int | None] = Counter()
-        """Attempts that failed."""
+        """Failed attempts of each episode."""
         self._faults: Counter[int | None] = Counter()
         self._forgiven = max(1, retries) if forgiven is None else forgiven
         self.num_shared = 0
-        """How often the process was lost that all episodes are forks of."""
+        """Times that the process was lost of which all episodes are forks."""
         self._delays_s: dict[int | None, Iterator[float]] = {}
         self._retries, self._lasts_s = retries, retries * timeout_s
 
     def delay_after(self, fault: Fault) -> float | None:
-        """Return the seconds until the next attempt; None: this was the last one."""
+        """Return the seconds until the next attempt; None after the last attempt."""
         blamed = fault.episode
         if fault.remedy == REMEDIES["shared"]:
             self.num_shared += 1

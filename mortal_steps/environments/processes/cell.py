@@ -28,33 +28,33 @@ from mortal_steps.hosts.base import ForkingHost
 from mortal_steps.rewards.calling.calls import CallArguments
 
 LINGER_S = 0.25
-"""How much longer an episode is looked at alone than it took to end the process of all."""
+"""Seconds for which an episode alone is watched longer than ending the shared process took."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """What an episode has instead of answers."""
+    """Stands in place of the answers of an episode that has failed."""
 
     reason: str
     """The boundary and what went wrong there, such as `tool search: no answer within 60 s`."""
     attempts: int
     is_difference: bool = False
-    """Whether its environment answered otherwise when it was asked again."""
+    """Whether the environment answered the same call otherwise when it was repeated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Request:
-    """What is asked of an episode."""
+    """A request to an episode."""
 
     episode: int
     calls: Sequence[ToolCall] | None
-    """None: `reset`."""
+    """Calls to make; None stands for `reset`."""
 
 
 class CellClosedError(Exception):
-    """The cell was closed while something was asked of it."""
+    """The cell was closed during a request."""
 
 
 class Cell:
@@ -81,12 +81,12 @@ class Cell:
         self._failed: dict[int, Failed] = {}
         self._saves, self._keeps_nothing = saves, keeps_nothing
         self._states: dict[int, Any] = {}
-        """What each episode's environment was at after its last calls, if it can say so."""
+        """State of each episode's environment after its last calls, if it can be saved."""
         self._stopped = threading.Event()
         self._alone = alone or threading.Lock()
 
     def announce(self, asked: Mapping[int, Sequence[ToolCall] | None]) -> None:
-        """Tell what `ask` is given next, in this order: a process far away begins it at once."""
+        """Send ahead what `ask` is given next, so that a process far away begins at once."""
         if self._saves or (self._process is None and self._done):  # there is more to be done
             return
         alive = {e: calls for e, calls in asked.items() if e not in self._failed}
@@ -111,11 +111,11 @@ class Cell:
         return self._failed[episode]
 
     def state_of(self, episode: int) -> Any:
-        """Return the state after the episode's last calls; None if it cannot say."""
+        """Return the state after the episode's last calls; None if it cannot be saved."""
         return self._states.get(episode)
 
     def restore(self, episode: int, state: Any) -> None:
-        """Have the episode's environment brought to this, before anything else is asked of it."""
+        """Have the episode's environment loaded with this state before any other request."""
         self._states[episode] = state
         self.close()
 
@@ -188,7 +188,7 @@ class Cell:
             process.close()
 
     def _running(self) -> EpisodesProcess:
-        """Return the process; in a new one, everything is done again that was done before."""
+        """Return the process; in a new process, repeat first everything that was done before."""
         if self._process is not None:
             return self._process
         process = self._process = self._new()
@@ -298,7 +298,7 @@ class Cell:
 
 
 def _spread(found: Scores, rows: Sequence[int], count: int) -> Scores:
-    """Return the scores of these rows as those of `count`: None for the others."""
+    """Return the scores of these rows as scores of `count` episodes: None for the others."""
     if len(rows) == count:
         return found
 

@@ -26,10 +26,10 @@ from mortal_steps.hosts.base import ForkingHost
 from mortal_steps.rewards.calling.calls import CallArguments
 
 MOST_AT_ONCE = 256
-"""Cells that are asked at the same time, each by a thread; others wait."""
+"""Cells that are called at the same time, each by a thread; others wait."""
 
 TOGETHER_S = 0.005
-"""Answers that come so soon after the first one are recorded with it, in one write."""
+"""Seconds after an answer within which further answers are recorded in the same write."""
 
 T = TypeVar("T")
 _Queue = queue.SimpleQueue["tuple[EpisodeKey, Answer | Failed] | BaseException"]
@@ -50,9 +50,10 @@ class Cells:
         holds_sandboxes: bool = False,
         folder: Path | None = None,
     ) -> None:
-        """Name the environments that can say what they are at, and those in which calls leave no
-        trace, as none does where there are tools alone. Take note whether cells may hold sandboxes
-        of a service, which they let go in the end. What is waited for is told in `folder`."""
+        """`saving` names the environments whose state can be saved, `keeping_nothing` those in
+        which calls leave no trace, as none does where there are tools alone. `holds_sandboxes` says
+        whether cells may hold sandboxes of a service, which they release at the end. The answers
+        that are waited for are written to `folder`."""
         self._host, self._config = host, config
         self._saving, self._keeping_nothing = frozenset(saving), {None, *keeping_nothing}
         self._holds_sandboxes = holds_sandboxes
@@ -62,10 +63,10 @@ class Cells:
         self._counting = threading.Lock()
         self._alone = threading.Lock()
         self.seconds: dict[str, float] = {}
-        """What `reset` and each tool and reward have taken, by name."""
+        """Seconds of `reset` and of each tool and reward, by name."""
 
     def open(self, starts: Mapping[str, Sequence[EpisodeStart]]) -> dict[str, list[Opened]]:
-        """Begin the episodes of each problem. One that keeps failing has a `failure`."""
+        """Begin the episodes of each problem. An episode that keeps failing has a `failure`."""
         for key, episodes in starts.items():
             self._cells[key] = self._cells_of(key, episodes)
         asked = {(key, number): None for key in starts for number in range(len(starts[key]))}
@@ -80,8 +81,8 @@ class Cells:
         asked: Mapping[EpisodeKey, Sequence[ToolCall]],
         note: Callable[[Mapping[EpisodeKey, Sequence[ToolAnswer]]], object] = lambda arrived: None,
     ) -> dict[EpisodeKey, Sequence[ToolAnswer] | Failed]:
-        """Return the answers to the calls of each episode, or its failure; `note` is told the
-        answers of episodes as they come, those that came meanwhile together."""
+        """Return the answers to the calls of each episode, or its failure. `note` is given the
+        answers as they come, those that come at about the same time together."""
 
         def note_answers(arrived: Mapping[EpisodeKey, Answer | Failed]) -> None:
             note({each: answer for each, answer in arrived.items() if isinstance(answer, list)})
@@ -93,11 +94,12 @@ class Cells:
         }
 
     def state_of(self, episode: EpisodeKey) -> Any:
-        """Return the state after the episode's last calls; None if it cannot say."""
+        """Return the environment's state after the episode's last calls; None if it cannot be
+        saved."""
         return self._cell(episode).state_of(episode[1])
 
     def restore(self, episode: EpisodeKey, state: Any) -> None:
-        """Have the episode's environment brought to what it was at in a process before."""
+        """Have the episode's environment loaded with its state in an earlier process."""
         self._cell(episode).restore(episode[1], state)
 
     def score(

@@ -20,7 +20,7 @@ from mortal_steps.hosts.forked import WITH_HOST
 
 HANDLER_FILE = str(Path(__file__).parents[1] / "inside/handler.py")
 LONGEST_SHOWN = 200
-"""Characters of an answer or an argument in a message."""
+"""Characters of an answer or an argument in a message, at most."""
 REMEDIES = {
     "timeout": "Make it faster, or raise environment.timeout_s.",
     "ended": "Faults in native code end a process, and SIGKILL may mean that memory ran out.",
@@ -39,7 +39,7 @@ REMEDIES = {
     "no order of threads, no state that other episodes change.",
 }
 OF_PROCESS = (REMEDIES["ended"], REMEDIES["spoilt"])
-"""Remedies of what ends a process, which may be another episode's."""
+"""Remedies of faults that end a process; another episode in the process may be their cause."""
 Answer = Opened | list[ToolAnswer]
 
 
@@ -54,14 +54,14 @@ class Fault(Exception):
         self.reason = f"{name}: {how}"
 
     def of(self, episode: int) -> Fault:
-        """Return it as that of an episode, if it was that of none."""
+        """Return the fault as one of this episode, if it has none."""
         if self.episode is None:
             self.episode = episode
         return self
 
 
 def named(calls: Sequence[ToolCall] | None) -> str:
-    """Return in words what is asked of an episode: without calls, its `reset`."""
+    """Return words for a request to an episode; without calls, its `reset`."""
     if calls is None:
         return "reset"
     if calls[0].is_reply or calls[0].name == AGENT:
@@ -101,7 +101,7 @@ def difference_of(
     before: Sequence[ToolAnswer],
     after: Sequence[ToolAnswer],
 ) -> Fault | None:
-    """Return an episode's first answer that changed; without calls, that of `reset`."""
+    """Return the first answer of an episode that changed; without calls, the answer of `reset`."""
     seen: Counter[str] = Counter()
     for first, second in zip(before, after, strict=True):
         # In words, since a number that is none is not equal to itself.
@@ -116,14 +116,14 @@ def difference_of(
 
 
 def _call(calls: Sequence[ToolCall], name: str, number: int) -> str:
-    """Return a tool's call in code; answers of async tools come behind the others."""
+    """Return a tool's call as code. Answers of async tools follow the others."""
     call = [each for each in calls if each.name == name][number]
     arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     return f"{call.name}({_cut(arguments)})"
 
 
 def _apart(*texts: str) -> list[str]:
-    """Return the part of each text in which the difference is."""
+    """Return the part of each text that holds the difference."""
     same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
     start = sum(1 for _ in same) - LONGEST_SHOWN // 2
     return [_cut(text if start <= 0 else f"...{text[start:]}") for text in texts]

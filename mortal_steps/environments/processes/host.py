@@ -20,11 +20,11 @@ from mortal_steps.users_code.loading import import_code
 
 HANDLER = "mortal_steps.environments.inside.handler:EnvironmentHandler"
 AGENT_HANDLER = "mortal_steps.environments.inside.agents:AgentHandler"
-"""Of kinds whose code asks the model itself."""
+"""Handler of environments whose code asks the model itself."""
 START_S = 600.0
-"""How long importing the code may take; it may load a model there."""
+"""Seconds that importing the user's code may take; the code may load a model."""
 PREPARE_S = 120.0
-"""How long it may take to read what judges have been paid for."""
+"""Seconds that reading the answers that judges were paid for may take."""
 LOOPBACK = "127.0.0.1"
 SANDBOX_HOST = "mortal_steps.compute.modal.environments:sandbox_host"
 NO_JUDGE = (
@@ -33,7 +33,7 @@ NO_JUDGE = (
     "leave the table out, which has environments in the rollout workers' containers"
 )
 SAME_SETS = {"PYTHONHASHSEED": "0"}
-"""Lets sets of strings have the same order in each process."""
+"""Environment variables that give sets of strings the same order in each process."""
 
 
 def environment_host(
@@ -99,13 +99,13 @@ def environment_host(
 def sandbox_of(
     environment: EnvironmentConfig, rewards: RewardsConfig, app: str
 ) -> ExecutorSettings:
-    """Return where tools' programs run, by `[rewards.sandbox]`; one at a time per cell."""
+    """Return where the programs of tools run, by `[rewards.sandbox]`; a cell runs one at a time."""
     settings = sandbox_settings(rewards, app, os.environ)
     return replace(settings, lanes=1, patience_s=SHARE * environment.timeout_s)
 
 
 def _no_proxy() -> dict[str, str]:
-    """Return variables by which HTTP clients ask this machine itself, whatever proxy there is."""
+    """Return environment variables by which HTTP clients reach this machine without a proxy."""
     return {
         name: ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
         for name in ("NO_PROXY", "no_proxy")
@@ -148,7 +148,7 @@ class Describer:
 
 
 def described(host: ForkingHost) -> Description:
-    """Return what the process of a host offers, started if need be; raises as that does."""
+    """Return what the process of a host offers; it is started if need be, and its errors raised."""
     fork = host.fork()
     try:
         found: Description = fork.call("describe", returns=Description, timeout_s=START_S)

@@ -13,7 +13,7 @@ from mortal_steps.errors import ConfigError
 
 OLDEST = (3, 11)
 MORTALS = ("pydantic", "numpy", "cloudpickle", "blake3")
-"""What MORTAL itself needs there."""
+"""Packages that MORTAL itself needs in the environments' interpreter."""
 ASK_S = 60.0
 ASK = """
 import importlib, importlib.util, json, sys

@@ -15,7 +15,7 @@ from mortal_steps.hosts.base import Announced, Fork, HostLostError
 from mortal_steps.rewards.calling.calls import CallArguments
 
 RELEASE_S = 10.0
-"""How long a process may take to let go what it holds elsewhere."""
+"""Seconds that a process may take to release what it holds elsewhere, such as sessions."""
 
 
 class EpisodesProcess:
@@ -26,10 +26,10 @@ class EpisodesProcess:
         self.fork, self._limit_s = fork, limit_s
         self._began = time.monotonic()
         self._places: dict[int, int] = {}
-        """Where in the process each episode is."""
+        """Index of each episode within the process, by its number."""
 
     def announce(self, asked: Mapping[int, EpisodeStart | Sequence[ToolCall]]) -> None:
-        """Tell which episodes are opened, or called, next."""
+        """Send ahead which episodes are opened or called next."""
         self.fork.announce(list(itertools.starmap(self._request, asked.items())))
 
     def open(self, episode: int, start: EpisodeStart) -> Opened:
@@ -79,7 +79,7 @@ class EpisodesProcess:
         arguments: CallArguments,
         limits: Mapping[str, float],
     ) -> Scores:
-        """Return the rewards of these episodes, each of which has so many seconds."""
+        """Return the rewards of these episodes, each reward within its seconds."""
         payload = {
             "episodes": [self._places[each] for each in episodes],
             "arguments": arguments,
@@ -98,13 +98,13 @@ class EpisodesProcess:
         return time.monotonic() - self._began
 
     def check(self, episode: int) -> None:
-        """See whether the process, which holds this episode alone, is still there."""
+        """Raise a `Fault` unless the process, which holds this episode alone, still lives."""
         request = "release", RELEASE_S, dict[str, Any]()
         with self._faults(episode, "what it leaves running", request):
             self._answer(request, None)
 
     def release(self) -> None:
-        """Have it let go what would outlive it, or end by its own clock."""
+        """Have the process release what would outlive it, or end by a clock of its own."""
         with contextlib.suppress(MortalError):
             self.fork.call("release", returns=None, timeout_s=RELEASE_S)
 
@@ -115,7 +115,7 @@ class EpisodesProcess:
         self.fork.close()
 
     def _once(self, episode: int, method: str, returns: Any, **given: Any) -> Any:
-        """Have an environment save or load."""
+        """Have an environment's state saved or loaded."""
         request = method, self._limit_s, {"episode": self._places[episode], **given}
         with self._faults(episode, f"`_{method}`", request):
             return self._answer(request, returns)

@@ -23,12 +23,12 @@ from mortal_steps.store.files import write_json
 
 WAITING_FILE = "waiting.json"
 TELL_EVERY_S = 5.0
-"""Between two writings of the file, and before the first."""
+"""Seconds between two writes of the file, and before the first write."""
 LEFT_AFTER_S = 6 * TELL_EVERY_S
 LOG_AFTER_S = 30.0
-"""When to log what is waited for, the first time; then each time after twice as long."""
+"""Seconds until a wait is first logged; each further line comes after twice as long."""
 MOST_TOLD = 3
-"""Episodes that a line names."""
+"""Episodes that a line names, at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,21 +38,21 @@ class Waiting:
     """Answers that are missing in a shard."""
 
     round: int
-    """Counted from 1; 0 is `reset`."""
+    """Number of the round, counted from 1; 0 is `reset`."""
     num_waiting: int
-    """Episodes without an answer."""
+    """Number of episodes without an answer."""
     num_episodes: int
-    """Episodes that were asked."""
+    """Number of episodes that were called in the round."""
     named: str
-    """What they were asked, such as `tool search`."""
+    """The calls that are waited for, such as `tool search`."""
     since: float
-    """Seconds since the epoch."""
+    """Time when the wait began, in seconds since the epoch."""
     at: float
-    """When this was written."""
+    """Time when the file was written, in seconds since the epoch."""
 
 
 class Watch:
-    """Tells what a round of calls waits for, as long as the block goes on."""
+    """Reports which answers a round of calls waits for, while the block goes on."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class Watch:
 
     @property
     def next_at(self) -> float:
-        """When to tell of it again, on the monotonic clock."""
+        """Time (monotonic) of the next report."""
         return self._began + min(self._write_after_s, self._log_after_s)
 
     def tell(self, answered: Collection[EpisodeKey]) -> None:
-        """Write and log what has no answer yet, of each cell the episode whose turn it is."""
+        """Write and log which answers are missing: of each cell, the episode whose turn it is."""
         waiting = [each for each in self._asked if each not in answered]
         turns = (next((e for e in cell if e not in answered), None) for cell in self._cells)
         now = [each for each in turns if each is not None]

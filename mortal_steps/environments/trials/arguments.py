@@ -7,8 +7,8 @@ Schema = Mapping[str, Any]
 
 
 def made_up_arguments(tool: Schema, number: int) -> dict[str, Any]:
-    """Return arguments for a tool, of which there is its JSON schema: other ones for each number.
-    With an even one, those are left out that have a default."""
+    """Return arguments for a tool by its JSON schema, other ones for each number. Even numbers
+    leave out arguments that have a default."""
     parameters = tool["function"]["parameters"]
     required = parameters.get("required", ())
     return {

@@ -40,13 +40,13 @@ from mortal_steps.scores import reward_names
 from mortal_steps.types import Completion, GeneratedGroup, PolicyVersion, Problem
 
 ROUNDS = 2
-"""How many times each tool is called, with other arguments each time."""
+"""Times that each tool is called, with other arguments each time."""
 LAST_WORDS = {"role": "assistant", "content": "made up"}
-"""What reward functions see at the end of a completion."""
+"""Last message of each completion that reward functions are given."""
 
 
 class EnvironmentTrial:
-    """A worker that tries tools and environments out, before there is a run."""
+    """A worker that calls tools and environments before there is a run."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class EnvironmentTrial:
         app: str,
         modal: ModalConfig | None = None,
     ) -> None:
-        """`seed` is the run's: the streams are those of its first step. `app` is its name on
-        Modal."""
+        """`seed` is the run's, so that the random streams are those of the run's first step. `app`
+        is the run's name on Modal."""
         self._config = environment.model_copy(
             update={"on_error": "mask", "retries": 0, "cell": "problem"}
         )
@@ -156,7 +156,7 @@ class EnvironmentTrial:
         calls: Sequence[GivenCall],
         count: int,
     ) -> list[TriedEpisode]:
-        """Play so many equal episodes in one new process, one after the other."""
+        """Play `count` equal episodes in one new process, one after the other."""
         cells = Cells(host, self._config)
         try:
             opened = cells.open({problem.id: [self._start(problem)] * count})[problem.id]
@@ -250,7 +250,7 @@ def _came_of(episode: TriedEpisode) -> list[tuple[str, Any]]:
 
 
 def _arguments(problem: Problem, episodes: Sequence[TriedEpisode]) -> CallArguments:
-    """Return what reward functions are given of episodes whose calls nobody has sampled."""
+    """Return arguments for reward functions; no model has sampled these completions."""
     completions = [
         Completion(
             token_ids=[0],

@@ -27,35 +27,35 @@ class TriedCall:
     is_error: bool = False
     """Whether the answer is the text of an error, which the model would read."""
     failure: str | None = None
-    """Why there is no answer."""
+    """Why the call has no answer."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedEpisode:
-    """What came of an episode."""
+    """An episode: its prompt, calls and rewards."""
 
     prompt: Sequence[Mapping[str, Any]]
-    """With what `reset` observed."""
+    """Messages of the prompt, `reset`'s observation included."""
     failure: str | None
-    """Why there is no episode: of `reset`."""
+    """Why `reset` failed, so that there is no episode."""
     seconds: float
-    """Of `reset`."""
+    """Seconds of `reset`."""
     calls: Sequence[TriedCall]
-    """Those after one without an answer are not made."""
+    """The calls up to the first one without an answer, which is the last one made."""
     rewards: Mapping[str, float | None] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
-    """Why a reward has no score."""
+    """Why a reward has no score, by the name of the reward."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether anything in it would end a run, or have the episode masked."""
+        """Whether anything in the episode would end a run, or have the episode masked."""
         return bool(self.failure or self.failures or any(each.failure for each in self.calls))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The first thing that was another when it was done again."""
+    """The first thing that differed when the episode was repeated."""
 
     where: str
     """`in the same process` or `in another process`."""
@@ -67,19 +67,19 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedRow:
-    """What came of a row of the dataset."""
+    """The episode of a row of the dataset, and what differed when it was repeated."""
 
     problem_id: str
     environment: str
-    """Its name; '' for the only one."""
+    """Name of the environment; '' for the only one."""
     episode: TriedEpisode
     differences: Sequence[Difference]
-    """At most one for each way to repeat it."""
+    """First differences, at most one for each way of repeating the calls."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedEnvironments:
-    """What came of a trial."""
+    """The result of a trial."""
 
     environments: Mapping[str, EnvironmentTools]
     rows: Sequence[TriedRow]

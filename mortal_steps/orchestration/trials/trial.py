@@ -34,7 +34,6 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
-from mortal_steps.orchestration.trials.named_columns import named_columns
 from mortal_steps.plan import actor_plan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
@@ -133,7 +132,7 @@ class TriedCompletion:
     problem_id: str
     prompt: Prompt
     columns: Mapping[str, Any]
-    """Those of its row that the rewards name."""
+    """Those of its row, first those that settings of the rewards name."""
     text: str
     rewards: Mapping[str, float | None]
     """Score of each function; None where it abstained, or the completion is masked."""
@@ -216,6 +215,7 @@ def try_rewards(
         for shard, reference, rewarded in zip(shards, found, scored, strict=True)
         for each in _completions(shard, reference, rewarded, config.rewards)
     ]
+    failures = [failure for each in scored for failure in each.failures]
     return Trial(
         completions=completions,
         functions=[
@@ -223,22 +223,19 @@ def try_rewards(
         ],
         num_shards=len(shards),
         stops=config.rewards.on_error == "raise"
-        and any(failure.kind != "environment" for each in scored for failure in each.failures),
+        and any(failure.kind != "environment" for failure in failures),
         log=log,
     )
 
 
-def _request(store: RunStore, number: int, groups: Sequence[GivenGroup]) -> RewardRequest:
-    version = PolicyVersion(0)
-    shard = GeneratedShard(
-        step=0, shard=number, policy_version=version, groups=[each.group for each in groups]
-    )
-    file = store.write_record(step_file("generate", 0, number), shard, GeneratedShard)
+def _request(store: RunStore, number: int, given: Sequence[GivenGroup]) -> RewardRequest:
+    version, groups = PolicyVersion(0), [each.group for each in given]
+    shard = GeneratedShard(step=0, shard=number, policy_version=version, groups=groups)
     generation = GenerationRef(
         step=0,
         shard=number,
-        file=file,
-        num_completions=sum(len(group.completions) for group in shard.groups),
+        file=store.write_record(step_file("generate", 0, number), shard, GeneratedShard),
+        num_completions=sum(len(group.completions) for group in groups),
         num_tokens=0,
         policy_version=version,
         timing=StageTiming(stage="generate", step=0),
@@ -251,22 +248,20 @@ def _completions(
     shard: Sequence[GivenGroup],
     reference: RewardRef,
     rewarded: RewardedShard,
-    rewards_config: RewardsConfig,
+    config: RewardsConfig,
 ) -> Iterator[TriedCompletion]:
-    weights = reward_weights(rewards_config)
-    all_columns = dict.fromkeys(name for given in shard for name in given.group.problem.columns)
-    named = named_columns(rewards_config, all_columns, Path.cwd())
+    weights, settings = reward_weights(config), str(config.model_dump())
     for given, scores in zip(shard, rewarded.rewards, strict=True):
         problem = given.group.problem
+        columns = sorted(problem.columns, key=lambda name: f"'{name}'" not in settings)
         failures = [each for each in rewarded.failures if each.problem_id == problem.id]
-        for place, completion, rewards in zip(
-            given.places, given.group.completions, scores, strict=True
-        ):
+        completions = zip(given.places, given.group.completions, scores, strict=True)
+        for place, completion, rewards in completions:
             yield TriedCompletion(
                 place=place,
                 problem_id=problem.id,
                 prompt=prompt_of(problem, completion),
-                columns={name: problem.columns.get(name) for name in named},
+                columns={name: problem.columns[name] for name in columns},
                 text=completion_text(completion),
                 rewards=rewards,
                 reward=weighted_sum(rewards, weights),

@@ -44,7 +44,7 @@ ASYNC, WITH_ENVIRONMENTS = "async", "environments"
 """What a function may be: one that is awaited; one that takes TRL's argument `environments`."""
 
 NOT_LISTED = (str, bytes, Mapping, Set, Awaitable)
-"""What has no scores in an order of its own, although it can be iterated over."""
+"""Types that can be iterated over but hold no scores in an order."""
 
 MOST_NAMES = 100
 MOST_LOGGED = 16 * 2**20

@@ -12,7 +12,7 @@ from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.system.texts import printable
 
 CALLER = str(Path(__file__).with_name("dispatch.py"))
-"""The file whose frames stand before those of a function."""
+"""The file whose stack frames stand before the frames of a function."""
 
 LONGEST_MESSAGE = 300
 """Characters of an error's text that are recorded."""
@@ -28,7 +28,7 @@ LOOK_AT_ITS_PROCESSES = (
     "reward worker (`mortal test-reward --logs` prints it)."
 )
 NOT_PICKLED = ("Can't pickle", "Can't get local object", "cannot pickle")
-"""What pickle says of what it cannot send to another process."""
+"""Beginnings of what pickle says of an object that it cannot send to another process."""
 
 OF_CHATS = (
     "Prompts are chat messages here, so each completion is a list of messages, as in TRL: its text "

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 
 TIMES_ONE_CASE = 10
-"""By default, all test cases of a completion may take so often the time of one."""
+"""Default of `total_timeout` as a multiple of `timeout`, the time of one test case."""
 
 
 def total_limits(timeout: float, total_timeout: float | None) -> Limits:
@@ -57,7 +57,7 @@ class AssertCase:
 
     statements: str
     marker: str = field(default_factory=lambda: secrets.token_hex(16))
-    """Printed after the statements: an end before them is no success."""
+    """Line that the program prints after its last statement: an earlier end is no success."""
 
     def program(self, code: str, limits: Limits) -> Program:
         ending = _write_line(repr(self.marker))

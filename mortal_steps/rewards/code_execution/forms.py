@@ -23,12 +23,12 @@ HARMLESS = frozenset(
         *("source", "tags", "title", "visibility"),
     }
 )
-"""Keys of a table that say nothing of what is asked."""
+"""Keys of a table that do not say how a test case works."""
 
 NAMES = ("function", "fn_name")
 TYPES = ("testtype", "type")
 KINDS = {"stdin": False, "stdin_stdout": False, "functional": True, "function_call": True}
-"""What `testtype` or `type` of a table may say -> whether a function is called."""
+"""Values of `testtype` or `type` in a table, and whether each has a function called."""
 
 CHECK = "check"
 """The function that HumanEval's texts define, and leave to be called."""

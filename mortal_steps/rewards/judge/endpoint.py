@@ -24,10 +24,10 @@ RETRIED = frozenset({408, 409, 425, 429})
 """Statuses after which the same request may succeed, besides those from 500 on."""
 
 REFUSES_SCHEMA = frozenset({400, 415, 422, 501})
-"""Statuses by which an endpoint refuses a request that asks for a JSON schema."""
+"""HTTP statuses by which an endpoint refuses a request for a JSON schema."""
 
 NO_KEY = "none"
-"""Sent where no key is named: the client insists on one, and such endpoints look at none."""
+"""Key that is sent where none is named: the client requires one, and such endpoints ignore it."""
 
 SHOWN = 200
 """Characters of an endpoint's own words in a message."""
@@ -67,9 +67,11 @@ class Endpoint:
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
         self._takes_schemas = True
-        """Until it refused a schema and then answered the same request without one."""
+        """False once the endpoint has refused a schema and answered the same request without one.
+        """
         self._counts_tokens = True
-        """Until it answered without the number of tokens, which is warned of once."""
+        """False once the endpoint has answered without a number of tokens; the first time is warned
+        of."""
 
     async def ask(self, question: Question, timeout_s: float) -> Reply:
         """Return the answer, in JSON of a schema unless the endpoint refuses that. Raises

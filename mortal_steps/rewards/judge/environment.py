@@ -57,7 +57,8 @@ class LLMJudgeEnvironment(RewardEnvironment):
         self._ledger = shared_ledger()
         self._call_s = SHARE * run.call_timeout_s
         self._given_up: dict[str, str] = {}
-        """Why a question is not asked any more: it had its tries, which cost something each."""
+        """Why a question is not asked again, by question: its tries are spent, each of which cost
+        something."""
 
     def prompt_text(self, prompt: Any) -> str:
         """Return all turns of a chat, each with its role; of a single message, its text."""

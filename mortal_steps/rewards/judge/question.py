@@ -65,7 +65,7 @@ class Question:
     """One completion to be scored."""
 
     term: JudgeTerm
-    """Whom to ask, and how."""
+    """The reward term: which judge is asked, and how."""
     messages: Sequence[Mapping[str, str]]
 
     def digest(self) -> str:

@@ -30,9 +30,9 @@ from mortal_steps.users_code.loading import import_code
 CHAT_FILE = "data/chat.json"
 """Record of a run's `ChatSettings`, which the actor writes before anything is sampled."""
 TOOL_EPISODES = "mortal_steps.environments.episodes:ToolEpisodes"
-"""What makes completions where there are tools or environments."""
+"""Class of the episodes of runs with tools or environments."""
 GATEWAY_EPISODES = "mortal_steps.environments.gateway.episodes:GatewayEpisodes"
-"""What makes them where an environment's code asks the model itself."""
+"""Class of the episodes of runs whose environment's code asks the model itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,11 +40,11 @@ class ToolSettings:
     """What a run says of its tools and environments, besides `[environment]` and `[rewards]`."""
 
     passed_on: Sequence[str] = ()
-    """Variables that users' code sees although they may hold credentials."""
+    """Names of environment variables that users' code sees although they may hold credentials."""
     app: str = "mortal"
     """Name of the app on Modal, in whose sandboxes tools may run programs."""
     modal: ModalConfig | None = None
-    """Says where environments run, if they are in Modal Sandboxes."""
+    """Settings of Modal where environments run in Modal Sandboxes; else None."""
     updates_per_step: int = 1
     """Optimizer updates of each step."""
     num_updates: int = 1

@@ -23,7 +23,8 @@ class WeightSync(Protocol):
     """Loads new weights into an engine; made without arguments for each load."""
 
     releases_memory: bool
-    """Whether it calls `Engine.release_memory`. Some engines have to know this when they start."""
+    """Whether the method calls `Engine.release_memory`. Some engines have to know this when they
+    start."""
 
     def load(self, engine: Engine, folder: Path) -> None:
         """Make the engine sample with a published version. Raises `EngineError` if it cannot load

@@ -26,9 +26,9 @@ class PublishedTensors:
 
     folder: Path
     digests: Mapping[str, str] = field(default_factory=dict)
-    """By name; `tensor_digests` computes them."""
+    """Digests by the name of the tensor; `tensor_digests` computes them."""
     is_whole: bool = False
-    """An engine sets it where it has compared all that it computes with, though not by name."""
+    """Whether the engine has compared all tensors that it computes with, though not by name."""
 
     @functools.cached_property
     def shapes(self) -> TensorShapes:

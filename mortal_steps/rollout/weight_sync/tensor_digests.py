@@ -31,7 +31,7 @@ AddUp = Callable[[Iterable[torch.Tensor]], list[Sums]]
 WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 MODULUS = 1 << 64
 NUM_KEYS = 1 << 16
-"""Keys that are made, and used, at a time."""
+"""Number of keys that are made and used at a time."""
 CPU_BYTES, GPU_BYTES = 1 << 19, 32 << 20
 """Bytes of a chunk. What is computed of it lies beside it, up to eight times its size."""
 ALONE_BYTES, MOST_THREADS = 8 << 20, 8
@@ -104,7 +104,7 @@ def read_sums(found: Sequence[Sums | torch.Tensor]) -> list[Sums]:
 
 
 Chunk = tuple[torch.Tensor, int, int]
-"""Words of whole rows or of parts of rows; the first row and column."""
+"""Words of whole rows or of parts of rows, with their first row and their first column."""
 
 
 def _chunks(rows: torch.Tensor, first_row: int, size: int) -> Iterator[Chunk]:

@@ -84,7 +84,7 @@ def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
 
 
 def test_it_prints_the_scores_and_says_that_all_is_well(mortal, project):
-    file = write(project / "some.jsonl", [{**row, "unused": 7} for row in ROWS[:3]])
+    file = write(project / "some.jsonl", ROWS[:3])
     command = ("test-reward", "c.toml", "--completions", file, "--one-by-one", "--logs")
     code, output, errors = mortal(*command)
     completions, functions = (part.splitlines() for part in output.strip().split("\n\n"))
@@ -94,7 +94,7 @@ def test_it_prints_the_scores_and_says_that_all_is_well(mortal, project):
     )
     assert completions[1].split()[:4] == ["where", "prompt", "answer", "completion"]
     assert completions[2].split()[:5] == ["row", "0", "a", "ba", "ba"]
-    assert [line.split()[0] for line in functions[1:]] == ["function", "correct", "if_long"]
+    assert [line.split()[0] for line in functions[1:]] == ["name", "correct", "if_long"]
     assert "called with 2" in errors and "called with 1" in errors and "masked" not in errors
 
 
@@ -106,3 +106,11 @@ def test_the_functions_of_an_evaluation_can_be_tried(project):
     trial = try_rewards(config, read_completions(write(project / "some.jsonl", ROWS[3:]), "prompt"))
     assert [each.name for each in trial.functions] == ["if_long"]
     assert (trial.num_masked, trial.stops) == (0, False)
+
+
+def test_columns_that_settings_name_come_first(project):
+    rows = [{"prompt": "a", "completion": "ba", "other": 1, "right": "ba"}]
+    config = RunConfig(rewards={"terms": [{"type": "exact", "column": "right"}]})
+    trial = try_rewards(config, read_completions(write(project / "some.jsonl", rows), "prompt"))
+    assert list(trial.completions[0].columns) == ["right", "other"]
+    assert trial.completions[0].reward == 1.0

@@ -8,7 +8,8 @@ import openai
 import pytest
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.rollout.endpoint import HOST, Endpoint
+from mortal_steps.rollout.http.endpoint import Endpoint
+from mortal_steps.rollout.http.server import HOST
 from mortal_steps.rollout.prompts import render
 from mortal_steps.types import SamplingParams
 from tests.support.rollout.reference import completion_logprobs
@@ -131,12 +132,12 @@ def test_nothing_is_sampled_while_weights_are_not_proven(client, endpoint):
 @pytest.mark.parametrize(
     "path, body, said",
     [
-        ("/generate", {"prompt": [], "max_tokens": 2}, "neither a text nor a list of tokens"),
+        ("/generate", {"prompt": [], "max_tokens": 2}, "neither text nor a list of token ids"),
         ("/generate", {"prompt": [5] * 4096}, "fills the model's context"),
         ("/generate", {"prompt": [5], "prompt_logprobs": 1}, "not computed here"),
         ("/v1/chat/completions", {"messages": "hello"}, "no list of messages"),
-        ("/generate", {"prompt": [5, 100_000]}, "has the token 100000, and those of the policy"),
-        ("/generate", {"prompt": [-1]}, "has the token -1,"),
+        ("/generate", {"prompt": [5, 100_000]}, "no token 100000: its tokens are 0 to"),
+        ("/generate", {"prompt": [-1]}, "no token -1:"),
         ("/generate", {"prompt": [5], "n": 0}, "`n` is 0, and has to be a whole number from 1 to"),
         ("/generate", {"prompt": [5], "n": 100_000}, "`n` is 100000, "),
         ("/v1/completions", {"prompt": [5], "n": "2"}, "`n` is '2', "),
@@ -155,3 +156,17 @@ def test_what_cannot_be_sampled_is_refused(client, path, body, said):
 def test_a_port_that_is_taken_is_told_of(endpoint, engine, tokenizer):
     with pytest.raises(ConfigError, match=rf"port = {endpoint.port}: .*choose another one"):
         Endpoint(engine, tokenizer, lambda prompt: [5], [endpoint.port])
+
+
+def test_a_stream_says_the_same_and_log_probabilities_are_told(endpoint):
+    asked = openai.OpenAI(base_url=f"http://{HOST}:{endpoint.port}/v1", api_key="none")
+    options = {"model": "policy", "max_tokens": 4, "seed": 11, "n": 2}
+    messages = [{"role": "user", "content": "abc"}]
+    whole = asked.chat.completions.create(messages=messages, logprobs=True, **options)
+    said = ["", ""]
+    for chunk in asked.chat.completions.create(messages=messages, stream=True, **options):
+        for choice in chunk.choices:
+            said[choice.index] += choice.delta.content or ""
+    assert said == [choice.message.content for choice in whole.choices]
+    told = [len(choice.logprobs.content) for choice in whole.choices]
+    assert sum(told) == whole.usage.completion_tokens

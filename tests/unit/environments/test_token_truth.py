@@ -1,4 +1,4 @@
-"""Is what was sampled ever tokenized again? `make bench-token-truth` draws 100,000 turns."""
+"""Is what was sampled ever tokenized again?"""
 
 import random
 

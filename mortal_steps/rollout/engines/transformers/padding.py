@@ -17,7 +17,7 @@ from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.errors import EngineError
 
 LIKELIEST = 10
-"""Tokens whose log-probabilities are compared."""
+"""Number of the likeliest tokens whose log-probabilities are compared."""
 
 
 def check_padding(

@@ -23,7 +23,8 @@ from mortal_steps.errors import EngineError
 OF_ROWS = ("input_ids", "attention_mask", "position_ids")
 """Arguments of a model that have an entry for each row of the batch."""
 NUM_TRIED = 3
-"""Tokens that are sampled with a shared cache before one is relied on."""
+"""Number of tokens that are sampled with a shared cache to see whether the cache can be relied on.
+"""
 
 
 @contextlib.contextmanager

@@ -35,7 +35,8 @@ class VllmAdapters:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self.request: Any = None
-        """What goes with every prompt; None: the model as it is."""
+        """vLLM's request for the adapter, which goes with every prompt; None for the model without
+        one."""
 
     def load(self, llm: Any, folder: Path) -> None:
         """Let `llm` compute with the adapter, and forget the one before. Raises `EngineError` for

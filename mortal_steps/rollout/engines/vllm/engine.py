@@ -44,7 +44,7 @@ from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 
 WITNESS = "mortal_steps.rollout.engines.vllm.witness.Witness"
-"""For the option `worker_extension_cls` of an `LLM`."""
+"""Class for the option `worker_extension_cls` of an `LLM`."""
 
 
 class VllmEngine(Engine):
@@ -79,7 +79,7 @@ class VllmEngine(Engine):
         self._options = self._options_for(model_path, model, rollout)
         self._base_path = model_path
         self._model_path: str | None = model_path
-        """What the weights were read from; None while they are undefined."""
+        """Folder from which the weights were read; None while the weights are undefined."""
         self._adapters = VllmAdapters()
         self._batches = itertools.count()
         self._one_seed = rollout.seeds == "engine"
@@ -90,7 +90,8 @@ class VllmEngine(Engine):
         self._comparable = weights.comparable_tensors(self._llm, Path(model_path))
         self._shapes = tensor_shapes(Path(model_path), required=False)
         self._is_published = False
-        """Whether these are a published version's, by the names that the actor gives."""
+        """Whether the weights are a published version's, under the names that the actor gives
+        tensors."""
         self.dtype = str(self._llm.llm_engine.model_config.dtype).removeprefix("torch.")
 
     def _options_for(

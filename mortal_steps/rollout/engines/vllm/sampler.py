@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 Sample = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
-"""A sampler's method that draws tokens, and returns what their log-probabilities are read from."""
+"""A sampler's method that draws tokens, and returns the values from which log-probabilities are
+read."""
 
 
 def report_whole_vocabulary(*, on_cpu: bool) -> None:

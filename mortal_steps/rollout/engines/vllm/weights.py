@@ -43,10 +43,10 @@ from mortal_steps.system.faults import ends_process
 logger = logging.getLogger(__name__)
 
 Part = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""First element, shape and strides of a part, within the tensor that it is of."""
+"""A part of a tensor: first element, shape and strides within that tensor."""
 Held = tuple[tuple[Part, ...], str, Sums]
-"""Parts of one tensor, which make all of it or some; the type in which a worker holds them; and the
-sums of a tensor that has these parts, and 0 elsewhere."""
+"""Parts of one tensor, which make all or some of it; the type in which a worker holds the parts;
+and the sums of a tensor that has these parts and is 0 elsewhere."""
 
 
 class Witness(AdapterWitness):
@@ -70,13 +70,13 @@ class _Destinations(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._name = ""
-        """Of the tensor that is being loaded."""
+        """Name of the tensor that is being loaded."""
         self._names: dict[int, str] = {}
-        """By the tensor's storage."""
+        """Name of each tensor, by its storage's address."""
         self._tensors: dict[str, torch.Tensor] = {}
         self._parts: dict[str, list[tuple[Part, torch.Tensor]]] = defaultdict(list)
         self._computed: set[str] = set()
-        """Names of tensors of which something else is written than a part."""
+        """Names of tensors from which a worker writes something other than a part of the tensor."""
 
     def naming(
         self, pairs: Iterable[tuple[str, torch.Tensor]]

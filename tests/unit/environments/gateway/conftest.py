@@ -9,8 +9,8 @@ import pytest
 
 from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.gateway.conversation import Conversation
-from mortal_steps.environments.gateway.server import Server
-from mortal_steps.environments.gateway.session import Sessions
+from mortal_steps.environments.gateway.server import EpisodeServer
+from mortal_steps.environments.gateway.session import EpisodeSessions
 from mortal_steps.environments.processes.waiting import Watch
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 from mortal_steps.rollout.engines.base import SampledTokens
@@ -33,7 +33,7 @@ class Played:
 
     def __init__(self, server, chat, **limits):
         self.chat, self.voice, self.tool = chat, Voice(FAMILY), TOOL
-        self.sessions = Sessions(timeout_s=30)
+        self.sessions = EpisodeSessions(timeout_s=30)
         given = {"most_tokens": 400, "longest": 4096, "most_turns": None, **limits}
         self.conversation = Conversation(
             problem=Problem(id="train-7", prompt=[]),
@@ -107,7 +107,7 @@ def chat():
 
 @pytest.fixture(scope="module")
 def server(chat):
-    server = Server(chat)
+    server = EpisodeServer(chat)
     yield server
     server.close()
 

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from mortal_steps.environments.gateway.conversation import Asked, RefusedError
 from mortal_steps.environments.gateway.episodes import ASKED
-from mortal_steps.environments.gateway.session import Sessions
+from mortal_steps.environments.gateway.session import EpisodeSessions
 from mortal_steps.environments.processes import waiting
 from mortal_steps.environments.processes.faults import Fault
 from mortal_steps.environments.processes.waiting import Watch, waiting_in
+from mortal_steps.rollout.http.messages import Asked, RefusedError
 
 HI = {"role": "user", "content": "hi"}
 HELLO = {"role": "assistant", "content": "Hello there."}
@@ -84,7 +84,7 @@ def test_an_agent_with_a_lock_asks_for_several_things_by_turns(play):
 
 def test_an_agent_that_is_waited_for_is_named(play, tmp_path, monkeypatch):
     monkeypatch.setattr(waiting, "TELL_EVERY_S", 0.05)
-    sessions, conversation = Sessions(timeout_s=30), play().conversation
+    sessions, conversation = EpisodeSessions(timeout_s=30), play().conversation
     session = sessions.add(conversation)
     session.begin()
     asked = {session.key: [ASKED]}

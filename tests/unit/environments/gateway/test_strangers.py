@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from mortal_steps.environments.gateway import server as serving
+from mortal_steps.rollout.http import server as serving
 
 HI = {"role": "user", "content": "hi"}
 MIB = 2**20
@@ -101,7 +101,7 @@ def test_true_is_no_token(play):
     ],
 )
 def test_what_answers_are_not_bound_to_is_told(play, server, caplog, wish, matters):
-    server._told.clear()
+    server._warned.clear()
     play().says("Hello there.").ask(HI, extra_body=wish)
     told = [each for each in caplog.messages if next(iter(wish)) in each]
     assert len(told) == int(matters)

@@ -3,7 +3,7 @@
 import pytest
 
 from mortal_steps.config.loader import parse_config
-from mortal_steps.environments.kinds.earned import Earned
+from mortal_steps.environments.kinds.episode_return import EpisodeReturn
 from mortal_steps.environments.kinds.skyrl import added_to
 from mortal_steps.errors import ConfigError
 
@@ -56,10 +56,10 @@ def test_settings_that_do_not_fit_are_refused(environment, told):
     ],
 )
 def test_rewards_of_steps_become_one_and_none_stays_none(how, rewards, total):
-    earned = Earned(how)
+    episode_return = EpisodeReturn(how)
     for reward in rewards:
-        earned.add(reward)
-    assert earned.total == total
+        episode_return.add(reward)
+    assert episode_return.total == total
 
 
 def test_what_init_appends_to_the_prompt_is_observed():

@@ -1,17 +1,17 @@
-"""What the steps of an episode have earned, as one number."""
+"""The return of an episode: the rewards of its steps as one number."""
 
 from typing import Literal
 
-HowEarned = Literal["sum", "last"]
+ReturnRule = Literal["sum", "last"]
 
 
-class Earned:
+class EpisodeReturn:
     """Adds up the rewards of steps, or keeps the last one; a step may have none."""
 
-    def __init__(self, how: HowEarned) -> None:
+    def __init__(self, how: ReturnRule) -> None:
         self._how = how
         self.total: float | None = None
-        """None: no step has had a reward."""
+        """Reward of the episode so far; None before a step has had one."""
 
     def add(self, reward: float | None) -> None:
         """Note a step's reward."""

@@ -7,15 +7,15 @@ from mortal_steps.sandbox import executors
 from mortal_steps.sandbox.executors import ExecutorSettings
 
 
-class Beside:
-    """A handler whose code may ask a judge and run programs; see `RewardHandler`."""
+class JudgingHandler:
+    """Base of handlers whose code may ask a judge and run programs; see `RewardHandler`."""
 
     def __init__(self, sandbox: ExecutorSettings | None, judge: JudgedRun | None) -> None:
         executors.use_settings(sandbox or ExecutorSettings())
         use_run(judge or JudgedRun())
 
     def prepare_forks(self) -> None:
-        """Do once, before cells are forked, what each would do that asks a judge or a sandbox."""
+        """Do before the fork what each cell would do that asks a judge or a sandbox."""
         share_ledger()
         if RewardEnvironment.__subclasses__():
             executors.prepare_forks()

@@ -1,1 +1,0 @@
-"""Environments by others, each with a few lines of configuration."""

@@ -1,1 +1,0 @@
-"""Dialogues with tools: MORTAL beside stock TRL. See `__main__.py`."""

@@ -1,1 +1,0 @@
-"""Long runs with almost no work: what grows with the number of steps?"""

@@ -1,1 +1,0 @@
-"""What a step costs on Modal in waiting: requests, reloads and commits."""

@@ -1,1 +1,0 @@
-"""Faults planted between trainer and sampler: who notices? See `__main__.py`."""

@@ -1,1 +1,0 @@
-"""Faults of rewards, judges and sandboxes: is anything scored that nobody judged?"""
