@@ -148,8 +148,9 @@ class Actor:
 
     def _prepared(self, step: int, publish: bool) -> ActorReady:
         step = recovery.furthest(self._store, self._config.rollout, step)
-        if step == 0 and is_hub_model(self._config.model):
-            check_model(self._config.model, model_folder(self._model_path, self._config.model))
+        model, warnings = self._config.model, tuple[str, ...]()
+        if step == 0 and is_hub_model(model):
+            warnings = check_model(model, model_folder(self._model_path, model))
         if self._config.environment.is_used:
             self.keep_chat()
         published = tuple(
@@ -167,7 +168,7 @@ class Actor:
             num_parameters=state.stepper.num_parameters,
             num_trained=state.stepper.num_trained,
             place=state.stepper.place(),
-            warnings=state.stepper.warnings() if step == 0 else (),
+            warnings=(*warnings, *state.stepper.warnings()) if step == 0 else (),
         )
 
     def train_step(self, *, request: TrainRequest) -> StepResult:
