@@ -5,37 +5,31 @@
 `GRPOTrainer.train()` runs its own loop over the run's problems, calls the run's reward functions,
 and computes all metrics anew. Only sampling is replaced: by a `rollout_func` that returns the
 recorded tokens, and then seeds torch as a train step does. Compared without tolerance: every tensor
-of the final model, and every metric of each step that both log. For full training with the
-`transformers` engine, in the folder where the run began. Exit code 1 if anything differs.
+of the final model, and every metric of each step that both log. For full training, in the folder
+where the run began. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import os
-import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-
-import numpy
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from trl import GRPOConfig, GRPOTrainer
 
 import mortal
 from mortal_steps.plan import trainer_plan
 from mortal_steps.report.samples import trained_on
+from mortal_steps.rewards.loading import load_term
 from mortal_steps.runs.run import Run, find_run
-from mortal_steps.schedule import train_seed
 from mortal_steps.types import RolloutBatch
+from tests.support.policy.stock import RecordedRollouts, options_of, stock_grpo
 
 OF_THE_CLOCK = {"step_time", "epoch", "step"}
 
@@ -48,78 +42,24 @@ def recorded(run: Run) -> Iterator[RolloutBatch]:
         yield given.read(run.store, step, plan)
 
 
-class Recorded:
-    """TRL's `rollout_func`."""
-
-    def __init__(self, batches: list[RolloutBatch], seed: int) -> None:
-        self._batches, self._seed = iter(batches), seed
-
-    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        batch = next(self._batches)
-        rows = [(group, each) for group in batch.groups for each in group.rollouts]
-        assert prompts == [group.problem.prompt for group, _ in rows], (
-            "other problems than the run's"
-        )
-        seed = train_seed(self._seed, batch.step)
-        random.seed(seed)
-        numpy.random.seed(seed % 2**32)
-        torch.manual_seed(seed)
-        return {
-            "prompt_ids": [list(group.prompt_ids) for group, _ in rows],
-            "completion_ids": [list(each.completion.token_ids) for _, each in rows],
-            "logprobs": [list(each.completion.logprobs) for _, each in rows],
-        }
-
-
-def functions(run: Run) -> list[Any]:
-    """The reward functions of the run, imported here."""
-    found = []
-    for number, name in enumerate(run.config.rewards.functions):
-        file, _, function = name.rpartition(":")
-        spec = importlib.util.spec_from_file_location(f"rewards_{number}", file)
-        assert spec is not None and spec.loader is not None, f"{name} is no path/file.py:function"
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        found.append(getattr(module, function))
-    return found
-
-
-def train(run: Run, folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+def train(
+    run: Run, folder: Path, callbacks: Sequence[Any] = ()
+) -> tuple[Path, list[dict[str, Any]]]:
     """Stock TRL's final model, and what it has logged of each step."""
     config, batches = run.config, list(recorded(run))
-    training = config.training
     problems = [group.problem for batch in batches for group in batch.groups]
-    trainer = GRPOTrainer(
-        model=config.model.name_or_path,
-        reward_funcs=functions(run),
-        train_dataset=Dataset.from_list([{"prompt": p.prompt, **p.columns} for p in problems]),
-        rollout_func=Recorded(batches, config.seed),
-        args=GRPOConfig(
-            output_dir=str(folder / "trl"),
-            max_steps=len(batches),
-            per_device_train_batch_size=training.batch_size * training.num_generations,
-            num_generations=training.num_generations,
-            max_completion_length=training.max_completion_length,
-            shuffle_dataset=False,  # the problems are in the order in which the run took them
-            learning_rate=training.learning_rate,
-            beta=training.beta,
-            loss_type=training.loss_type,
-            scale_rewards=training.scale_rewards,
-            reward_weights=list(config.rewards.weights or ()) or None,
-            temperature=config.rollout.temperature,
-            gradient_checkpointing=training.gradient_checkpointing,
-            seed=config.seed,
-            bf16=False,
-            use_cpu=True,
-            model_init_kwargs={"dtype": config.model.dtype},
-            dataloader_pin_memory=False,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            logging_steps=1,
-            **training.trl,
-        ),
-    )
+    options = options_of(config, folder / "trl", len(batches)) | {
+        "max_completion_length": config.training.max_completion_length,
+        "reward_weights": [term.weight for term in config.rewards.all_terms],
+        "shuffle_dataset": False,  # the problems are in the order in which the run took them
+    }
+    arguments = {
+        "model": config.model.name_or_path,
+        "reward_funcs": [load_term(term) for term in config.rewards.all_terms],
+        "train_dataset": Dataset.from_list([{"prompt": p.prompt, **p.columns} for p in problems]),
+        "callbacks": list(callbacks),
+    }
+    trainer = stock_grpo(config, options, RecordedRollouts(config, batches), arguments)
     trainer.train()
     trainer.save_model(str(folder / "final"))
     return folder / "final", [row for row in trainer.state.log_history if "loss" in row]
@@ -155,8 +95,8 @@ def main() -> int:
     args = parser.parse_args()
     run = find_run(mortal.open_run(args.run, args.runs_dir).path.parent, Path(args.run).name)
     config = run.config
-    if config.training.use_lora or config.rollout.engine != "transformers":
-        raise SystemExit("this is for full training with rollout.engine = 'transformers'")
+    if config.training.use_lora:
+        raise SystemExit("this is for full training")
     threads = config.compute.local.actor.threads
     assert threads is not None
     torch.set_num_threads(threads)

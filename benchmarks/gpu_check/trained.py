@@ -172,37 +172,22 @@ def _write_project(folder: Path) -> Path:
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Write the model and its tokenizer to `model`, as transformers loads them: the one that is
     given, or a new one of next to no size."""
-    from transformers import AutoModelForCausalLM
-
-    from mortal_steps.config import NewModelConfig
-    from mortal_steps.policy.starting_model.new_model import build_model
-
-    into = Path(job["folder"]) / "model"
-    if job["given"] is None:
-        build_model(into, NewModelConfig(), seed=0)
-        model: Any = AutoModelForCausalLM.from_pretrained(into)
-    else:
-        model = convert(Path(job["given"]), into)
-    return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
-
-
-def convert(given: Path, into: Path) -> Any:
-    """Write a GGUF file, or a folder of transformers', in float32; return the model."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source: dict[str, Any] = {}
-    if given.is_file():
-        given, source = given.parent, {"gguf_file": given.name}
-    model: Any = AutoModelForCausalLM.from_pretrained(given, dtype="float32", **source)
-    tokenizer = AutoTokenizer.from_pretrained(given, **source)
-    if (
-        getattr(model, "hf_quantizer", None) is not None
-    ):  # transformers takes it for quantized still
-        model.hf_quantizer = None
-        del model.config.quantization_config
-    model.save_pretrained(into)
-    tokenizer.save_pretrained(into)
-    return model
+    from mortal_steps.config import NewModelConfig
+    from mortal_steps.policy.model_files.importing import import_gguf
+    from mortal_steps.policy.starting_model.new_model import build_model
+
+    into, given = Path(job["folder"]) / "model", job["given"]
+    if given is not None and Path(given).is_file():
+        return {"parameters": import_gguf(Path(given), into, "float32")}
+    if given is None:
+        build_model(into, NewModelConfig(), seed=0)
+    model: Any = AutoModelForCausalLM.from_pretrained(given or into, dtype="float32")
+    if given is not None:
+        model.save_pretrained(into)
+        AutoTokenizer.from_pretrained(given).save_pretrained(into)
+    return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ def train(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list
         train_dataset=Dataset.from_list(
             [{"prompt": problem.prompt, **problem.columns} for problem in problems]
         ),
-        callbacks=[_Stamps(meter)],
+        callbacks=[Stamps(meter)],
     )
     trainer.train()
     return [row["reward"] for row in trainer.state.log_history if "reward" in row]
 
 
-class _Stamps(TrainerCallback):
+class Stamps(TrainerCallback):
     """Marks the start of every step."""
 
     def __init__(self, meter: StepMeter) -> None:

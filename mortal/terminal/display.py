@@ -24,7 +24,7 @@ from mortal_steps.report.summary import (
 )
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.units import counted, duration, number
+from mortal_steps.report.units import byte_size, counted, duration, number
 from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.verify import RunCheck
@@ -248,7 +248,8 @@ class CheckProgress:
 
     def note(self, file: Checked) -> None:
         self._num_files, self._num_bytes = self._num_files + 1, self._num_bytes + file.num_bytes
-        self._status.update(f"checking: {self._num_files} files, {self._num_bytes / 1e9:.2f} GB")
+        found = f"{counted(self._num_files, 'file')}, {byte_size(self._num_bytes)}"
+        self._status.update(f"checking: {found}")
         if file.damage is not None and not self._quiet:
             console.print(f"{file.path} {file.damage}: {file.outcome}")
 
@@ -273,7 +274,7 @@ def show_check(check: RunCheck, *, as_json: bool) -> bool:
         console.print("The run is being driven: what it replaces meanwhile can look damaged.")
     elif not damaged:
         console.print(
-            f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "
-            f"the chain of {check.num_linked} steps is whole"
+            f"{counted(num_files, 'file')}, {byte_size(num_bytes)}, all as they were committed; "
+            f"the chain of {counted(check.num_linked, 'step')} is whole"
         )
     return not damaged

@@ -143,10 +143,9 @@ class Actor:
 
     def _prepared(self, step: int, publish: bool) -> ActorReady:
         step = recovery.furthest(self._store, self._plan.trainer.rollout, step)
-        if step == 0 and is_hub_model(self._plan.trainer.model):
-            check_model(
-                self._plan.trainer.model, model_folder(self._model_path, self._plan.trainer.model)
-            )
+        model, warnings = self._plan.trainer.model, tuple[str, ...]()
+        if step == 0 and is_hub_model(model):
+            warnings = check_model(model, model_folder(self._model_path, model))
         if self._plan.environment.is_used:
             self.keep_chat()
         published = tuple(
@@ -164,7 +163,7 @@ class Actor:
             num_parameters=state.stepper.num_parameters,
             num_trained=state.stepper.num_trained,
             place=state.stepper.place(),
-            warnings=state.stepper.warnings() if step == 0 else (),
+            warnings=(*warnings, *state.stepper.warnings()) if step == 0 else (),
         )
 
     def train_step(self, *, request: TrainRequest) -> StepResult:

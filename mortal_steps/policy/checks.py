@@ -46,9 +46,10 @@ def check_options(
     lengths. Raises what `Algorithm.check` raises; for a model in a local folder, the
     `ModelError` of `check_starting_weights`; and, with tools, that of `chat_of`.
     """
-    trainer, warned = plan.trainer, LibraryWarnings()
+    trainer = plan.trainer
+    warned, settings = LibraryWarnings(), tuple[str, ...]()
     if not is_hub_model(trainer.model):
-        check_model(trainer.model, trainer.model.name_or_path)
+        settings = check_model(trainer.model, trainer.model.name_or_path)
     prompts = chain(prompts_of(train), prompts_of(held_out))
     options = trainer.training.template_options
     with warned.collecting():
@@ -66,19 +67,21 @@ def check_options(
         idle = algorithm.check(trainer)
         tools = _tools_of(plan.environment, chain(train, held_out), offered or {})
         lengths = prompt_lengths.measure(trainer.model, options, prompts, sampled, tools)
-    warnings = (*warned.take(), *lengths.warnings)
+    warnings = (*settings, *warned.take(), *lengths.warnings)
     if lengths.dated and not plan.environment.is_used:  # with tools, the day is kept
         warnings = (*warnings, DATED)
     return idle, warnings, lengths
 
 
-def check_model(model: ModelConfig, path: str) -> None:
-    """Raise `ModelError` unless the files at `path` hold all weights of the model."""
+def check_model(model: ModelConfig, path: str) -> tuple[str, ...]:
+    """Raise `ModelError` unless the files at `path` hold all weights of the model. Return what
+    there is to warn of."""
     # Imported where used: imports torch.
     from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
 
-    if model.new is None:
-        check_starting_weights(path, trust_remote_code=model.trust_remote_code)
+    if model.new is not None:
+        return ()
+    return check_starting_weights(path, trust_remote_code=model.trust_remote_code)
 
 
 def check_ranks(plan: TrainerPlan, algorithm: Algorithm) -> None:

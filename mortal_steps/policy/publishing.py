@@ -68,6 +68,8 @@ class Publisher:
             make_folder(self._store.root)
             target = self._store.in_memory
         probe = self._probe_for(stepper)
+        # Version 0 of a model as it is has the bytes of the model's file, and is no link to it:
+        # a user may overwrite that in place, and a link would change while workers read it.
         with target.committing_folder(path, sync=self._sync) as folder:
             stepper.export_weights(folder)
             content = probe_of(probe, stepper.score(probe), stepper.published_digests())

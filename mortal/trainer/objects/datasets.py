@@ -73,8 +73,11 @@ def _rows(dataset: Any, parameter: str, needs: int | None) -> Iterable[Any]:
         is_pandas = hasattr(dataset, "iloc")
         rows: list[Any] = dataset.to_dict("records") if is_pandas else dataset.to_dicts()
         return rows
-    if getattr(dataset, "format", {}).get("type") not in (None, "custom"):
-        dataset = dataset.with_format(None)  # tensors would hold the same in fewer digits
+    shown = dict(getattr(dataset, "format", {}))
+    if shown.pop("type", None) not in (None, "custom"):
+        # Tensors would hold the same in fewer digits. What its format hides stays hidden.
+        del shown["format_kwargs"]
+        dataset = dataset.with_format(None, **shown)
     if callable(dataset) and not isinstance(dataset, Iterable):
         dataset = dataset()  # a generator function
     if isinstance(dataset, Iterable):

@@ -8,6 +8,7 @@ own.
 
 import asyncio
 import contextlib
+import copy
 import inspect
 import json
 import time
@@ -100,12 +101,13 @@ class EnvironmentHandler(JudgingHandler):
         began, stream = time.perf_counter(), RandomStream(start.reset_seed)
         loaded = self._loaded[start.environment or ""]
         instance, observed, failure, outage = None, None, None, None
+        given = copy.deepcopy(list(start.prompt))  # `reset` may change it in place, as TRL has it
         try:
             if loaded.factory is not None:
                 with stream.used():
                     instance = loaded.factory()
-                    observed = instance.reset(**self._row(instance, start))
-            prompt = observed_prompt(start.prompt, observed)
+                    observed = instance.reset(**self._row(instance, start, given))
+            prompt = observed_prompt(start.prompt, given, observed)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' code
             prompt, failure = None, raised(error)
             if self._outages.has(error):
@@ -123,8 +125,10 @@ class EnvironmentHandler(JudgingHandler):
         seconds = time.perf_counter() - began
         return Opened(prompt=prompt, failure=failure, outage=outage, seconds=seconds)
 
-    def _row(self, instance: Any, start: EpisodeStart) -> dict[str, Any]:
+    def _row(self, instance: Any, start: EpisodeStart, prompt: list[Any]) -> dict[str, Any]:
         row = dict(start.row)
+        if "prompt" in row:
+            row["prompt"] = prompt
         if self._config.has_names:
             row.pop("environment", None)
         if "seed" in inspect.signature(instance.reset).parameters and "seed" not in row:

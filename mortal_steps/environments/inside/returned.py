@@ -10,19 +10,22 @@ from mortal_steps.system.texts import printable
 
 
 def observed_prompt(
-    prompt: Sequence[Mapping[str, Any]], observed: Any
+    prompt: Sequence[Mapping[str, Any]], given: list[Mapping[str, Any]], observed: Any
 ) -> list[Mapping[str, Any]] | None:
-    """Return the messages with the observation appended to the last one; None if there is none.
-    Raises `TypeError` for what is neither text nor content blocks, and `ValueError` for blocks with
-    numbers that are not finite."""
+    """Return the messages that `reset` was given, as it left them, with the observation appended to
+    the last one; None if these are the `prompt`. Raises `TypeError` for what is neither text nor
+    content blocks, or cannot be JSON, and `ValueError` for numbers that are not finite."""
     if observed is None:
-        return None
+        if given == prompt:
+            return None
+        json.dumps(given, allow_nan=False)
+        return given
     if not isinstance(observed, str | list):
         raise TypeError(
             f"returned {type(observed).__name__}; it returns text, a list of content blocks or None"
         )
     json.dumps(observed, allow_nan=False)
-    *before, last = prompt
+    *before, last = given
     content = last["content"]
     if isinstance(observed, list) and isinstance(content, str):
         content = [{"type": "text", "text": content}]

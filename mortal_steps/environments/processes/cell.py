@@ -44,13 +44,8 @@ class Failed:
     """Whether the environment answered the same call otherwise when it was repeated."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Request:
-    """A request to an episode."""
-
-    episode: int
-    calls: Sequence[ToolCall] | None
-    """Calls to make; None stands for `reset`."""
+Calls = Sequence[ToolCall] | None
+"""What is asked of an episode; None: `reset`."""
 
 
 class CellClosedError(Exception):
@@ -77,7 +72,7 @@ class Cell:
         held: who ends that process is found out."""
         self._host, self._config, self._key, self._starts = host, config, key, starts
         self._process: EpisodesProcess | None = None
-        self._done: list[tuple[_Request, Answer]] = []
+        self._done: list[tuple[int, Calls, Answer]] = []
         self._failed: dict[int, Failed] = {}
         self._saves, self._keeps_nothing = saves, keeps_nothing
         self._states: dict[int, Any] = {}
@@ -85,28 +80,28 @@ class Cell:
         self._stopped = threading.Event()
         self._alone = alone or threading.Lock()
 
-    def announce(self, asked: Mapping[int, Sequence[ToolCall] | None]) -> None:
+    def announce(self, asked: Mapping[int, Calls]) -> None:
         """Send ahead what `ask` is given next, so that a process far away begins at once."""
         if self._saves or (self._process is None and self._done):  # there is more to be done
             return
         alive = {e: calls for e, calls in asked.items() if e not in self._failed}
         self._running().announce({e: calls or self._starts[e] for e, calls in alive.items()})
 
-    def ask(self, episode: int, calls: Sequence[ToolCall] | None) -> Answer | Failed:
-        request, attempts = _Request(episode=episode, calls=calls), self._attempts()
+    def ask(self, episode: int, calls: Calls) -> Answer | Failed:
+        attempts = self._attempts()
         while episode not in self._failed:
             try:
                 with self._alone if attempts.num_shared else contextlib.nullcontext():
                     process = self._running()
                     if episode in self._failed:  # it could not be done again
                         break
-                    answer = self._answer(process, request)
+                    answer = self._answer(process, episode, calls)
                     if self._saves and calls is not None:
                         self._states[episode] = process.save(episode)
             except Fault as fault:
                 self._begin_again(fault, attempts)
             else:
-                self._done.append((request, answer))
+                self._done.append((episode, calls, answer))
                 return answer
         return self._failed[episode]
 
@@ -194,12 +189,12 @@ class Cell:
         process = self._process = self._new()
         if self._stopped.is_set():
             process.kill()
-        for request, before in self._done:
-            is_known = self._keeps_nothing or request.episode in self._states
-            if request.episode in self._failed or (is_known and request.calls is not None):
+        for episode, calls, before in self._done:
+            is_known = self._keeps_nothing or episode in self._states
+            if episode in self._failed or (is_known and calls is not None):
                 continue
-            after = answers_of(self._answer(process, request))
-            difference = difference_of(request.episode, request.calls, answers_of(before), after)
+            after = answers_of(self._answer(process, episode, calls))
+            difference = difference_of(episode, calls, answers_of(before), after)
             if difference is not None:
                 self._fail(difference, 1, is_difference=True)
         for episode, state in self._states.items():
@@ -210,10 +205,10 @@ class Cell:
     def _new(self) -> EpisodesProcess:
         return EpisodesProcess(self._host.fork(), self._config.timeout_s)
 
-    def _answer(self, process: EpisodesProcess, request: _Request) -> Answer:
-        if request.calls is None:
-            return process.open(request.episode, self._starts[request.episode])
-        return process.call(request.episode, request.calls)
+    def _answer(self, process: EpisodesProcess, episode: int, calls: Calls) -> Answer:
+        if calls is None:
+            return process.open(episode, self._starts[episode])
+        return process.call(episode, calls)
 
     def _attempts(self) -> Attempts:
         return Attempts(self._config.retries, self._config.timeout_s)
@@ -234,10 +229,8 @@ class Cell:
             return fault not in blamed
         logger.warning(
             "%s: %s; it is asked again in a new process%s (attempt %d)",
-            self._named(fault.episode),
-            fault.reason,
-            f" in {delay_s:g} s" if delay_s else "",
-            made + 1,
+            *(self._named(fault.episode), fault.reason),
+            *(f" in {delay_s:g} s" if delay_s else "", made + 1),
         )
         if self._stopped.wait(delay_s):
             raise CellClosedError(self._key)
@@ -260,9 +253,9 @@ class Cell:
             for episode in others:
                 alone[episode] = self._new()
                 try:
-                    for request, _ in self._done:
-                        if request.episode == episode:
-                            self._answer(alone[episode], request)
+                    for asked, calls, _ in self._done:
+                        if asked == episode:
+                            self._answer(alone[episode], episode, calls)
                 except Fault as own:
                     found[episode] = own
             if others and self._stopped.wait(lived_s + LINGER_S):
@@ -289,9 +282,8 @@ class Cell:
             raise EnvironmentFailedError("\n".join(filter(None, parts)))
         logger.warning("%s failed: %s", self._named(fault.episode), fault.reason)
         if fault.episode is not None:
-            self._failed[fault.episode] = Failed(
-                reason=fault.reason, attempts=attempts, is_difference=is_difference
-            )
+            failed = Failed(reason=fault.reason, attempts=attempts, is_difference=is_difference)
+            self._failed[fault.episode] = failed
 
     def _named(self, episode: int | None) -> str:
         return f"problem {self._key}" + ("" if episode is None else f", generation {episode}")
@@ -299,8 +291,6 @@ class Cell:
 
 def _spread(found: Scores, rows: Sequence[int], count: int) -> Scores:
     """Return the scores of these rows as scores of `count` episodes: None for the others."""
-    if len(rows) == count:
-        return found
 
     def columns(short: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         of_row = {n: dict(zip(rows, values, strict=True)) for n, values in short.items()}

@@ -7,16 +7,17 @@ import torch
 from safetensors.torch import load_file
 from transformers.utils import CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
 
-from mortal_steps.policy.model_files.writing import cast, write_file
+from mortal_steps.policy.model_files.rows import cast_form, write_rows
 
 
 def cast_folder(folder: Path, dtype: str) -> None:
     """Cast the weights of a model or an adapter, and what the folder's other files say of them."""
     kind, size = getattr(torch, dtype), 0
     for file in sorted(folder.glob("*.safetensors")):
-        tensors = {name: cast(tensor, kind) for name, tensor in load_file(file).items()}
-        size += sum(tensor.nbytes for tensor in tensors.values())
-        write_file(file, tensors, None)
+        tensors = load_file(file)
+        size += sum(cast_form(tensor, kind).nbytes for tensor in tensors.values())
+        file.unlink()  # not overwritten: the tensors are still read from there
+        write_rows(file, tensors, kind)
     index, config = folder / SAFE_WEIGHTS_INDEX_NAME, folder / CONFIG_NAME
     if index.exists():
         said = json.loads(index.read_text(encoding="utf-8"))

@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.ranks.machines import machines
 from mortal_steps.policy.ranks.parts import own_part, whole
-from mortal_steps.policy.ranks.world import rank
+from mortal_steps.policy.ranks.world import num_ranks, rank
 from mortal_steps.store.files import writing
 
 LENGTH_BYTES = 8
@@ -126,7 +126,8 @@ def _write(
             whole(tensor)
         return
     with writing(path):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        anew = os.O_TRUNC if num_ranks() == 1 else 0
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | anew, 0o666)
         try:
             for start, content in rest:
                 _write_at(file, content, start)

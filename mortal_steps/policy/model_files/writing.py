@@ -15,7 +15,6 @@ import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
-from safetensors.torch import save_file
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
@@ -70,7 +69,7 @@ def save_adapter(
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
-    write_file(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
+    write_rows(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
 
 
 def adapter_tensors(model: PeftModel) -> dict[str, torch.Tensor]:
@@ -163,7 +162,7 @@ def write_tensors(
         max_shard_size=LARGEST_FILE,
     )
     for file, names in split.filename_to_tensors.items():
-        write_file(folder / file, {name: tensors[name] for name in names}, dtype)
+        write_rows(folder / file, {name: tensors[name] for name in names}, dtype)
     if split.is_sharded and rank() == 0:
         size = sum(cast_form(each, dtype).nbytes for each in tensors.values())
         metadata = {**split.metadata, "total_size": size}
@@ -175,19 +174,6 @@ def write_tensors(
 def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Return the tensor in this type if it holds floating-point numbers; itself without a type."""
     return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
-
-
-def write_file(path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None) -> None:
-    """Write a safetensors file with the permissions of any new file; the library's own are for its
-    owner alone. Tensors are cast and leave the GPU one after the other."""
-    if is_dealt_out(tensors):
-        write_rows(path, tensors, dtype)
-        return
-    path.touch()
-    mode = path.stat().st_mode
-    on_cpu = {name: cast(each, dtype).cpu().contiguous() for name, each in tensors.items()}
-    save_file(on_cpu, path, metadata={"format": "pt"})
-    path.chmod(mode)
 
 
 def save_settings(

@@ -15,10 +15,35 @@ from transformers.utils import logging
 from mortal_steps.errors import ModelError
 from mortal_steps.models.model_class import trained_class
 
+UNHEEDED = {
+    "no_repeat_ngram_size": 0,
+    "bad_words_ids": [],
+    "sequence_bias": {},
+    "suppress_tokens": [],
+    "begin_suppress_tokens": [],
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "exponential_decay_length_penalty": None,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "top_h": None,
+    "num_beams": 1,
+    "guidance_scale": 1.0,
+    "watermarking_config": None,
+    "stop_strings": [],
+    "max_time": None,
+}
+"""Generation settings of a model that decide on tokens, and their values that do nothing. Stock TRL
+passes others of its own to `generate`, such as `repetition_penalty`, and `generate` fills in
+these."""
 
-def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> None:
+
+def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> tuple[str, ...]:
     """Raise `ModelError` unless the folder at `path` holds a language model that continues text,
-    with all of its weights as plain numbers. No tensor is read."""
+    with all of its weights as plain numbers. No tensor is read. Return what there is to warn of."""
     named = f"model.name_or_path: {path}"
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -48,6 +73,19 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> Non
             f"{named}: its files lack the weights {missing[0]}{more}, for which transformers would "
             "draw random numbers; copy the model again, or save it anew with model.save_pretrained"
         )
+    return _unheeded(loaded[0].generation_config)
+
+
+def _unheeded(settings: Any) -> tuple[str, ...]:
+    found = {name: getattr(settings, name, None) for name in UNHEEDED}
+    given = [f"{k} = {v}" for k, v in found.items() if v is not None and v != UNHEEDED[k]]
+    if not given:
+        return ()
+    return (
+        f"the model's generation settings have {', '.join(given)}, which stock TRL heeds where it "
+        "samples with transformers. Here tokens are drawn by temperature, top_p, top_k and min_p "
+        "of [rollout] alone",
+    )
 
 
 def _check_kind(kind: Any, config: Any, named: str) -> None:

@@ -221,6 +221,27 @@ def test_older_weights_that_are_gone_are_told_with_a_way_out(stale, tmp_path):
     fork_run(stale, ["rollout.staleness=0", "rollout.sync_weights_every=1"], at_step=3)
 
 
+def test_damaged_weights_that_only_a_longer_run_needs_are_named(stale, tmp_path, patch):
+    shutil.copytree(stale.store.root.parent / ".models", tmp_path / "runs/.models")
+    whole, stale = stale, copy_of(stale, tmp_path)
+    root = stale.store.root
+    path = root / "weights/v4/model.safetensors"
+    flip_a_bit(path)
+    assert damaged_files(root) == {path.resolve(): "passed over"}
+    before = content_of(root)
+    resumed = CliRunner().invoke(app, ["resume", "stale", "--runs-dir", str(root.parent)])
+    assert (resumed.exit_code, "is complete" in resumed.output) == (0, True), resumed.output
+    assert content_of(root) == before
+    with pytest.raises(StoreError, match=r"weights of step 4 .*any more; choose another --at-step"):
+        fork_run(stale, ["training.max_steps=8"])
+    same_bits(go_on(fork_run(stale, at_step=3).config).store.root, whole)
+    shutil.rmtree(root / "final")
+    assert damaged_files(root)[path.resolve()] == "will be made again"
+    go_on(stale.config.model_copy(update={"runs_dir": str(root.parent)}))
+    assert damaged_files(root) == {}
+    assert go_on(fork_run(stale, ["training.max_steps=8"]).config).is_complete()
+
+
 @pytest.mark.parametrize("lost", ["checkpoints/step-3/optimizer.pt", "weights/v2/probe.json"])
 def test_a_fork_without_its_beginning_says_how_to_fork_again(stale, patch, lost):
     fork = fork_run(stale, ["training.beta=0.1"], at_step=3)

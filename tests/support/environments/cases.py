@@ -263,6 +263,7 @@ def all_cases() -> dict[str, Case]:
         "blocks-of-both": Case(factory="Blocks", prompts="blocks", functions=("near", "seen")),
         "system-prompt": Case(prompts="system", functions=("told", "seen"), family="gemma4"),
         "no-prompt": Case(prompts="none", functions=("told", "seen"), family="qwen2_5"),
+        "rewritten-prompt": Case(factory="Rewriting", functions=("told", "seen"), says="calls"),
         "no-thinking": Case(template={"enable_thinking": False}, **BOTH),
         "thinking-gemma": Case(template={"enable_thinking": True}, family="gemma4", **BOTH),
         "little-reasoning": Case(template={"reasoning_effort": "low"}, family="gptoss", **BOTH),

@@ -101,6 +101,15 @@ class AsyncShop(Shop):
         return float(self.total > 0)
 
 
+class Rewriting(Shop):
+    """Changes the prompt that it is given."""
+
+    def reset(self, target: int, prompt: list, **row) -> None:
+        super().reset(target, **row)
+        prompt[-1]["content"] += f" Reach {target}, and stop."
+        prompt.insert(0, {"role": "system", "content": "You reach what you are told to."})
+
+
 class Blocks:
     """Observes in blocks of content, and has no reward of its own."""
 

@@ -107,9 +107,10 @@ class Dice:
 class Observing:
     """Returns from `reset` what its row says."""
 
-    def reset(self, observed, **row):
+    def reset(self, observed, prompt, adds=(), **row):
         if observed == "raise":
             raise SystemExit("no")
+        prompt.extend(adds)
         return observed
 
 

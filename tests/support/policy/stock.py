@@ -107,7 +107,7 @@ def stock_grpo(config, options, rollouts, arguments):
     training = config.training
     options |= {"loss_type": training.loss_type, "scale_rewards": training.scale_rewards}
     trainer = GRPOTrainer(args=GRPOConfig(**options), rollout_func=rollouts, **arguments)
-    if training.importance_sampling_correction:
+    if config.corrects_importance:
         trainer.use_vllm = True
         trainer.vllm_generation = NoEngine()
         trainer._last_loaded_step = -1

@@ -143,6 +143,14 @@ def test_a_reset_that_observes_nothing_leaves_the_prompt():
     assert opened(handler_of("Observing"), start_of(observed=None))[0].prompt is None
 
 
+@pytest.mark.parametrize(("observed", "last"), [(None, "Now."), (" Or then.", "Now. Or then.")])
+def test_a_reset_may_change_the_prompt_in_place_as_trl_has_it(observed, last):
+    said = {"role": "user", "content": "Now."}
+    (begun,) = opened(handler_of("Observing"), start_of(observed=observed, adds=[said]))
+    assert begun.prompt == [*PROMPT, {**said, "content": last}]
+    assert len(PROMPT) == 2
+
+
 @pytest.mark.parametrize(
     ("observed", "told"),
     [(3, "returned int"), ("raise", "raised SystemExit: no .*users_code"), ({}, "returned dict")],

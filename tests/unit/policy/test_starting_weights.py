@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    GenerationConfig,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen2ForSequenceClassification,
@@ -97,3 +98,15 @@ def test_a_model_that_only_reads_is_told_apart(tmp_path):
     BertForMaskedLM(BertConfig(**SMALLEST)).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="generates no text"):
         check_starting_weights(str(tmp_path))
+
+
+def test_settings_that_stock_trl_samples_with_are_told(folder):
+    assert check_starting_weights(str(folder)) == ()
+    settings = GenerationConfig(repetition_penalty=1.3, min_length=0, no_repeat_ngram_size=1)
+    settings.save_pretrained(folder)
+    (told,) = check_starting_weights(str(folder))
+    assert "have no_repeat_ngram_size = 1, which stock TRL heeds" in told
+    model = Qwen2ForCausalLM.from_pretrained(folder)
+    given = GenerationConfig(max_new_tokens=8, do_sample=True, repetition_penalty=1.0)
+    ids = model.generate(torch.tensor([[1]]), generation_config=given)[0].tolist()
+    assert len(set(ids)) == len(ids), "as `generate` does with what TRL leaves open"

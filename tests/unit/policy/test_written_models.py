@@ -5,9 +5,11 @@ import stat
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.policy.model_files import writing
+from mortal_steps.policy.model_files.casting import cast_folder
 from tests.support.parity.architectures import ARCHITECTURES, SHAPE
 
 
@@ -71,3 +73,16 @@ def test_the_index_of_a_reference_model_is_its_own(tmp_path, monkeypatch):
     for name in names:
         index = json.loads((tmp_path / f"{name}.safetensors.index.json").read_text())
         assert all(file.startswith(name) for file in index["weight_map"].values())
+
+
+def test_a_folder_is_cast_without_a_change_of_the_file_that_it_was_linked_from(tmp_path):
+    tensors = {"weight": torch.arange(2000.0), "steps": torch.arange(3000)}
+    save_file(tensors, tmp_path / "source", metadata={"format": "pt"})
+    before = (tmp_path / "source").read_bytes()
+    (folder := tmp_path / "folder").mkdir()
+    (folder / "model.safetensors").hardlink_to(tmp_path / "source")
+    cast_folder(folder, "bfloat16")
+    cast = load_file(folder / "model.safetensors")
+    assert cast["weight"].equal(tensors["weight"].to(torch.bfloat16))
+    assert cast["steps"].equal(tensors["steps"])
+    assert (tmp_path / "source").read_bytes() == before

@@ -190,6 +190,15 @@ def test_the_same_rows_are_the_same_in_any_form(dataset):
     assert rows_of(dataset) == ROWS
 
 
+@pytest.mark.parametrize("kind", [None, "numpy", "pandas"])
+def test_columns_that_a_format_hides_are_hidden(kind):
+    assert rows_of(TABLE.with_format(kind, columns=["prompt"])) == [
+        {"prompt": row["prompt"]} for row in ROWS
+    ]
+    shown = TABLE.with_format(kind, columns=["prompt"], output_all_columns=True)
+    assert rows_of(shown) == ROWS
+
+
 def test_a_transform_of_the_users_own_is_kept():
     louder = TABLE.with_transform(lambda rows: {"prompt": [p + "!" for p in rows["prompt"]]})
     assert [row["prompt"] for row in rows_of(louder)] == ["1 + 1 =!", "1 + 2 =!"]

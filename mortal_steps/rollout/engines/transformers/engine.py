@@ -97,16 +97,11 @@ class TransformersEngine(Engine):
 
     def load(self, folder: Path) -> None:
         """Replace the weights; raises `EngineError` if the folder does not fit the model."""
+        load = self._load_adapter if is_adapter(folder) else self._load_model
         try:
-            self._load(folder)
+            load(folder)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
-
-    def _load(self, folder: Path) -> None:
-        if is_adapter(folder):
-            self._load_adapter(folder)
-        else:
-            self._load_model(folder)
 
     def _load_adapter(self, folder: Path) -> None:
         held = self._adapted
