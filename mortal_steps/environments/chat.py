@@ -17,6 +17,7 @@ from typing import Any
 from mortal_steps.environments.messages import REPLY, ToolCall
 from mortal_steps.errors import DataError
 from mortal_steps.rollout.episodes.single_turn import parse_response
+from mortal_steps.rollout.template_clock import template_clock
 from mortal_steps.types import ChatSettings
 
 Message = Mapping[str, Any]
@@ -43,8 +44,8 @@ class Chat:
         if settings.response_template is not None:
             tokenizer.response_template = dict(settings.response_template)
         self._options = {**template_options, "chat_template": settings.chat_template}
-        if settings.date is not None:  # in place of transformers' function, which asks the clock
-            self._options["strftime_now"] = datetime.fromisoformat(settings.date).strftime
+        date = settings.date
+        self._clock = None if date is None else datetime.fromisoformat(date).strftime
         # The names are those of tools, and what a model makes up.
         self._made_up = functools.lru_cache(maxsize=1024)(self._rendered)
 
@@ -141,12 +142,13 @@ class Chat:
     def _render(self, messages: Sequence[Message], room: int | None, **options: Any) -> list[int]:
         given = [[dict(message) for message in messages]]
         options |= self._options
-        if room is not None and _characters(messages) > _beginning(room):
-            (text,) = self.tokenizer.apply_chat_template(given, tokenize=False, **options)
-            self._check_room(text, room)
-        rendered = self.tokenizer.apply_chat_template(
-            given, tokenize=True, return_dict=True, **options
-        )
+        with template_clock(self._clock):
+            if room is not None and _characters(messages) > _beginning(room):
+                (text,) = self.tokenizer.apply_chat_template(given, tokenize=False, **options)
+                self._check_room(text, room)
+            rendered = self.tokenizer.apply_chat_template(
+                given, tokenize=True, return_dict=True, **options
+            )
         (ids,) = rendered["input_ids"]
         return list(ids)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from mortal_steps.config.training import USUAL_LAYERS
 from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.policy import private
 from mortal_steps.runs.objects import given_again, object_path
 from mortal_steps.store.files import digest_file
 
@@ -84,7 +85,7 @@ def _check_code(model: Any) -> None:
 def _brings_its_code(model: Any) -> bool:
     """Return whether `save_pretrained` writes down which code the model is of."""
     named = getattr(model.config, "auto_map", None) or {}
-    return bool(getattr(model, "_auto_class", None)) or "AutoModelForCausalLM" in named
+    return private.is_registered(model) or "AutoModelForCausalLM" in named
 
 
 def tokenizer_of(model: Any, parameter: str) -> Any:

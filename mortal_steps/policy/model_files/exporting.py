@@ -48,6 +48,7 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
     from transformers import AutoConfig, BitsAndBytesConfig, GenerationConfig
 
     from mortal_steps.models.model_class import trained_class
+    from mortal_steps.policy import private
     from mortal_steps.policy.model_files.restore import load_model
     from mortal_steps.policy.model_files.writing import save_model
 
@@ -73,7 +74,7 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
     if hasattr(kind, "from_config"):
         model = kind.from_config(config, dtype=export.dtype, **trusts)
     else:
-        model = kind._from_config(config, dtype=export.dtype)
+        model = private.model_from(kind, config, export.dtype)
     load_model(model, checkpoint)
     if (checkpoint / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(checkpoint)

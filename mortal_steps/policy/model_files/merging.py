@@ -5,8 +5,6 @@
 
 PEFT merges a copy of one layer at a time: merging in place and taking it back would not restore the
 bits of the live one.
-
-Private name used here: peft `AuxiliaryTrainingWrapper`.
 """
 
 import copy
@@ -78,7 +76,8 @@ def _whole(layer: Any, adapter: str) -> Mapping[str, torch.Tensor]:
 
 def is_quantized(layer: nn.Module) -> bool:
     """Whether a layer's own weights are in 4 bits."""
-    return type(layer._parameters.get("weight")).__name__ in QUANTIZED
+    own = dict(layer.named_parameters(recurse=False))
+    return type(own.get("weight")).__name__ in QUANTIZED
 
 
 def _dequantized(layer: Any) -> nn.Linear:

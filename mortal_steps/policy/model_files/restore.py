@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from mortal_steps.errors import CheckpointMismatchError
+from mortal_steps.policy import private
 from mortal_steps.policy.model_files.writing import adapter_state
 from mortal_steps.policy.ranks.parts import is_dealt_out, local_of, put
 from mortal_steps.policy.ranks.world import rank
@@ -39,7 +40,7 @@ def load_model(model: PreTrainedModel, folder: Path, name: str = "model") -> Non
     # Tied tensors are one, and saved once.
     places = {name: local_of(tensor).data_ptr() for name, tensor in own.items()}
     addresses = {places[name] for name in found}
-    ignored = model._keys_to_ignore_on_save or ()
+    ignored = private.keys_not_saved(model)
     missing = [
         name
         for name, tensor in own.items()

@@ -1,8 +1,4 @@
-"""Writing the live model to disk without touching it: the files that `save_pretrained` writes.
-
-Private names used here: transformers `modeling_utils.remove_tied_weights_from_state_dict`,
-`core_model_loading.revert_weight_conversion` and a model's `_keys_to_ignore_on_save`.
-"""
+"""Writing the live model to disk without touching it: the files that `save_pretrained` writes."""
 
 import contextlib
 import copy
@@ -21,6 +17,7 @@ from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import CONFIG_NAME as CONFIG_FILE
 from transformers.utils import GENERATION_CONFIG_NAME
 
+from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.model_files.merging import merged_state_dict
 from mortal_steps.policy.model_files.rows import cast_form, write_rows
@@ -126,7 +123,7 @@ def published_tensors(
     base = _base_of(model)
     adapted = isinstance(model, PeftModel)
     tensors = merged_state_dict(model) if adapted else model.state_dict()
-    for name in base._keys_to_ignore_on_save or ():
+    for name in private.keys_not_saved(base):
         tensors.pop(name, None)
     if is_dealt_out(tensors):
         return _published_parts(base, tensors, own_names)

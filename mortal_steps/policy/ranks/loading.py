@@ -106,12 +106,12 @@ def _mapped(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
         path, _, leaf = name.rpartition(".")
         module, place = model.get_submodule(path), places[name]
         if not isinstance(tensor, nn.Parameter):
-            module._buffers[leaf] = _view(memory, place).clone()
+            setattr(module, leaf, _view(memory, place).clone())
             continue
         if place.offset not in shared:
             view = _view(memory, place)
             shared[place.offset] = nn.Parameter(view, requires_grad=tensor.requires_grad)
-        module._parameters[leaf] = shared[place.offset]
+        setattr(module, leaf, shared[place.offset])
     return model
 
 

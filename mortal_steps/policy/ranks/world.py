@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import ComputeError
+from mortal_steps.policy import private
 from mortal_steps.policy.ranks.machines import STORE_PORT, Machines, machines
 
 START_S = 1800.0
@@ -97,7 +98,7 @@ def join(
         timeout=datetime.timedelta(seconds=timeout_s),
     )
     if shards and not on_gpu:
-        _let_cpus_shard()
+        private.let_cpus_shard()
 
 
 def _store(here: Machines, number: int, count: int, rendezvous: Path) -> Any:
@@ -127,24 +128,3 @@ def _interface(address: str) -> str:
             if there == wanted or (there.is_loopback and wanted.is_loopback):
                 return str(name)
     raise ComputeError(f"no network interface of this machine has its address {address}")
-
-
-def _let_cpus_shard() -> None:
-    """Have accelerate shard a model on CPUs, too. It does so on accelerators alone, and elsewhere
-    trains by DDP without a word."""
-    from accelerate.state import AcceleratorState, PartialState  # type: ignore[import-untyped]
-    from accelerate.utils import DistributedType  # type: ignore[import-untyped]
-
-    begin = AcceleratorState.__init__
-
-    def begin_sharded(self: Any, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
-        begin(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
-        if fsdp_plugin is None or self.distributed_type != DistributedType.MULTI_CPU:
-            return
-        self.distributed_type = DistributedType.FSDP
-        if self._mixed_precision != "no":
-            fsdp_plugin.set_mixed_precision(self._mixed_precision)
-        self.fsdp_plugin = fsdp_plugin
-        PartialState._shared_state["distributed_type"] = self.distributed_type
-
-    AcceleratorState.__init__ = begin_sharded

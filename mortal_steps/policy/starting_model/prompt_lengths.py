@@ -20,6 +20,7 @@ from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.policy.starting_model.prompt_tokens import Clock, SpecialTokens
 from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.prompts import check_template, render
+from mortal_steps.rollout.template_clock import template_clock
 from mortal_steps.types import Problem, Prompt
 
 logger = logging.getLogger(__name__)
@@ -130,18 +131,17 @@ def measure_prompts(
     tokens = array("L")
     unusable: dict[int, str] = {}
     ends, clock, dated = SpecialTokens(tokenizer), Clock(), False
-    options = {**template_options, "strftime_now": clock}
     remaining = zip(prompts, tools, strict=False)  # of which there may be no end
     while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
         check_template([prompt for prompt, _ in chunk], tokenizer)
         start = len(tokens)
         try:
-            rendered = _rendered(chunk, tokenizer, options)
+            rendered = _rendered(chunk, tokenizer, template_options, clock)
         except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
             rendered = []
             for position, prompt in enumerate(chunk, start):
                 try:
-                    rendered += _rendered([prompt], tokenizer, options)
+                    rendered += _rendered([prompt], tokenizer, template_options, clock)
                 except Exception as error:  # noqa: BLE001 - the boundary to the model's template
                     rendered.append([])
                     unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
@@ -165,14 +165,19 @@ def measure_prompts(
 
 
 def _rendered(
-    chunk: Sequence[tuple[Prompt, Tools | None]], tokenizer: Any, options: Mapping[str, Any]
+    chunk: Sequence[tuple[Prompt, Tools | None]],
+    tokenizer: Any,
+    options: Mapping[str, Any],
+    clock: Callable[[str], str],
 ) -> list[list[int]]:
     """Return the tokens of each prompt; those that offer the same tools are rendered at once."""
     found: list[list[int]] = [[] for _ in chunk]
     for tools in {id(tools): tools for _, tools in chunk}.values():
         rows = [row for row, (_, its) in enumerate(chunk) if its is tools]
         own = options if tools is None else {**options, "tools": list(tools) or None}
-        for row, ids in zip(rows, render([chunk[r][0] for r in rows], tokenizer, own), strict=True):
+        with template_clock(clock):
+            rendered = render([chunk[row][0] for row in rows], tokenizer, own)
+        for row, ids in zip(rows, rendered, strict=True):
             found[row] = ids
     return found
 
@@ -181,8 +186,8 @@ def _are_dated(
     chunk: Sequence[tuple[Prompt, Tools | None]], tokenizer: Any, options: Mapping[str, Any]
 ) -> bool:
     """Return whether one of the prompts is rendered differently on another day."""
-    days = [{"strftime_now": functools.partial(str.__add__, day)} for day in ("1", "2")]
-    first, second = (_rendered(chunk, tokenizer, {**options, **day}) for day in days)
+    days = [functools.partial(str.__add__, day) for day in ("1", "2")]
+    first, second = (_rendered(chunk, tokenizer, options, day) for day in days)
     return first != second
 
 

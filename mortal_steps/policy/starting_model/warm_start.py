@@ -18,6 +18,7 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.stepping.reproducible import reproducible_kernels
 from mortal_steps.policy.gpu import on_one_gpu
 from mortal_steps.policy.model_files.tokenizer import save_tokenizer
@@ -89,8 +90,7 @@ def _arguments(
         disable_tqdm=True,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
-    # transformers would deal the batch out to every GPU that it sees, which TRL refuses.
-    args._n_gpu = min(args.n_gpu, 1)
+    private.use_one_device(args)
     return args
 
 

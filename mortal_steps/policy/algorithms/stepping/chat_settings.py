@@ -3,9 +3,6 @@
 A template has to render calls and their answers, TRL has to know how its calls are read, and what
 it rendered must stay as it is when more follows; where the latter is not so, TRL may have another
 version of the template for training.
-
-Names it leans on, which is why the versions are pinned: TRL `chat_template_utils`, with the
-templates in its folder `_CHAT_TEMPLATES_DIR`.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from typing import Any
 from trl import chat_template_utils as trl_templates
 
 from mortal_steps.errors import ModelError
+from mortal_steps.policy import private
 from mortal_steps.types import ChatSettings
 
 FOR_TRAINING = "_training"
@@ -119,9 +117,8 @@ def _supported(tokenizer: Any) -> list[str]:
 
 def _known() -> dict[str, str]:
     """Return the texts of TRL's templates, by name."""
-    files = sorted(trl_templates._CHAT_TEMPLATES_DIR.glob("*.jinja"))
     return {
         file.stem: file.read_text(encoding="utf-8")
-        for file in files
+        for file in private.template_files()
         if not file.stem.endswith(FOR_TRAINING)
     }

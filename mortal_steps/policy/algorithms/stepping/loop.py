@@ -3,11 +3,6 @@
 Stock TRL owns the loop: it samples, scores and updates inside `train()`. A `Stepped` trainer lets
 `train()` set everything up, is stopped there by `Observer`, and then runs the body of transformers'
 `Trainer._run_epoch` whenever `update` is called.
-
-Private names it leans on, which is why the versions are pinned: transformers `Trainer._tr_loss,
-_globalstep_last_logged, _clip_grad_norm, _get_grad_norm, _get_learning_rate, _load_from_checkpoint,
-_load_optimizer_and_scheduler, _maybe_log_save_evaluate, callback_handler, control, model_wrapped`;
-accelerate `GradientState._set_sync_gradients`; TRL `eos_token_ids`.
 """
 
 from __future__ import annotations
@@ -25,6 +20,7 @@ from peft import PeftModel
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
+from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.stepping.endings import trained_ids
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.batches import ScoredRollouts
@@ -75,12 +71,12 @@ class Stepped(Trainer):
         self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
         for micro_step in range(num_micro_steps):
             is_last = micro_step + 1 == num_micro_steps
-            self.accelerator.gradient_state._set_sync_gradients(is_last)
+            private.set_sync_gradients(self, is_last)
             # As in `Trainer._run_epoch`: ranks add their gradients up at the last micro-step.
             each = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
             apart = self.accelerator.no_sync(self.model_wrapped)
             with contextlib.nullcontext() if is_last or each else apart:
-                self._count_loss(self.training_step(self.model_wrapped, rows, None))
+                private.count_loss(self, self.training_step(self.model_wrapped, rows, None))
             if not is_last:
                 self.control = self.callback_handler.on_substep_end(
                     self.args, self.state, self.control
@@ -96,30 +92,19 @@ class Stepped(Trainer):
     def control_digests(self) -> dict[str, str]:
         return {}
 
-    def _count_loss(self, loss: torch.Tensor) -> None:
-        if self.args.logging_nan_inf_filter and not torch.isfinite(loss):
-            steps = 1 + self.state.global_step - self._globalstep_last_logged
-            self._tr_loss += self._tr_loss / steps
-        else:
-            self._tr_loss += loss
-
     def _apply_gradients(self) -> None:
-        model, handler = self.model_wrapped, self.callback_handler
-        norm = self._clip_grad_norm(model) if self.args.max_grad_norm > 0 else None
-        norm = self._get_grad_norm(model, grad_norm=norm)
+        handler, norm = self.callback_handler, private.clip_gradients(self)
         self.control = handler.on_pre_optimizer_step(self.args, self.state, self.control)
         self.optimizer.step()
         self.control = handler.on_optimizer_step(self.args, self.state, self.control)
-        learning_rate = self._get_learning_rate()
+        learning_rate = private.learning_rate(self)
         if not self.accelerator.optimizer_step_was_skipped:
             self.lr_scheduler.step()
-        model.zero_grad()
+        self.model_wrapped.zero_grad()
         self.state.global_step += 1
         self.state.epoch = self.state.global_step / self.args.max_steps
         self.control = handler.on_step_end(self.args, self.state, self.control)
-        self._maybe_log_save_evaluate(
-            self._tr_loss, norm, model, None, 0, None, 0.0, learning_rate=learning_rate
-        )
+        private.log_update(self, norm, learning_rate)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if isinstance(self.model, PeftModel):

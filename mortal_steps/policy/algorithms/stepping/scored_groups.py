@@ -5,8 +5,6 @@ without the first, padded to a multiple of 64.
 
     tokens   [5 9 7 2]     inputs  [5 9 7 0 ...]    labels  [9 7 2 0 ...]    trained  [0 1 1 0 ...]
              [5 8 3]               [5 8 0 0 ...]            [8 3 0 0 ...]             [0 1 0 0 ...]
-
-Private names of TRL used here: `_prepare_inputs`, `_compute_loss`, `_step`, `_metrics`.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from trl import GRPOTrainer
 
 from mortal_steps.atropos.groups import Group, ScoredSequence, sequences_of
 from mortal_steps.errors import BatchSourceError
+from mortal_steps.policy import private
 
 MULTIPLE = 64
 """Lengths that GPUs compute fast with."""
@@ -39,7 +38,7 @@ class ScoredGroupsTrainer(GRPOTrainer):  # type: ignore[misc]
             self._sequences = [each for group in groups for each in sequences_of(group)]
             self._rows_seen = rows
             num_trained = sum(sum(each.trained) for each in self._sequences)
-            self._metrics["train"]["num_trained_tokens"].append(num_trained)
+            private.log_metric(self, "num_trained_tokens", num_trained)
         count = self.args.steps_per_generation
         size, rest = divmod(len(self._sequences), count)
         if rest:
@@ -47,7 +46,7 @@ class ScoredGroupsTrainer(GRPOTrainer):  # type: ignore[misc]
                 f"a batch of {len(self._sequences)} sequences does not divide into {count} "
                 "micro-batches"
             )
-        start = size * (self._step % count)
+        start = size * (private.micro_step(self) % count)
         return padded(self._sequences[start : start + size], self.args.device)
 
     def _compute_loss(self, model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -58,7 +57,7 @@ class ScoredGroupsTrainer(GRPOTrainer):  # type: ignore[misc]
         logprobs = scaled.log_softmax(-1).gather(-1, inputs["labels"][..., None]).squeeze(-1)
         loss, measured = clipped_loss(logprobs, inputs, self.algorithm.clip_eps)
         for name, value in measured.items():
-            self._metrics["train"][name].append(value)
+            private.log_metric(self, name, value)
         return loss / self.current_gradient_accumulation_steps
 
 

@@ -1,8 +1,4 @@
-"""Log-probabilities of the model that is trained, as an engine with its weights computes them.
-
-Private names used here: accelerate `_original_forward` of a model; TRL
-`_get_per_token_logps_and_entropies`.
-"""
+"""Log-probabilities of the model that is trained, as an engine with its weights computes them."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from torch import nn
 
 from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.models.model_class import check_known
+from mortal_steps.policy import private
 from mortal_steps.policy.model_files.merging import is_quantized
 from mortal_steps.policy.ranks.parts import is_dealt_out
 
@@ -27,7 +24,7 @@ def logprobs_of(
     random streams as they are."""
     # What accelerate put autocast around, unless the model has to be gathered first.
     gathers = is_dealt_out(dict(model.named_parameters()))
-    forward = model if gathers else getattr(model, "_original_forward", model)
+    forward = model if gathers else private.forward_without_autocast(model)
     was_training = model.training
     check_known(token_ids, model)
     ids = torch.tensor([list(token_ids)], device=model.device)
@@ -119,7 +116,5 @@ def _trained_on(trainer: Any, token_ids: Sequence[int], padding: int) -> torch.T
     ids = torch.tensor([[padding_id] * padding + list(token_ids)], device=device)
     mask = torch.tensor([[0] * padding + [1] * len(token_ids)], device=device)
     with torch.no_grad():
-        found: torch.Tensor = trainer._get_per_token_logps_and_entropies(
-            trainer.model, ids, mask, len(token_ids) - 1
-        )[0]
+        found: torch.Tensor = private.trained_logprobs(trainer, ids, mask, len(token_ids) - 1)
     return found

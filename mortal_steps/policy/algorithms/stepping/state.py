@@ -8,8 +8,6 @@
 Random streams are not part of it: each train step is seeded. Nor are TRL's micro-step counter and
 its buffered batch: at the end of a train step the one stands at a multiple of its period, which is
 as good as 0, and the other is used up.
-
-Private names used here: transformers `Trainer._save_scaler`; TRL `_name`, what it calls its method.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ import torch
 from peft import PeftModel
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
+from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
@@ -134,11 +133,11 @@ def _small_files(trainer: Stepped, base: AdapterBase) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if isinstance(trainer.model, PeftModel):
-            save_trained(trainer.model, folder, base, method=trainer._name)
+            save_trained(trainer.model, folder, base, method=private.method_of(trainer))
         else:
             save_settings(trainer.model, folder)
         torch.save(trainer.lr_scheduler.state_dict(), folder / SCHEDULER_NAME)
-        trainer._save_scaler(str(folder))
+        private.save_scaler(trainer, folder)
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
         trainer.save_control(folder)
         return {name: (folder / name).read_bytes() for name in files_below(folder)}

@@ -8,9 +8,6 @@ One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 m
     micro-step   0             1             2             3
     rows         0..3 *        4..7          0..3          4..7        * TRL takes and shuffles them
     update                     1st                         2nd
-
-Private names used here: transformers `Trainer.current_gradient_accumulation_steps`; TRL `_name`,
-what it calls its method.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from transformers import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.errors import ConfigError, DivergedError, ModelError
+from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.base import AdapterBase, Stepper
 from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
@@ -105,8 +103,7 @@ class TrlStepper(Stepper):
             autocast=autocast,
             use_cpu=use_cpu,
         )
-        # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
-        arguments._n_gpu = min(arguments.n_gpu, 1)
+        private.use_one_device(arguments)
         try:
             self._trainer = build_trainer(
                 algorithm,
@@ -250,7 +247,7 @@ class TrlStepper(Stepper):
 
     def save_final(self, folder: Path) -> None:
         base = named_base(self._plan.model, self._model_path)  # where it is now: others load it
-        save_trained(self._trainer.model, folder, base, method=self._trainer._name)
+        save_trained(self._trainer.model, folder, base, method=private.method_of(self._trainer))
         if rank() == 0:
             save_tokenizer(self.tokenizer, folder)
 

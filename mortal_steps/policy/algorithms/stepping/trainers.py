@@ -3,10 +3,6 @@
 GRPOTrainer takes what was sampled elsewhere by its `rollout_func`. RLOOTrainer has none: recorded
 tokens stand in for its own where it tokenizes prompts and where it samples, and scores reach its
 reward functions as a dataset's column would.
-
-Names it leans on, which is why the versions are pinned: TRL `use_vllm, vllm_generation,
-_last_loaded_step, _metrics, use_adaptive_entropy, entropy_coef, _last_world_entropy` and its file
-`entropy_ctrl_state.json`; `_tokenize_prompts, _generate_single_turn, _calculate_rewards`.
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ import torch
 from trl import GRPOTrainer, RLOOTrainer
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
@@ -75,11 +72,7 @@ def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> S
     with loading_once() if shares else contextlib.nullcontext():
         trainer = stepped(**arguments)
     if corrects and isinstance(trainer, GRPOTrainer):
-        # TRL ties the correction to its own vLLM engine. Switching that on after the constructor
-        # gives the correction without the engine.
-        trainer.use_vllm = True
-        trainer.vllm_generation = _SampledElsewhere()
-        trainer._last_loaded_step = -1
+        private.correct_importance(trainer)
     return trainer
 
 
@@ -97,28 +90,23 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
     def save_control(self, folder: Path) -> None:
         """Write the coefficient of the entropy bonus, where TRL adapts it."""
         if self.use_adaptive_entropy:
-            (folder / CONTROL_FILE).write_text(json.dumps(self._entropy_control()))
+            (folder / CONTROL_FILE).write_text(json.dumps(private.entropy_control(self)))
 
     def load_control(self, folder: Path) -> None:
         """Read what `save_control` wrote."""
         if self.use_adaptive_entropy and (folder / CONTROL_FILE).exists():
-            control = json.loads((folder / CONTROL_FILE).read_text())
-            self.entropy_coef = control["entropy_coef"]
-            self._last_world_entropy = control["last_world_entropy"]
+            private.set_entropy_control(self, json.loads((folder / CONTROL_FILE).read_text()))
 
     def control_digests(self) -> dict[str, str]:
         if not self.use_adaptive_entropy:
             return {}
-        return {"entropy control": digests.digest(self._entropy_control())}
-
-    def _entropy_control(self) -> dict[str, Any]:
-        return {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+        return {"entropy control": digests.digest(private.entropy_control(self))}
 
 
 def recorded_rollouts(prompts: Sequence[Any], trainer: SteppedGRPOTrainer) -> dict[str, list[Any]]:
     """Return what was sampled elsewhere, and log its tool calls; TRL's `rollout_func`."""
     for name, value in trainer.tool_metrics.items():
-        trainer._metrics["train"][name].append(value)
+        private.log_metric(trainer, name, value)
     return trainer.recorded
 
 
@@ -136,13 +124,6 @@ def tool_metrics(batch: RolloutBatch) -> dict[str, float]:
         "tools/call_frequency": (calls / len(completions)).item(),
         "tools/failure_frequency": (failed / calls).item() if calls > 0 else 0.0,
     }
-
-
-class _SampledElsewhere:
-    """Stands where TRL keeps its vLLM engine: sampling is done, there is nothing to sync."""
-
-    def sync_weights(self) -> None:
-        pass
 
 
 class SteppedRLOOTrainer(Stepped, RLOOTrainer):
