@@ -200,7 +200,7 @@ def _packages(config: RunConfig, working_dir: Path) -> Mapping[str, str] | None:
     users = {each for each in code if find_in([working_dir], each)}
     installed = set(config.environment.modules) - users
     modules = sorted({each.partition(".")[0] for each in installed} - OURS)
-    if not modules or config.compute.backend == "modal":
+    if not modules or not config.compute.place.shares_files:
         return None
     python = config.environment.python or config.compute.local.rollout.python or sys.executable
     return packages_of(modules, python, working_dir)

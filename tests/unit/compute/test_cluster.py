@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.cluster import compute
-from mortal_steps.compute.cluster.node import Node, Orders, this_mortal
-from mortal_steps.compute.placement import find_placement
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ComputeError, ConfigError, LeaseLostError
-from mortal_steps.orchestration.checking.checks import check_interpreters
 from mortal_steps.orchestration.driver import open_session
+from mortal_steps.places.base import place_of
+from mortal_steps.places.ray import compute
+from mortal_steps.places.ray.node import Node, Orders, this_mortal
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.waits import LEFT_AFTER_S, note_wait, waits
 from mortal_steps.store import RunStore
@@ -65,7 +64,7 @@ def test_what_workers_on_other_machines_cannot_have_is_refused_by_name(values, m
 def test_an_interpreter_without_ray_is_named():
     config = parse_config({"compute": {"backend": "ray", "ray": {"python": "/nowhere/python"}}})
     with pytest.raises(ConfigError, match=r"/nowhere/python has no Ray; install it .*ray>=2"):
-        check_interpreters(config.compute, config.rollout, ["actor"])
+        place_of(config).check_interpreters(["actor"])
 
 
 def test_an_actor_takes_a_gpu_for_each_rank_and_an_engine_those_that_it_computes_on():
@@ -74,7 +73,7 @@ def test_an_actor_takes_a_gpu_for_each_rank_and_an_engine_those_that_it_computes
         "rollout": {"num_rollout_workers": 2, "engine_options": {"tensor_parallel_size": 2}},
         "compute": {"backend": "ray", "ray": {"actor": "H100", "rollout": "T4"}},
     }
-    placement = find_placement(parse_config(values))
+    placement = place_of(parse_config(values)).placement()
     assert [gpu.name for gpu in placement.trainers] == ["H100"] * 4
     assert [len(gpus) for gpus in placement.engines] == [2, 2]
     assert not placement.shares
@@ -87,12 +86,12 @@ def test_a_run_is_not_refused_for_the_memory_of_a_gpu_of_which_ray_does_not_name
     kind, gib
 ):
     values = {"compute": {"backend": "ray", "ray": {"actor": kind}}}
-    (gpu,) = find_placement(parse_config(values)).trainers
+    (gpu,) = place_of(parse_config(values)).placement().trainers
     assert gpu.memory // 2**30 == gib
 
 
 def test_workers_without_a_kind_of_gpu_compute_on_cpus():
-    assert find_placement(parse_config(RAY)).gpus == ()
+    assert place_of(parse_config(RAY)).placement().gpus == ()
 
 
 def test_what_a_worker_waits_for_is_told_while_it_does(tmp_path, monkeypatch):
@@ -138,7 +137,7 @@ async def test_a_node_that_was_given_up_ends_though_its_file_system_had_failed(o
     ended = asyncio.Event()
     node = Node(orders)
     monkeypatch.setattr(RunStore, "numbered", numbered)
-    monkeypatch.setattr("mortal_steps.compute.cluster.node.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("mortal_steps.places.ray.node.LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(os, "_exit", lambda _: ended.set() or asyncio.current_task().cancel())
     assert await node.begin() is None
     await asyncio.wait_for(ended.wait(), 10)

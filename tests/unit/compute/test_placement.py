@@ -7,17 +7,13 @@ import subprocess
 import pytest
 
 from mortal_steps.compute import devices
-from mortal_steps.compute.placement import (
-    check_devices,
-    find_placement,
-    placed_config,
-    sharing_gpus,
-)
+from mortal_steps.compute.placement import sharing_gpus
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import as_begun
 from mortal_steps.orchestration.trials.trial import trial_specs
+from mortal_steps.places.base import place_of
 from mortal_steps.promotion.judging import finished_specs
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -31,6 +27,18 @@ def config(*, actor=(), devices=(), **rollout):
     return RunConfig.model_validate(
         {"model": {"new": {}}, "compute": {"local": local}, "rollout": {"engine": "vllm"} | rollout}
     )
+
+
+def check_devices(config, *, samples=True):
+    place_of(config).check(samples=samples)
+
+
+def find_placement(config, *, samples=True):
+    return place_of(config).placement(samples=samples)
+
+
+def placed_config(config):
+    return place_of(config).placed()
 
 
 def addresses(found):

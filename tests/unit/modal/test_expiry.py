@@ -6,8 +6,8 @@ import modal
 import pytest
 from modal import exception
 
-from mortal_steps.compute.modal.calls import Calls, Submitted, _digest, _path
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.places.modal.calls import Calls, Submitted, _digest, _path
 from mortal_steps.store import RunStore
 from tests.support.modal.requests import REQUEST
 

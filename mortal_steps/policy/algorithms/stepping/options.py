@@ -51,21 +51,16 @@ def check_options(config: RunConfig, algorithm: TrlHooks) -> tuple[str, ...]:
     May run on a machine without the actor's GPU and packages: what only there could be refused
     passes here. Raises what `check_model_options` raises.
     """
-    away = config.compute.is_away
-    elsewhere = away and not torch.cuda.is_available()
+    here = config.compute.place.here
+    elsewhere = not here and not torch.cuda.is_available()
     built = build_options(
         config, algorithm, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere
     )
     lora_config(config.training)
-    if config.compute.backend == "modal" and config.model.quantization:
-        raise ConfigError(
-            "model.quantization: the image of containers on Modal has no bitsandbytes; train on a "
-            "machine of your own (compute.backend = 'local'), or leave it out"
-        )
-    if not away:
+    if here:
         quantization_config(config.model)
         _check_packages(built)
-    check_model_options(config.training, config.model, here=not away)
+    check_model_options(config.training, config.model, here=here)
     chosen = config.training.trl
     unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
     idle = _idle_options(chosen) + unrepeatable + _idle_lora(config) + _idle_sharding(config)

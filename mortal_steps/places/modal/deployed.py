@@ -11,19 +11,19 @@ from typing import Any
 import modal
 
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.modal.gpus import cluster_of
-from mortal_steps.compute.modal.release import (
+from mortal_steps.config import ComputeConfig, ModalConfig, RolloutConfig, RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
+from mortal_steps.config.gpus import modal_gpu
+from mortal_steps.errors import ComputeError, ConfigError
+from mortal_steps.places.modal.gpus import cluster_of
+from mortal_steps.places.modal.release import (
     Deployed,
     other_cluster,
     other_release,
     other_volume,
     this_release,
 )
-from mortal_steps.compute.modal.retry import call_with_retries
-from mortal_steps.config import ComputeConfig, ModalConfig, RolloutConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
-from mortal_steps.config.gpus import modal_gpu
-from mortal_steps.errors import ComputeError, ConfigError
+from mortal_steps.places.modal.retry import call_with_retries
 
 PATIENCE_S = 20.0
 """How long Modal may be out of reach before anything is started."""

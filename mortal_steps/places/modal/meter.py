@@ -23,10 +23,10 @@ import time
 from collections.abc import Mapping
 
 from mortal_steps.compute.base import ROLES, Role
-from mortal_steps.compute.modal.messages import CallResult
 from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.modal.messages import CallResult
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing

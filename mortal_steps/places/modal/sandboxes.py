@@ -19,8 +19,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mappi
 from functools import partial
 from typing import Any, TypeVar
 
-from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.errors import ComputeError, MortalError, TransientError
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.box import ENVIRONMENT, FIRST_UID, INSIDE
 from mortal_steps.sandbox.executors import Executor, ExecutorSettings, Needs

@@ -13,21 +13,21 @@ from typing import Any
 from modal import exception
 
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.modal.calls import Calls
-from mortal_steps.compute.modal.deployed import check_deployed, worker_of
-from mortal_steps.compute.modal.detached import settings_of, share
-from mortal_steps.compute.modal.files import volume_lease
-from mortal_steps.compute.modal.files.mirror import Mirror
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.files.volume_lease import ModalLease
-from mortal_steps.compute.modal.files.volume_runs import download_batches, download_run
-from mortal_steps.compute.modal.messages import CallRequest, Settings
-from mortal_steps.compute.modal.meter import Meter
-from mortal_steps.compute.modal.release import this_release
-from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.pool import Compute, Pool
 from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
+from mortal_steps.places.modal.calls import Calls
+from mortal_steps.places.modal.deployed import check_deployed, worker_of
+from mortal_steps.places.modal.detached import settings_of, share
+from mortal_steps.places.modal.files import volume_lease
+from mortal_steps.places.modal.files.mirror import Mirror
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.files.volume_lease import ModalLease
+from mortal_steps.places.modal.files.volume_runs import download_batches, download_run
+from mortal_steps.places.modal.messages import CallRequest, Settings
+from mortal_steps.places.modal.meter import Meter
+from mortal_steps.places.modal.release import this_release
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)

@@ -11,19 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.cluster.node import Orders, give_number, this_mortal
 from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.compute.placement import gpus_per_engine
 from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import ComputeError, WorkerLostError
+from mortal_steps.places.ray.node import Orders, this_mortal
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.run import Run
+from mortal_steps.runs.starts import give_number
 from mortal_steps.runs.waits import note_wait
 from mortal_steps.system.frames import Answer, Request
 
 logger = logging.getLogger(__name__)
 
-BRIDGE = "mortal_steps.compute.cluster.bridge:Bridge"
+BRIDGE = "mortal_steps.places.ray.bridge:Bridge"
 LOOK_EVERY_S = 1.0
 ANSWERS_WITHIN_S = 120.0
 """Seconds that a bridge may take to start and to look for a node once. Ray tries for 20 s to reach

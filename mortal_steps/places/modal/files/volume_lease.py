@@ -27,10 +27,10 @@ from functools import partial
 import modal
 from modal import exception
 
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.messages import LEASES
-from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.messages import LEASES
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, LeaseRecord
 
 logger = logging.getLogger(__name__)

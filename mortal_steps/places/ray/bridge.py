@@ -9,8 +9,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mortal_steps.compute.cluster.node import Node, Orders
 from mortal_steps.errors import ComputeError, UnusableProcessError
+from mortal_steps.places.ray.node import Node, Orders
 from mortal_steps.system.frames import Answer
 
 PLACED_WITHIN_S = 5.0

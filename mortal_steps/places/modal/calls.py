@@ -23,9 +23,9 @@ from typing import Any
 import modal
 from modal import exception
 
-from mortal_steps.compute.modal.messages import CallRequest, CallResult
-from mortal_steps.compute.modal.retry import LOST, REFUSED, UNREACHABLE, call_with_retries
 from mortal_steps.errors import LeaseLostError, WorkerError, WorkerLostError
+from mortal_steps.places.modal.messages import CallRequest, CallResult
+from mortal_steps.places.modal.retry import LOST, REFUSED, UNREACHABLE, call_with_retries
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)

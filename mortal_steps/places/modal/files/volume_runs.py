@@ -14,14 +14,14 @@ from typing import Any
 
 import modal
 
-from mortal_steps.compute.modal.deployed import ask_about, check_volume
-from mortal_steps.compute.modal.files.mirror import IDENTITY, NOT_SHARED, PROGRESS, pull_folder
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.files.volume_lease import find_lease
-from mortal_steps.compute.modal.messages import file_refs, has_record, write_records
-from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import ModalConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
+from mortal_steps.places.modal.deployed import ask_about, check_volume
+from mortal_steps.places.modal.files.mirror import IDENTITY, NOT_SHARED, PROGRESS, pull_folder
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.files.volume_lease import find_lease
+from mortal_steps.places.modal.messages import file_refs, has_record, write_records
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.policy.starting_model import base_model
 from mortal_steps.runs.costs import COSTS, merge_costs

@@ -18,12 +18,12 @@ from typing import Any
 
 import modal
 
-from mortal_steps.compute.modal.files.project import project_files
-from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import ModalConfig
 from mortal_steps.errors import ComputeError, MortalError, TransientError
 from mortal_steps.hosts.relay import ALIVE_EVERY_S, BOOT, Begin
 from mortal_steps.hosts.remote import RemoteHost
+from mortal_steps.places.modal.files.project import project_files
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.system.texts import printable
 from mortal_steps.system.threads import event_loop_in_thread
 

@@ -16,8 +16,10 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.messages import (
+from mortal_steps.data.problem_files import PROBLEMS
+from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.messages import (
     LEASES,
     CallResult,
     file_refs,
@@ -25,8 +27,6 @@ from mortal_steps.compute.modal.messages import (
     load_records,
     write_records,
 )
-from mortal_steps.data.problem_files import PROBLEMS
-from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.starting_model.base_model import StartingModel, model_cache
 from mortal_steps.report.trackers import FOLDER as TRACKING

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mortal_steps.compute.devices import Gpu, gpus_elsewhere
-from mortal_steps.compute.modal.release import Cluster
+from mortal_steps.compute.placement import Placement, gpus_per_engine
 from mortal_steps.config import RunConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu, most_per_container
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.modal.release import Cluster
 
 CLUSTERED = ("H100", "H100!", "H200", "B200", "B200+", "B300")
 """GPUs of machines that Modal connects with each other, as far as its guide says."""
@@ -16,11 +15,11 @@ MOST_TOGETHER = 256
 """GPUs that Modal gives a cluster."""
 
 
-def gpus_on_modal(config: RunConfig, size: int, samples: bool) -> dict[str, Any]:
-    """Return the `Placement` of a run whose engines compute on `size` GPUs each; without `samples`,
-    it has none. Raises `ConfigError` for GPUs that would be paid for and do nothing, and for fewer
-    than it takes."""
+def gpus_on_modal(config: RunConfig, *, samples: bool) -> Placement:
+    """Return the GPUs of a run; without `samples`, it has no engines. Raises `ConfigError` for GPUs
+    that would be paid for and do nothing, and for fewer than it takes."""
     modal, ranks = config.compute.modal, config.training.ranks
+    size = gpus_per_engine(config.rollout)
     trains = f"the actor trains on {'one GPU' if ranks == 1 else f'{ranks} GPUs (training.ranks)'}"
     if config.compute.mode == "single_node":
         apart = modal.vllm_mode == "server"
@@ -29,16 +28,16 @@ def gpus_on_modal(config: RunConfig, size: int, samples: bool) -> dict[str, Any]
         _check_count("gpu", modal.gpu, used, trains + other * (used > ranks))
         gpus = _rented(modal.gpu, "node")
         engine = gpus[-size:] if apart else gpus[:size]
-        return {"trainers": gpus[:ranks], "engines": (engine,) if samples else ()}
+        return Placement(trainers=gpus[:ranks], engines=(engine,) if samples else ())
     trainers = _trainers(config, trains)
     if not samples:
-        return {"trainers": trainers, "engines": ()}
+        return Placement(trainers=trainers, engines=())
     instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
     on = f"{size} GPUs" if size > 1 else "1"
     _check_count("rollout", modal.rollout, size, f"an engine samples on {on}", instead)
     workers = range(config.num_rollout_workers)
     engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
-    return {"trainers": trainers, "engines": engines}
+    return Placement(trainers=trainers, engines=engines)
 
 
 def cluster_of(config: RunConfig) -> Cluster | None:

@@ -26,7 +26,6 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.errors import LeaseLostError
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import writing
 from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.system.frames import Answer
 from mortal_steps.system.sources import sources_sha256
@@ -82,24 +81,6 @@ class Orders:
 def this_mortal() -> str:
     """Return the version of this code, and its digest."""
     return f"{mortal_steps.__version__} ({sources_sha256()[:12]})"
-
-
-def give_number(store: RunStore, numbers: str, nonce: str) -> int:
-    """Give a start of a worker the next number; nodes with earlier ones begin nothing more."""
-    number = max((n for n, _ in store.numbered(numbers)), default=0) + 1
-    file = store.path(f"{numbers}/{number}")
-    with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x") as started:  # no number is given to two
-            started.write(nonce)
-    return number
-
-
-def give_up_nodes(store: RunStore) -> None:
-    """Let nodes that a run still has anywhere begin nothing more, wherever it goes on. Raises
-    `StoreError`."""
-    for folder in store.path("cluster").glob("*/"):
-        give_number(store, f"cluster/{folder.name}", nonce="")
 
 
 class Node:

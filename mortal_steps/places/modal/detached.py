@@ -9,8 +9,12 @@ from typing import Any
 
 import modal
 
-from mortal_steps.compute.modal.files.mirror import Mirror
-from mortal_steps.compute.modal.files.project import (
+from mortal_steps.config import RunConfig
+from mortal_steps.config.rollout import RELOAD
+from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import is_imported
+from mortal_steps.places.modal.files.mirror import Mirror
+from mortal_steps.places.modal.files.project import (
     digest_of,
     fetch_folder,
     project_files,
@@ -18,15 +22,11 @@ from mortal_steps.compute.modal.files.project import (
     share_folder,
     share_project,
 )
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.files.volume_lease import find_lease, in_use
-from mortal_steps.compute.modal.files.volume_runs import download_run
-from mortal_steps.compute.modal.messages import Settings
-from mortal_steps.compute.modal.retry import call_with_retries
-from mortal_steps.config import RunConfig
-from mortal_steps.config.rollout import RELOAD
-from mortal_steps.errors import ConfigError
-from mortal_steps.extensions import is_imported
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.files.volume_lease import find_lease, in_use
+from mortal_steps.places.modal.files.volume_runs import download_run
+from mortal_steps.places.modal.messages import Settings
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.rewards.sources import folders_of_models
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore

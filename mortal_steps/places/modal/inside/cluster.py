@@ -27,10 +27,10 @@ from typing import Any, NoReturn
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local_container import worker_environment
-from mortal_steps.compute.modal.inside.host import WorkerHost
-from mortal_steps.compute.modal.messages import CallRequest, CallResult, check_lease
 from mortal_steps.errors import MortalError
 from mortal_steps.models.hub import model_folder
+from mortal_steps.places.modal.inside.host import WorkerHost
+from mortal_steps.places.modal.messages import CallRequest, CallResult, check_lease
 from mortal_steps.policy.ranks.machines import Followers, Machines, Ranks
 from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.system.frames import receive_frame, send_frame

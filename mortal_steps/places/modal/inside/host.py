@@ -27,9 +27,11 @@ from typing import Any, Protocol
 import mortal_steps
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local_container import LocalContainer
-from mortal_steps.compute.modal import CLIENT_PATH
-from mortal_steps.compute.modal.inside.compiled import Compiled, compiled_for
-from mortal_steps.compute.modal.messages import (
+from mortal_steps.compute.roles import in_containers, worker_specs
+from mortal_steps.errors import ComputeError, StoreError, WorkerLostError
+from mortal_steps.places.modal import CLIENT_PATH
+from mortal_steps.places.modal.inside.compiled import Compiled, compiled_for
+from mortal_steps.places.modal.messages import (
     CallRequest,
     CallResult,
     ContainerTimes,
@@ -39,13 +41,11 @@ from mortal_steps.compute.modal.messages import (
     load_records,
     write_records,
 )
-from mortal_steps.compute.modal.release import (
+from mortal_steps.places.modal.release import (
     other_release,
     other_volume,
     this_release,
 )
-from mortal_steps.compute.roles import in_containers, worker_specs
-from mortal_steps.errors import ComputeError, StoreError, WorkerLostError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.system.faults import as_mortal_error

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import mortal_steps
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.inside.host import PROJECT
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.inside.host import PROJECT
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.store.files import digest_file
 

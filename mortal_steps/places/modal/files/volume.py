@@ -11,9 +11,9 @@ import modal
 from modal.exception import NotFoundError, ResourceExhaustedError
 from modal.types import FileEntry, FileEntryType
 
-from mortal_steps.compute.modal.inside.host import no_more_data
-from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.places.modal.inside.host import no_more_data
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.store.files import writing, writing_beside
 
 
