@@ -18,7 +18,7 @@ from mortal_steps.orchestration.batch_sources.batch_source import (
 from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
-from mortal_steps.places.base import Staff, place_of
+from mortal_steps.places.base import WantedWorkers, place_of
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.markdown import shortened
@@ -128,9 +128,8 @@ async def _workers(
         inherited=lease.filenos(),
     )
     try:
-        async with place.workers(
-            Staff(run=run, lease=lease, specs=specs, here=here, on_stop=on_stop)
-        ) as compute:
+        wanted = WantedWorkers(run=run, lease=lease, specs=specs, here=here, on_stop=on_stop)
+        async with place.workers(wanted) as compute:
             yield compute
     finally:
         shared_memory.remove_folder(run.store.root)

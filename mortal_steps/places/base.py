@@ -1,8 +1,8 @@
 """What a place answers about a run.
 
     class Rack(Place):
-        def workers(self, staff):  # all that has no default
-            ...
+        def compute(self, wanted):  # all that has no default
+            return wanted.here(wanted.specs, container=OnTheRack)
 
 `compute.backend` names it: an entry of `PLACES`, or `module:Class`. The answers here are those of
 machines that share this machine's file system and Python environments.
@@ -10,8 +10,8 @@ machines that share this machine's file system and Python environments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from mortal_steps.runs.run import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Staff:
+class WantedWorkers:
     """The workers that a run needs, and what it takes to start them."""
 
     run: Run
@@ -34,7 +34,8 @@ class Staff:
     """Of this process. While it is held, no other process drives the run."""
     specs: Mapping[Role, WorkerSpec]
     here: Callable[..., Compute]
-    """Makes workers on this machine of specs like these; see `LocalCompute`."""
+    """Makes workers on this machine of specs like these: `LocalCompute` for this run. `container`
+    may name another class than `LocalContainer`."""
     on_stop: Callable[[str], None] | None
     """Called with the name of whoever asks for the run's end, where they cannot signal this
     process."""
@@ -46,11 +47,19 @@ class Place:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
 
-    def workers(self, staff: Staff) -> AbstractAsyncContextManager[Compute]:
-        """Provide the run's workers for the time of a block, none of them started before they are
-        called. Raises `ComputeError` where they cannot be had, and `StoreError` if a process on
-        another machine drives the run."""
-        raise NotImplementedError(f"{type(self).__name__} has no `workers`")
+    def compute(self, wanted: WantedWorkers) -> Compute:
+        """Return the run's workers; none is started before it is called."""
+        raise NotImplementedError(f"{type(self).__name__} says nothing of workers: `compute`")
+
+    @contextlib.asynccontextmanager
+    async def workers(self, wanted: WantedWorkers) -> AsyncIterator[Compute]:
+        """Provide the run's workers for the time of the block. Raises `ComputeError` where they
+        cannot be had, and `StoreError` if a process on another machine drives the run."""
+        compute = self.compute(wanted)
+        try:
+            yield compute
+        finally:
+            await compute.close()
 
     def check(self, *, samples: bool) -> None:
         """Raise `ConfigError` for what cannot run here, and warn of what does nothing. Without

@@ -7,9 +7,8 @@ stands. None of this decides bits, so it is found out anew whenever a run starts
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
@@ -17,7 +16,7 @@ from mortal_steps.compute.placement import PARALLEL, Placement, gpus_per_engine
 from mortal_steps.compute.pool import Compute
 from mortal_steps.config import LocalConfig, RoleConfig, RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.places.base import Place, Staff
+from mortal_steps.places.base import Place, WantedWorkers
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +24,8 @@ logger = logging.getLogger(__name__)
 class LocalPlace(Place):
     """Processes on this machine."""
 
-    @contextlib.asynccontextmanager
-    async def workers(self, staff: Staff) -> AsyncIterator[Compute]:
-        compute = staff.here(staff.specs)
-        try:
-            yield compute
-        finally:
-            await compute.close()
+    def compute(self, wanted: WantedWorkers) -> Compute:
+        return wanted.here(wanted.specs)
 
     def placement(self, *, samples: bool = True) -> Placement:
         placed, size = self.placed(), gpus_per_engine(self.config.rollout)

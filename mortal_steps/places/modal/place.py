@@ -13,7 +13,7 @@ from mortal_steps.compute.placement import Placement
 from mortal_steps.compute.pool import Compute
 from mortal_steps.config.engines import ENGINES
 from mortal_steps.errors import ConfigError
-from mortal_steps.places.base import Place, Staff
+from mortal_steps.places.base import Place, WantedWorkers
 from mortal_steps.places.modal.gpus import gpus_on_modal
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import call_in_thread
@@ -26,13 +26,13 @@ class ModalPlace(Place):
     elsewhere, this is asked, too."""
 
     @contextlib.asynccontextmanager
-    async def workers(self, staff: Staff) -> AsyncIterator[Compute]:
+    async def workers(self, wanted: WantedWorkers) -> AsyncIterator[Compute]:
         from mortal_steps.places.modal.compute import modal_compute
 
-        beside = staff.here({"reward": staff.specs["reward"]})
+        beside = wanted.here({"reward": wanted.specs["reward"]})
         try:
-            async with modal_compute(staff.run, beside, staff.on_stop) as compute:
-                staff.run.read_again()  # another machine may have gone on with it until now
+            async with modal_compute(wanted.run, beside, wanted.on_stop) as compute:
+                wanted.run.read_again()  # another machine may have gone on with it until now
                 yield compute
         finally:
             await beside.close()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.interpreters import lacks
 from mortal_steps.compute.placement import Placement, gpus_per_engine
 from mortal_steps.compute.pool import Compute
 from mortal_steps.errors import ConfigError
-from mortal_steps.places.base import Place, Staff
+from mortal_steps.places.base import Place, WantedWorkers
 from mortal_steps.places.ray.compute import ray_pools
 from mortal_steps.places.ray.gpus import gpus_on_a_node
 
@@ -20,15 +19,9 @@ from mortal_steps.places.ray.gpus import gpus_on_a_node
 class RayPlace(Place):
     """Processes on the nodes of a cluster. Rewards run beside the flow."""
 
-    @contextlib.asynccontextmanager
-    async def workers(self, staff: Staff) -> AsyncIterator[Compute]:
-        beside = staff.here({"reward": staff.specs["reward"]})
-        pools = ray_pools(staff.run, staff.specs, staff.lease)
-        compute = Compute({**beside.pools, **pools})
-        try:
-            yield compute
-        finally:
-            await compute.close()
+    def compute(self, wanted: WantedWorkers) -> Compute:
+        beside = wanted.here({"reward": wanted.specs["reward"]})
+        return Compute({**beside.pools, **ray_pools(wanted.run, wanted.specs, wanted.lease)})
 
     def check_interpreters(self, roles: Collection[Role]) -> None:
         python = self.config.compute.ray.python or sys.executable
