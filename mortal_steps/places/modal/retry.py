@@ -3,7 +3,7 @@
 | what Modal raises | what it means here |
 |---|---|
 | the connection, a server error, too many requests | ask again, for a while |
-| a lost container, its timeout, an expired output, a cancelled call | the call is lost: transient |
+| a lost container, its timeout, an output that is gone or unreadable | the call is lost: transient |
 | no token, no such app, class or Volume, another client's version | refused: a `ComputeError` |
 """
 
@@ -44,6 +44,7 @@ LOST = (
     exception.FunctionTimeoutError,
     exception.OutputExpiredError,
     exception.RemoteError,
+    exception.DeserializationError,  # a container of an earlier release has answered
 )
 REFUSED = (
     exception.AuthError,

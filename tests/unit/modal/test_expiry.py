@@ -15,7 +15,12 @@ KEY = "actor/train_step/3/0"
 
 
 @pytest.mark.parametrize(
-    "answer", [exception.OutputExpiredError("expired"), exception.NotFoundError("no such call")]
+    "answer",
+    [
+        exception.OutputExpiredError("expired"),
+        exception.NotFoundError("no such call"),
+        exception.DeserializationError("an answer in classes of an earlier release"),
+    ],
 )
 async def test_a_call_whose_outcome_is_gone_is_asked_for_anew(tmp_path, monkeypatch, answer):
     """What it did is on the Volume: the worker answers from there."""
