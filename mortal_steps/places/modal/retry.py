@@ -3,7 +3,7 @@
 | what Modal raises | what it means here |
 |---|---|
 | the connection, a server error, too many requests | ask again, for a while |
-| a lost container, its timeout, an output that is gone or unreadable | the call is lost: transient |
+| a lost container, its timeout, an output that is gone | the call is lost: transient |
 | no token, no such app, class or Volume, another client's version | refused: a `ComputeError` |
 """
 
