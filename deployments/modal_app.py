@@ -4,7 +4,7 @@
     modal run -m mortal_deployments.modal_app::main --max-steps 5
 
 Each run and worker number is a parameter set of its own, and so a pool of one container at most.
-The plain worker is made inside it (`mortal_steps.compute.modal.inside.host`).
+The plain worker is made inside it (`mortal_steps.places.modal.inside.host`).
 """
 
 from pathlib import Path
@@ -21,14 +21,14 @@ from mortal_deployments.images import (
     vllm_image,
 )
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.modal.inside.cluster import ClusterHost
-from mortal_steps.compute.modal.inside.host import WorkerHost
-from mortal_steps.compute.modal.messages import CallRequest, CallResult
-from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
+from mortal_steps.places.modal.inside.cluster import ClusterHost
+from mortal_steps.places.modal.inside.host import WorkerHost
+from mortal_steps.places.modal.messages import CallRequest, CallResult
+from mortal_steps.places.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.rollout.trial import SampledProblems, sample_here
 from mortal_steps.runs.verify import RunCheck, check_run
 from mortal_steps.types import Problem

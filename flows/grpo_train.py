@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from prefect import State, flow
@@ -48,6 +48,7 @@ from mortal_steps.errors import MortalError, RunStoppedError
 from mortal_steps.orchestration.batch_sources.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.places.kinds import PlaceName
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
@@ -73,7 +74,7 @@ def flow_run_name() -> str:
 async def grpo_train(
     config_file: str | None = None,
     overrides: list[str] | None = None,
-    backend: Literal["local", "modal", "ray"] | None = None,
+    backend: PlaceName | None = None,
     skip_after_min: float | None = None,
     config: RunConfig | None = None,
 ) -> State[Any]:
@@ -93,7 +94,8 @@ async def grpo_train(
             path starts in the project's folder.
         overrides: Settings to change in `config_file` or `config`, each as `section.key=value`,
             such as `training.max_steps=20`. All others stay.
-        backend: Where the workers run, whatever the configuration says: `local`, `modal` or `ray`.
+        backend: Where the workers run, whatever the configuration says: `local`, `modal`,
+            `ray`, or `module:Class`.
         skip_after_min: Skip a scheduled run that would begin more than so many minutes late,
             because the machine was busy or off. None: it begins however late it is.
         config: The whole configuration, where there is no `config_file`. `config_file` and
@@ -106,7 +108,7 @@ async def grpo_train(
     chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend)
     context = FlowRunContext.get()
     if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
-        if chosen.compute.backend != "modal":
+        if chosen.compute.volume is None:
             check_begun_here(Path(chosen.runs_dir), str(chosen.run_id), context.flow_run)
         elsewhere = await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
         if elsewhere is not None:

@@ -71,11 +71,10 @@ class Saves:
             await self._count()
 
     def _may_begin(self, done: int) -> bool:
-        """Return whether a checkpoint can be written beside a train step that follows. On Modal it
-        cannot: no file of the Volume may be open between two calls."""
+        """Return whether a checkpoint can be written beside a train step that follows."""
         config, last = self._session.run.config, self._run.info.num_steps
-        on_modal = config.compute.backend == "modal"
-        return not on_modal and config.checkpoints.background and done < last
+        can = config.compute.place.saves_beside
+        return can and config.checkpoints.background and done < last
 
     async def _is_begun(self, done: int, say: Callable[[str], None]) -> bool:
         try:

@@ -55,7 +55,7 @@ def settings(
     already begun a run continues it as it began, whatever has become of the file. Raises
     `ConfigError`.
     """
-    if backend is not None:
+    if backend:
         overrides = [f"compute.backend={backend}", *overrides]
     if config_file is not None:
         begun = _begun(flow_run_id, _runs_dir(Path(config_file), overrides))

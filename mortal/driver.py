@@ -29,13 +29,13 @@ from mortal.terminal.output import (
     losing_what_cannot_be_printed,
     say,
 )
-from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.batch_sources.batch_source import has_samplers
 from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.checking.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.places.base import place_of
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize
@@ -86,12 +86,8 @@ def drive(config: RunConfig) -> None:
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
-            if (
-                found := find_placement(
-                    run.config,
-                    samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates),
-                )
-            ).gpus:
+            samples = has_samplers(run.config.rollout, evaluates=run.config.evaluates)
+            if (found := place_of(run.config).placement(samples=samples)).gpus:
                 say(f"placement: {placement_in_words(found)}")
             checking("waiting for the Prefect server")
             server = prefect.answering()

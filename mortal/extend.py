@@ -3,10 +3,12 @@
 `docs/extending.md` shows a small, whole example of each.
 """
 
+from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources.base import DatasetSource, SourceRequest
 from mortal_steps.environments.kinds.base import AskingEnvironment, CalledEnvironment
 from mortal_steps.orchestration.batch_sources.batch_source import BatchSource, StepBatch
+from mortal_steps.places.base import Place, WantedWorkers
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.rloo import RLOO
@@ -29,6 +31,8 @@ __all__ = [
     "Engine",
     "Entry",
     "Episodes",
+    "LocalContainer",
+    "Place",
     "RewardEnvironment",
     "RewardTerm",
     "Rows",
@@ -40,5 +44,6 @@ __all__ = [
     "Stepper",
     "TrackedRun",
     "Tracker",
+    "WantedWorkers",
     "WeightSync",
 ]

@@ -39,8 +39,8 @@ def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
 def stop_remote(volume: str, run_id: str, patience_s: float) -> RunStatus:
     """Stop a run on Modal; raises as `stop_local` does."""
     from mortal.remote.runs import remote_status
-    from mortal_steps.compute.modal.files.volume import RunsVolume
-    from mortal_steps.compute.modal.files.volume_lease import ask_to_stop, find_lease
+    from mortal_steps.places.modal.files.volume import RunsVolume
+    from mortal_steps.places.modal.files.volume_lease import ask_to_stop, find_lease
 
     remote_status(volume, run_id)  # there is such a run
     who = f"`mortal stop` on {socket.gethostname()}"
@@ -57,11 +57,11 @@ def _driver_here(run: Run) -> LeaseRecord:
     driver, run_id = read_lease(run.store), run.info.run_id
     if driver is None or not driver.holds():
         compute = run.config.compute
-        there = f"; on Modal: `mortal stop {run_id} --volume {compute.modal.volume}`"
+        there = f"; on Modal: `mortal stop {run_id} --volume {compute.volume}`"
         raise StoreError(
             f"no process drives run {run_id} in {run.store.root.parent} ({run.status()}, step "
             f"{run.manifest.step} of {run.info.num_steps}); there is nothing to stop"
-            + (there if compute.backend == "modal" else "")
+            + (there if compute.volume else "")
         )
     if not driver.is_here():
         raise StoreError(

@@ -61,8 +61,8 @@ def _find_here(model: str) -> tuple[str, int, Callable[[], None]]:
 
 def _find_on_modal(model: str) -> tuple[str, int, Callable[[], None]]:
     """Return the same of the Volume that all runs on Modal share."""
-    from mortal_steps.compute.modal.files.volume import RunsVolume
-    from mortal_steps.compute.modal.release import HUB_VOLUME
+    from mortal_steps.places.modal.files.volume import RunsVolume
+    from mortal_steps.places.modal.release import HUB_VOLUME
 
     volume, folder = RunsVolume(HUB_VOLUME), f"hub/{_folder_name(model)}"
     files = asyncio.run(volume.files(folder))

@@ -95,7 +95,7 @@ def doctor(
 
     well = examine(runs_dir)
     compute = _settings(config).compute
-    if modal or compute.backend == "modal":
+    if modal or compute.volume is not None:
         from mortal.remote.deploy import examine as examine_modal
 
         well = examine_modal(compute.modal) and well
@@ -105,7 +105,7 @@ def doctor(
 def deploy(config: ModalSettings = None) -> None:
     """Deploy the app to Modal, check it, and apply the Prefect deployments."""
     from mortal.remote import deploy
-    from mortal_steps.compute.modal.gpus import cluster_of
+    from mortal_steps.places.modal.gpus import cluster_of
 
     settings = _settings(config)
     deploy.deploy(settings.compute.modal, cluster_of(settings))

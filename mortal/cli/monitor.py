@@ -162,6 +162,7 @@ def _find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
     Raises `DataError` where there is none.
     """
     from mortal_steps.errors import DataError
+    from mortal_steps.places.kinds import PLACES
     from mortal_steps.runs.logs import FLOW_LOG
 
     folder = run.store.path("logs")
@@ -169,8 +170,8 @@ def _find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
     found = sorted(folder.glob(pattern))
     if not found:
         names = ", ".join(sorted(path.stem for path in folder.glob("*.log"))) or "none"
-        on_modal = run.settings()["compute"]["backend"] == "modal"
-        elsewhere = "; workers on Modal log there: `modal app logs`" if on_modal else ""
+        is_here = PLACES.entry(run.settings()["compute"]["backend"]).shares_files
+        elsewhere = "" if is_here else "; workers on Modal log there: `modal app logs`"
         raise DataError(f"there is no {pattern} in {folder} (logs there: {names}){elsewhere}")
     return found
 

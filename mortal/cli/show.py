@@ -103,8 +103,8 @@ def verify(
         if volume is None:
             check = check_here(runs_dir, run_id, progress.note)
         else:
-            from mortal_steps.compute.modal.files.volume import RunsVolume
-            from mortal_steps.compute.modal.files.volume_runs import verify_remote
+            from mortal_steps.places.modal.files.volume import RunsVolume
+            from mortal_steps.places.modal.files.volume_runs import verify_remote
 
             check = asyncio.run(verify_remote(RunsVolume(volume), run_id))
             for file in check.files:

@@ -12,10 +12,10 @@ from pathlib import Path
 import typer
 
 import mortal_deployments
-from mortal_steps.compute.modal.deployed import Check, checks
-from mortal_steps.compute.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE, Cluster
 from mortal_steps.config import ModalConfig
 from mortal_steps.errors import ComputeError, MortalError, ServerError
+from mortal_steps.places.modal.deployed import Check, checks
+from mortal_steps.places.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE, Cluster
 
 APP = "mortal_deployments.modal_app"
 FOLDER = Path(mortal_deployments.__file__).parent

@@ -16,18 +16,18 @@ import typer
 
 import mortal_steps
 from mortal.terminal.output import say
-from mortal_steps.compute.modal.deployed import check_pickles
-from mortal_steps.compute.modal.detached import (
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, MortalError, TransientError
+from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.places.modal.deployed import check_pickles
+from mortal_steps.places.modal.detached import (
     check_reachable,
     fetch_reward_models,
     hand_over,
     spawn_orchestrator,
 )
-from mortal_steps.compute.modal.files.project import fetch_project
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, MortalError, TransientError
-from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.places.modal.files.project import fetch_project
+from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.run import find_run
 
@@ -42,7 +42,7 @@ def detach(config: RunConfig) -> str:
 def prepare(config: RunConfig) -> None:
     """Begin the run here and copy it to the Volume. Raises `ConfigError` for what a container
     cannot reach, `StoreError` if the run is driven, and what `open_run` raises."""
-    if config.compute.backend != "modal":
+    if config.compute.volume is None:
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
     check_reachable(config)
     asyncio.run(check_pickles(config))

@@ -22,7 +22,7 @@ def begin_run(
 ) -> None:
     """Begin a run, and let `orchestrate` drive it to its end."""
     from mortal.remote.detach import prepare
-    from mortal_steps.compute.modal.detached import for_run
+    from mortal_steps.places.modal.detached import for_run
     from mortal_steps.runs.run import new_run_id
 
     with _explained():

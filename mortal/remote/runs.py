@@ -6,9 +6,9 @@ import logging
 import tempfile
 from pathlib import Path
 
-from mortal_steps.compute.modal.files import volume_runs
-from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
+from mortal_steps.places.modal.files import volume_runs
+from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.logs import METRICS

@@ -179,13 +179,12 @@ class RunControls:
 
     def _where(self) -> str:
         taking = self.mode.containers()
-        if self.config.compute.backend == "modal":
-            return f"running on Modal: {taking}"
-        if self.config.compute.backend == "ray":
-            return "running on a Ray cluster"
-        if not self._mode_is_given:
-            return "running on this machine"
-        return f"running on this machine (backend='modal' would use {taking})"
+        place = self.config.compute.place
+        there = f"running {place.words}"
+        if not place.shares_files:
+            return f"{there}: {taking}"
+        hint = place.here and self._mode_is_given
+        return f"{there} (backend='modal' would use {taking})" if hint else there
 
 
 def _save_model(run: Run, folder: Path) -> Path:
@@ -233,8 +232,8 @@ def _push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, me
 
 def _may_be_elsewhere(run: Run) -> bool:
     """Return whether the Volume may hold news that the run directory here does not."""
-    on_modal = run.config.compute.backend == "modal"
-    return on_modal and run.status() != "running" and not run.is_complete()
+    volume = run.config.compute.volume
+    return volume is not None and run.status() != "running" and not run.is_complete()
 
 
 def _look_on_modal(run: Run) -> RunStatus:
@@ -249,8 +248,8 @@ def _look_on_modal(run: Run) -> RunStatus:
 
 def _download(run: Run) -> None:
     """Copy the run's records from the Volume, and the final model if the run has ended."""
-    from mortal_steps.compute.modal.files import volume_runs
-    from mortal_steps.compute.modal.files.volume import RunsVolume
+    from mortal_steps.places.modal.files import volume_runs
+    from mortal_steps.places.modal.files.volume import RunsVolume
 
     volume = RunsVolume(run.config.compute.modal.volume)
     call_in_thread(asyncio.run, volume_runs.download_run(volume, run.store))

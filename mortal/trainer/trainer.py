@@ -82,7 +82,7 @@ class MortalTrainer(RunControls):
             memory and more time. [True]
         algorithm: `"grpo"`, `"rloo"`, or an algorithm of your own as `module:Class`. ["grpo"]
         backend: `"local"`: workers are processes on this machine. `"modal"`: containers on Modal.
-            `"ray"`: on the nodes of a Ray cluster.
+            `"ray"`: on the nodes of a Ray cluster; or a place of your own as `module:Class`.
         run_id: Id of the run. None: a new one when training begins.
         runs_dir: Folder of all runs. Objects given as parameters are saved below it.
         report_to: Trackers, such as `"wandb"`. [none]
@@ -129,7 +129,7 @@ class MortalTrainer(RunControls):
         use_lora: bool | None = None,
         gradient_checkpointing: bool | None = None,
         algorithm: Literal["grpo", "rloo"] | str | None = None,
-        backend: Literal["local", "modal", "ray"] = "local",
+        backend: Literal["local", "modal", "ray"] | str = "local",
         run_id: str | None = None,
         runs_dir: str | Path = RUNS_DIR,
         report_to: str | Sequence[str] | None = None,

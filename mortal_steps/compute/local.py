@@ -33,11 +33,12 @@ class LocalCompute(Compute):
         working_dir: Path,
         log_dir: Path,
         inherited: Sequence[int] = (),
+        container: type[LocalContainer] = LocalContainer,
     ) -> None:
         gpu = GpuLock()
         self._containers = {
             role: [
-                LocalContainer(f"{role}-{n}", spec, n, working_dir, log_dir, inherited)
+                container(f"{role}-{n}", spec, n, working_dir, log_dir, inherited)
                 for n in range(spec.count)
             ]
             for role, spec in specs.items()

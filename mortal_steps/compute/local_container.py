@@ -132,6 +132,12 @@ class LocalContainer:
         if self._ending is not None:
             await self._ending
 
+    def command(self, connection: int) -> list[str]:
+        """Return the command of an interpreter of its own, which inherits that file descriptor."""
+        python = self._spec.python or sys.executable
+        # -P: files of the working folder hide nothing installed
+        return [python, "-P", "-m", "mortal_steps.compute.container", str(connection)]
+
     async def _start(self) -> None:
         own, devices = {}, self._spec.devices
         if devices:
@@ -184,10 +190,8 @@ class LocalContainer:
                 descriptors=[*own, *kept],
             )
         connection, output = own
-        python = self._spec.python or sys.executable
         child = Child(
-            # -P: files of the working folder hide nothing installed
-            [python, "-P", "-m", "mortal_steps.compute.container", str(connection)],
+            self.command(connection),
             output=output,
             pass_fds=[connection, *kept],
             cwd=self._working_dir,

@@ -36,7 +36,7 @@ def worker_specs(
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
     local = config.compute.local
-    shares = config.compute.backend == "local"  # else there is one worker to a machine
+    shares = config.compute.place.here  # else there is one worker to a machine
     samplers = config.num_rollout_workers
     sampling = sampler_settings(config, model_path, num_steps=num_steps)
     if shares:

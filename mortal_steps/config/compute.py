@@ -9,6 +9,7 @@ from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.kinds import PLACES, PlaceKind, PlaceName
 
 REWARD_CPU = 1.0
 """Cores that a container for rewards reserves on Modal."""
@@ -198,9 +199,9 @@ class RayConfig(Section):
 class ComputeConfig(Section):
     """`[compute]`: where workers run."""
 
-    backend: Annotated[Literal["local", "modal", "ray"], NO_NUMBERS] = "local"
-    """Where workers run: as processes on this machine, in containers on Modal, or on the nodes of
-    a Ray cluster."""
+    backend: Annotated[PlaceName, NO_NUMBERS] = "local"
+    """Where workers run: as processes on this machine (`local`), in containers on Modal (`modal`),
+    on the nodes of a Ray cluster (`ray`), or at a place of your own, written as `module:Class`."""
     mode: Annotated[Literal["distributed", "single_node"], NO_NUMBERS] = "distributed"
     """`distributed`: the actor and the rollout workers run separately. `single_node`: the actor and
     one rollout worker take turns on one machine."""
@@ -209,11 +210,11 @@ class ComputeConfig(Section):
     ray: Annotated[RayConfig, NO_NUMBERS] = RayConfig()
 
     @model_validator(mode="after")
-    def _nodes_of_ray_have_a_worker_each(self) -> Self:
-        if self.backend == "ray" and self.mode == "single_node":
+    def _has_one_machine_for_both(self) -> Self:
+        if self.mode == "single_node" and not self.place.takes_turns:
             raise ValueError(
                 "compute.mode = 'single_node' has actor and rollout worker take turns on one GPU, "
-                "and compute.backend = 'ray' gives each GPUs of its own; leave it out"
+                f"and compute.backend = {self.backend!r} gives each GPUs of its own; leave it out"
             )
         return self
 
@@ -234,25 +235,24 @@ class ComputeConfig(Section):
                 )
 
     @property
-    def is_away(self) -> bool:
-        """Whether the actor and the rollout workers are on other machines."""
-        return self.backend != "local"
+    def place(self) -> PlaceKind:
+        """What is known of the place before it is imported."""
+        return PLACES.entry(self.backend)
+
+    @property
+    def volume(self) -> str | None:
+        """Modal Volume that holds the run directory; None: this machine does."""
+        return None if self.place.shares_files else self.modal.volume
 
     @property
     def scores_in_a_container(self) -> bool:
         """Whether rewards run in a container of their own, on Modal."""
-        return self.backend == "modal" and self.modal.rewards == "modal"
-
-    @property
-    def loads_with_shards(self) -> bool:
-        """Whether rollout workers load a version with the first shard that they are to sample with
-        it. A call of its own, beforehand, costs workers on another machine more than it gains."""
-        return self.backend == "modal"
+        return self.volume is not None and self.modal.rewards != "flow"
 
     @property
     def away_from_rollouts(self) -> ModalConfig | None:
         """What says where environments run that are in Modal Sandboxes."""
-        is_away = self.backend == "modal" and self.modal.environment is not None
+        is_away = self.volume is not None and self.modal.environment is not None
         return self.modal if is_away else None
 
     def gpu_of(self, role: str) -> str | None:

@@ -220,9 +220,10 @@ class RolloutConfig(Section):
         return self.weight_sync == DIRECT
 
 
-def check_one_machine(rollout: RolloutConfig, backend: str) -> None:
+def check_one_machine(rollout: RolloutConfig, elsewhere: str | None) -> None:
     """Raise `ValueError` for settings of workers that share a GPU or memory with the actor, where
-    they share none, or have something else to do meanwhile."""
+    they share none, or have something else to do meanwhile. `elsewhere`: the place by its name, if
+    that is not this machine."""
     shared = {}
     if rollout.sleep_while_training:
         shared["rollout.sleep_while_training = true"] = "leave it out"
@@ -230,9 +231,9 @@ def check_one_machine(rollout: RolloutConfig, backend: str) -> None:
         others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
         shared[f"rollout.weight_sync = {DIRECT!r}"] = f"use one of {others}"
     for asked, remedy in shared.items():
-        if backend != "local":
+        if elsewhere:
             raise ValueError(
-                f"{asked} is for workers on one machine, and compute.backend = {backend!r} runs "
+                f"{asked} is for workers on one machine, and compute.backend = {elsewhere!r} runs "
                 f"them on others; {remedy}"
             )
         if not rollout.has_samplers:
@@ -240,10 +241,10 @@ def check_one_machine(rollout: RolloutConfig, backend: str) -> None:
                 f"{asked} is for rollouts that the run's own workers sample, and rollout.source is "
                 f"{rollout.source!r}; {remedy}"
             )
-    if rollout.ports and backend != "local":
+    if rollout.ports and elsewhere:
         raise ValueError(
             f"rollout.source_options.port = {rollout.ports[0]} is a port of this machine, and with "
-            f"compute.backend = {backend!r} the rollout workers are elsewhere; leave it out"
+            f"compute.backend = {elsewhere!r} the rollout workers are elsewhere; leave it out"
         )
     if rollout.sleep_while_training and rollout.ports:
         raise ValueError(

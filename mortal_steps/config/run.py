@@ -86,7 +86,7 @@ class RunConfig(Section):
                 episodes=self.rollout.episodes,
                 source=self.rollout.source,
                 python=self.environment.python,
-                in_containers=self.compute.backend == "modal"
+                in_containers=not self.compute.place.shares_files
                 and self.compute.away_from_rollouts is None,
             )
         return self
@@ -111,7 +111,8 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _memory_is_shared_on_one_machine(self) -> Self:
-        check_one_machine(self.rollout, self.compute.backend)
+        compute = self.compute
+        check_one_machine(self.rollout, None if compute.place.here else compute.backend)
         return self
 
     @model_validator(mode="after")

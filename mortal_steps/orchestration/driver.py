@@ -4,12 +4,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from functools import partial
 
-from mortal_steps.compute.cluster.compute import ray_pools
-from mortal_steps.compute.cluster.node import give_up_nodes
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError, WeightsMismatchError
@@ -21,6 +18,7 @@ from mortal_steps.orchestration.batch_sources.batch_source import (
 from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
+from mortal_steps.places.base import WantedWorkers, place_of
 from mortal_steps.plan import actor_plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
@@ -35,6 +33,7 @@ from mortal_steps.runs.logs import flow_log
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.notices import Level, new_notice, note
 from mortal_steps.runs.run import Run
+from mortal_steps.runs.starts import give_up_workers
 from mortal_steps.store import shared_memory
 from mortal_steps.system.libraries import changes, computing_versions
 from mortal_steps.system.rounding import rounding_environment
@@ -65,7 +64,7 @@ async def open_session(
     async with contextlib.AsyncExitStack() as stack:
         lease = run.acquire()
         stack.callback(run.release)
-        give_up_nodes(run.store)
+        give_up_workers(run.store)
         stack.enter_context(flow_log(run.store.path("logs")))
         await stack.enter_async_context(tracked(run, on_notice))
         try:
@@ -114,40 +113,26 @@ async def _workers(
         num_steps=run.info.num_steps,
         rounding=run.info.rounding,
     )
-    backend = run.config.compute.backend
-    found = find_placement(
-        run.config, samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
+    place = place_of(run.config)
+    found = place.placement(
+        samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
     )
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
-    if backend != "modal":
+    if run.config.compute.place.shares_files:
         _log_ignored(run)
         _log_changed_versions(run)
-    where: dict[str, Any] = {
-        "working_dir": run.working_dir(),
-        "log_dir": run.store.path("logs").absolute(),
-        "inherited": lease.filenos(),
-    }
-    away = run.config.compute.is_away
-    here = LocalCompute({"reward": specs["reward"]}, **where) if away else local(specs, **where)
+    here = partial(
+        local,
+        working_dir=run.working_dir(),
+        log_dir=run.store.path("logs").absolute(),
+        inherited=lease.filenos(),
+    )
     try:
-        if backend == "modal":
-            # Imported where used: a local run needs no client of Modal's.
-            from mortal_steps.compute.modal.compute import modal_compute
-
-            async with modal_compute(run, here, on_stop) as compute:
-                run.read_again()  # another machine may have gone on with it until now
-                yield compute
-        elif backend == "ray":
-            on_cluster = Compute(ray_pools(run, specs, lease))
-            try:
-                yield Compute({**here.pools, **on_cluster.pools})
-            finally:
-                await on_cluster.close()
-        else:
-            yield here
+        wanted = WantedWorkers(run=run, lease=lease, specs=specs, here=here, on_stop=on_stop)
+        async with place.workers(wanted) as compute:
+            yield compute
     finally:
-        await here.close()
         shared_memory.remove_folder(run.store.root)
 
 

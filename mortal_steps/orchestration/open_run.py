@@ -4,7 +4,6 @@
 there is none, and otherwise checks that the directory belongs to the same configuration.
 """
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -15,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mortal_steps.compute.placement import placed_config
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import override_config
 from mortal_steps.config.run import NAME
@@ -29,6 +27,8 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
     with_own_seed,
 )
 from mortal_steps.orchestration.tracking import check_trackers
+from mortal_steps.places.base import place_of
+from mortal_steps.places.modal.place import fetch
 from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
 from mortal_steps.rewards.sources import accept_present_sources, check_sources
@@ -38,7 +38,6 @@ from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.runs.trust import check_trusted
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
-from mortal_steps.system.threads import call_in_thread
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
@@ -66,8 +65,7 @@ def open_run(
     """
     root, warned = _checked_root(config), list[str]()
     config = with_own_seed(config)
-    if config.compute.backend == "modal":
-        download_run(config.compute.modal.volume, root)
+    place_of(config).fetch(root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(follow_link(config))
@@ -91,10 +89,10 @@ def open_run(
     if opened.is_complete():  # which needs sources, model and GPUs no more
         return opened
     check_sources(opened.store, config, opened.working_dir())
-    on_modal = config.compute.backend == "modal"
-    if not on_modal or Path(config.model.name_or_path).exists():  # otherwise the Volume has it
+    is_here = config.compute.place.shares_files  # otherwise the Volume has the model
+    if is_here or Path(config.model.name_or_path).exists():
         check_model(config.model, run.info.model_files)
-    return Run(run.store, placed_config(config), run.info)
+    return Run(run.store, place_of(config).placed(), run.info)
 
 
 def resume_config(
@@ -114,7 +112,7 @@ def resume_config(
     Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that would
     change what the run computes, and, unless `trust`, what `check_trusted` raises.
     """
-    if volume is not None and not download_run(volume, runs_dir / run_id):
+    if volume is not None and not fetch(volume, runs_dir / run_id):
         raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
     run = find_run(runs_dir, run_id)
     if not trust:
@@ -162,7 +160,7 @@ def _checked_root(config: RunConfig) -> Path:
             "'-', and start with a letter or a digit"
         )
     check_trackers(config.logging.report_to)
-    if config.compute.backend == "local":
+    if config.compute.place.here:
         check_environment()
     return Path(config.runs_dir) / config.run_id
 
@@ -197,17 +195,6 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
     with contextlib.suppress(RunNotFoundError):
         working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
     return accept_present_sources(config, working_dir)
-
-
-def download_run(volume: str, root: Path) -> bool:
-    """Download a run that may have gone on elsewhere; returns whether it is there."""
-    # Imported where used: a local run needs no client of Modal's.
-    from mortal_steps.compute.modal.files import volume_runs
-    from mortal_steps.compute.modal.files.volume import RunsVolume
-
-    download = volume_runs.download_run(RunsVolume(volume), RunStore(root))
-    is_there: bool = call_in_thread(asyncio.run, download)
-    return is_there
 
 
 def create_run(

@@ -17,7 +17,7 @@ def trainer_plan(config: RunConfig) -> TrainerPlan:
         training=config.training,
         rollout=config.rollout,
         reward_weights=reward_weights(config.rewards),
-        compute=config.compute,
+        here=config.compute.place.here,
     )
 
 

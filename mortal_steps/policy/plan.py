@@ -7,7 +7,6 @@ from pathlib import Path
 from mortal_steps.config import (
     AlgorithmConfig,
     CheckpointsConfig,
-    ComputeConfig,
     EnvironmentConfig,
     ModelConfig,
     RolloutConfig,
@@ -28,8 +27,8 @@ class TrainerPlan:
     """How the completions that it trains on are sampled, and with which version of its weights."""
     reward_weights: Mapping[str, float]
     """Weight of each reward by its name, in the order of the rewards."""
-    compute: ComputeConfig
-    """Where it trains."""
+    here: bool
+    """Whether it trains on the machine that checks the run."""
 
     @property
     def published_in(self) -> SamplingType | None:

@@ -21,7 +21,6 @@ from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.placement import placed_config
 from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
@@ -29,6 +28,7 @@ from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.evaluation import HeldOut
+from mortal_steps.places.base import place_of
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
@@ -82,7 +82,7 @@ class Judge:
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
                 "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
             )
-        if config.compute.backend != "local":
+        if not config.compute.place.here:
             raise ConfigError(
                 f"compute.backend = {config.compute.backend!r}: models are compared on this "
                 "machine; override compute.backend=local, and rollout.engine=transformers if there "
@@ -212,7 +212,7 @@ class Judge:
 def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
     """Return workers, in `store`, for the finished model that `config` names."""
     specs = worker_specs(
-        placed_config(config),
+        place_of(config).placed(),
         run_dir=store.root.absolute(),
         fingerprint=run.info.fingerprint,
         model_path=config.model.name_or_path,

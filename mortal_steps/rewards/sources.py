@@ -214,7 +214,7 @@ def _packages(config: RunConfig, working_dir: Path) -> Mapping[str, str] | None:
     users = {each for each in code if find_in([working_dir], each)}
     installed = set(config.environment.modules) - users
     modules = sorted({each.partition(".")[0] for each in installed} - OURS)
-    if not modules or config.compute.backend == "modal":
+    if not modules or not config.compute.place.shares_files:
         return None
     python = config.environment.python or config.compute.local.rollout.python or sys.executable
     return packages_of(modules, python, working_dir)
@@ -224,7 +224,7 @@ def _seen_by_driver(store: RunStore, config: RunConfig, working_dir: Path) -> Re
     """Return the present sources, None if another machine brought them to the Volume. Model folders
     that are not here, as a container scores, are taken as noted."""
     now = _present(config, working_dir, _began_in(store, working_dir))
-    if now.code and config.compute.is_away and set(now.code.values()) == {MISSING}:
+    if now.code and not config.compute.place.here and set(now.code.values()) == {MISSING}:
         noted = find_history(store)
         now = replace(now, code=noted[-1].sources.code if noted else None)
     if not config.compute.scores_in_a_container:

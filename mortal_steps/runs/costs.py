@@ -1,4 +1,4 @@
-"""What a run has cost: its containers, from costs.jsonl (`mortal_steps.compute.modal.meter`), and
+"""What a run has cost: its containers, from costs.jsonl (`mortal_steps.places.modal.meter`), and
 its judges (`mortal_steps.rewards.judge.ledger`)."""
 
 from collections import defaultdict

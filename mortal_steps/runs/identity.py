@@ -34,7 +34,7 @@ from mortal_steps.types.identity import Parent, RunInfo
 
 def python_of_samplers(compute: ComputeConfig) -> str | None:
     """Return the own interpreter of this machine's rollout workers; None if they have none."""
-    return compute.local.rollout.python if compute.backend != "modal" else None
+    return compute.local.rollout.python if compute.place.shares_files else None
 
 
 def check_problems(store: RunStore, info: RunInfo) -> None:

@@ -93,7 +93,6 @@ def _why_kept(run: Run, protected: Collection[str]) -> str | None:
     if not os.access(root, os.W_OK) or not os.access(root.parent, os.W_OK):
         return "you may not write there"
     complete = run.manifest.status == "completed" and run.manifest.final is not None
-    if compute.backend == "modal" and not complete:
-        volume = compute.modal.volume
-        return f"it may go on from the Volume {volume}, where `mortal gc` does not look"
+    if compute.volume is not None and not complete:
+        return f"it may go on from the Volume {compute.volume}, where `mortal gc` does not look"
     return "it is protected" if root.name in protected else None

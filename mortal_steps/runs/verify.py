@@ -244,7 +244,7 @@ def check_here(
     with contextlib.suppress(CorruptFileError, RunNotFoundError):
         run = find_run(runs_dir, run_id)
         modal, last = run.config.compute.modal, run.manifest.step - 1
-        was_there = run.config.compute.backend == "modal" or run.store.path(COSTS).exists()
+        was_there = run.config.compute.volume is not None or run.store.path(COSTS).exists()
         here = last < 0 or run.store.path(f"steps/{last:06d}/result.json").exists()
         if was_there and not here:
             raise StoreError(

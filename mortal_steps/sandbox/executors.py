@@ -27,7 +27,7 @@ EXECUTORS = Registry(
     simple(
         {
             "local": "mortal_steps.sandbox.executors:LocalExecutor",
-            "modal": "mortal_steps.compute.modal.sandboxes:ModalExecutor",
+            "modal": "mortal_steps.places.modal.sandboxes:ModalExecutor",
         }
     ),
 )

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.local_folder import read_context
-from mortal_steps.orchestration.checking.resolve_defaults import rollout_interpreter
 from mortal_steps.rollout.engines.vllm import platforms
 from mortal_steps.runs.run import Run
 from mortal_steps.serving.models import choose, tokenizer_of, whole_model

@@ -26,7 +26,7 @@ START_S = 600.0
 PREPARE_S = 120.0
 """Seconds that reading the answers that judges were paid for may take."""
 LOOPBACK = "127.0.0.1"
-SANDBOX_HOST = "mortal_steps.compute.modal.environments:sandbox_host"
+SANDBOX_HOST = "mortal_steps.places.modal.environments:sandbox_host"
 NO_JUDGE = (
     "an environment in a Modal Sandbox ([compute.modal.environment]) cannot ask a judge: what is "
     "paid for is kept with the run, which is not there; score with the judge in [rewards], or "

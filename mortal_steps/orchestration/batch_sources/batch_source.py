@@ -73,7 +73,7 @@ class RolloutWorkers:
         self._loaded: PolicyVersion | None = None
         self._served: dict[int, tuple[PolicyVersion, int]] = {}
         """The version that a worker has loaded to serve, and since when it is ready."""
-        self._loads_with_shards = session.run.config.compute.loads_with_shards
+        self._loads_with_shards = session.run.config.compute.place.loads_with_shards
 
     @contextlib.asynccontextmanager
     async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:

@@ -1,16 +1,13 @@
 """Checks of single settings, each before anything is started for the run."""
 
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mortal_steps.compute.base import Role
 from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import (
-    ComputeConfig,
     ModelConfig,
     RolloutConfig,
     RunConfig,
@@ -30,11 +27,7 @@ from mortal_steps.models.local_folder import (
     takes_pictures,
 )
 from mortal_steps.models.shape import count_parameters
-from mortal_steps.orchestration.checking.resolve_defaults import (
-    find_context,
-    lacks,
-    rollout_interpreter,
-)
+from mortal_steps.orchestration.checking.resolve_defaults import find_context
 from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
 
@@ -192,45 +185,6 @@ def _published_bytes(model: ModelConfig) -> int:
     if model.dtype == "auto":
         return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     return count_parameters(folder) * BYTES[model.dtype]
-
-
-def check_interpreters(
-    compute: ComputeConfig, rollout: RolloutConfig, roles: Collection[Role]
-) -> None:
-    """Raise `ConfigError` unless interpreters exist, and the rollout workers' has its engine."""
-    if compute.backend == "modal":
-        return  # where images hold them
-    ray = compute.ray.python or sys.executable
-    if compute.backend == "ray" and (shutil.which(ray) is None or lacks(ray, "ray")):
-        raise ConfigError(
-            f"compute.backend = 'ray', but {ray} has no Ray; install it (pip install "
-            "'ray>=2.60,<3'), or set compute.ray.python to an interpreter that has it"
-        )
-    for role in sorted(roles):
-        check_interpreter(compute, role)
-    name, kind = rollout.engine or ALWAYS_THERE, rollout.engine_kind
-    if "rollout" not in roles or kind.needs is None:
-        return
-    python = rollout_interpreter(compute)
-    if lacks(python, kind.needs):
-        install = f" ({kind.install})" if kind.install else ""
-        raise ConfigError(
-            f"rollout.engine = {name!r}, but {python} has no {kind.needs}; set "
-            f"compute.local.rollout.python to an interpreter with {kind.needs}{install}, or use "
-            f"rollout.engine = {ALWAYS_THERE!r}"
-        )
-    if lacks(python, "pyarrow"):
-        raise ConfigError(
-            f"{python}, under which rollout workers run, has no pyarrow, in which they write "
-            f"completions; install it there: {python} -m pip install pyarrow"
-        )
-
-
-def check_interpreter(compute: ComputeConfig, role: Role) -> None:
-    """Raise `ConfigError` unless the interpreter of a role exists."""
-    python = getattr(compute.local, role).python
-    if python and shutil.which(python) is None:
-        raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
 
 
 def check_engine(rollout: RolloutConfig, eval_temperature: float) -> None:

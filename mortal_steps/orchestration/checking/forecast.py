@@ -10,16 +10,11 @@ from dataclasses import dataclass
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
-from mortal_steps.compute.placement import (
-    Placement,
-    find_placement,
-    gpus_per_engine,
-    placed_config,
-    sharing_gpus,
-)
+from mortal_steps.compute.placement import Placement, gpus_per_engine, sharing_gpus
 from mortal_steps.config import RunConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
+from mortal_steps.places.base import place_of
 from mortal_steps.rollout.engines.vllm.platforms import KV_CACHE_SEQUENCES, MIN_KV_CACHE_BYTES
 from mortal_steps.system.resources import available_bytes, total_bytes
 
@@ -98,8 +93,8 @@ class Forecast:
     @property
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
-        placed = placed_config(self.config)
-        if self.config.compute.is_away and not self.placement.shares:
+        placed = place_of(self.config).placed()
+        if not self.config.compute.place.here and not self.placement.shares:
             return placed  # each on a machine of its own
         local, workers = placed.compute.local, placed.num_rollout_workers
         return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
@@ -107,7 +102,7 @@ class Forecast:
     @property
     def on_cpu(self) -> bool:
         """Whether all workers compute on the CPU of this machine."""
-        return not (self.placement.gpus or self.config.compute.is_away)
+        return self.config.compute.place.here and not self.placement.gpus
 
     def cards(self) -> list[Card]:
         """Return the GPUs that the run uses, or the machine; empty if the model's sizes, or the
@@ -174,9 +169,9 @@ class Forecast:
 
 def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> Forecast:
     """Work out what a settled configuration will do, with a longest prompt of so many tokens (None:
-    unknown) and, without `samples`, no rollout workers. Raises what `find_placement` raises."""
-    found = find_placement(config, samples=samples)
-    known = found.gpus or not config.compute.is_away
+    unknown) and, without `samples`, no rollout workers. Raises what `Place.placement` raises."""
+    found = place_of(config).placement(samples=samples)
+    known = found.gpus or config.compute.place.here
     shape = find_shape(config.model) if known else None
     return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
 

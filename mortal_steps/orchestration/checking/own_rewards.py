@@ -76,7 +76,7 @@ def own_rows(config: RunConfig) -> OwnRows | None:
 def environment_worker(config: RunConfig, factory: str, **settings: Any) -> WorkerSpec:
     """Return a worker that has the run's environments, in the rollout workers' interpreter."""
     local, python = config.compute.local.rollout, None
-    if config.compute.backend != "modal" and local.python and shutil.which(local.python):
+    if config.compute.place.shares_files and local.python and shutil.which(local.python):
         python = local.python
     where = {"passed_on": config.seen_by_environments, "modal": config.compute.away_from_rollouts}
     return WorkerSpec(

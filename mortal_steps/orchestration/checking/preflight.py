@@ -6,7 +6,6 @@ environments are reset for a few rows, TRL checks its options, and every prompt 
 the model's context. This process imports no torch.
 """
 
-import asyncio
 import dataclasses
 import logging
 import os
@@ -16,7 +15,6 @@ from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
-from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, RewardsConfig, RunConfig
 from mortal_steps.config.rewards import FORMS
@@ -27,7 +25,6 @@ from mortal_steps.orchestration.batch_sources.batch_source import declared, need
 from mortal_steps.orchestration.checking.checks import (
     check_adapter,
     check_engine,
-    check_interpreters,
     check_model,
     check_pictures,
     check_room_for_weights,
@@ -48,6 +45,7 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.places.base import place_of
 from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.cpu_rates import Product
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
@@ -55,7 +53,6 @@ from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.system.scratch import Scratch
-from mortal_steps.system.threads import call_in_thread
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
@@ -107,9 +104,8 @@ def check(
     check_model(config.model, sampled)
     check_sequences(config)
     check_trl_options(config.algorithm.type, config.model, config.training)
-    if config.compute.backend == "modal":
-        say("checking what is deployed on Modal")
-    check_modal(config)
+    place = place_of(config)
+    place.check_access(say)
     if problems is None:
         check_not_the_same(config.data)
     begin_workers_imports(config)
@@ -136,7 +132,7 @@ def check(
         check_room_for_weights(
             config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
         )
-    check_devices(config, samples="rollout" in roles)
+    place.check(samples="rollout" in roles)
     scores: Scores = {}
     if "reward" in roles:
         say(
@@ -199,9 +195,7 @@ def warn_of_unjudged_checkpoints(saves: CheckpointsConfig, every: int, num_steps
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    check_interpreters(
-        config.compute, config.rollout, needed_roles(config.rollout, evaluates=config.evaluates)
-    )
+    place_of(config).check_interpreters(needed_roles(config.rollout, evaluates=config.evaluates))
     actor = _passing_worker(config, "actor")
     begin_imports(dataclasses.replace(actor, rounding=rounding))
 
@@ -220,19 +214,6 @@ def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], N
     if config.data.source:
         tell(f"{'data':<11}{rows_in_words(config.data, found)}")
     return found.train, found.held_out
-
-
-def check_modal(config: RunConfig) -> None:
-    """Raise `ConfigError` if workers are to run on Modal and cannot."""
-    if config.compute.backend == "modal":
-        # Imported where used: a local run needs no client of Modal's.
-        from mortal_steps.compute.modal.deployed import check_deployed
-        from mortal_steps.compute.modal.detached import code_of
-        from mortal_steps.compute.modal.meter import check_prices
-
-        check_prices(config.compute)
-        code_of(config)
-        call_in_thread(asyncio.run, check_deployed(config))
 
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> Scores:

@@ -2,16 +2,14 @@
 
 import logging
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
-from mortal_steps.config import ComputeConfig, ModelConfig, RunConfig, TrainingConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind
+from mortal_steps.compute.interpreters import rollout_interpreter
+from mortal_steps.compute.placement import Placement, have_bfloat16
+from mortal_steps.config import ModelConfig, RunConfig, TrainingConfig
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.loader import find_key, write_key
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
 from mortal_steps.config.training import Published
@@ -23,6 +21,7 @@ from mortal_steps.orchestration.checking.own_rewards import (
     with_described_rewards,
     with_own_rewards,
 )
+from mortal_steps.places.base import place_of
 from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -58,12 +57,13 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config.rollout, evaluates=config.evaluates)
-    found = find_placement(config, samples=samples)
+    place = place_of(config)
+    found = place.placement(samples=samples)
     resolved_config = resolved(
         config.with_reward_commits(find_reward_commit),
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
-        engine=_find_engine(config),
+        engine=config.rollout.engine or place.default_engine(),
         dtype=_find_sampling_type(config, found),
         context=find_context(model),
         weight_sync=_find_weight_sync(config, found),
@@ -82,31 +82,9 @@ def with_own_seed(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
 
 
-def rollout_interpreter(compute: ComputeConfig) -> str:
-    return compute.local.rollout.python or sys.executable
-
-
-def lacks(python: str, module: str) -> bool:
-    """Return whether an interpreter would not find a module, which is not imported."""
-    probe = (
-        "import importlib.util as u, sys; sys.path.append(''); "
-        f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
-    )
-    return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
-
-
 def find_reward_commit(model: ModelConfig) -> str | None:
     """Return the commit of a reward model's revision now; raises as `find_commit`."""
     return find_commit(model, called="rewards: model", revised="rewards: revision")
-
-
-def _find_engine(config: RunConfig) -> str:
-    if config.rollout.engine is not None:
-        return config.rollout.engine
-    if config.compute.backend == "modal":
-        return next(name for name, kind in ENGINES.items() if kind.modal_class)
-    python = rollout_interpreter(config.compute)
-    return next(name for name, kind in ENGINES.items() if _has_engine(python, kind))
 
 
 def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
@@ -126,12 +104,6 @@ def _find_weight_sync(config: RunConfig, found: Placement) -> str:
     return VOLUME if on_gpus else RELOAD
 
 
-def _has_engine(python: str, kind: EngineKind) -> bool:
-    if kind.needs is None:
-        return True
-    return shutil.which(python) is not None and not lacks(python, kind.needs)
-
-
 def find_context(model: ModelConfig) -> int | None:
     """Return the model's context in tokens; None if that cannot be read yet."""
     if model.new is not None:
@@ -146,15 +118,7 @@ def find_context(model: ModelConfig) -> int | None:
 def _warn(config: RunConfig, resolved_config: RunConfig, *, on_gpus: bool) -> None:
     """Warn of defaults that may surprise. What is usual, such as no vLLM on a machine without a
     GPU, is only noted: the run says how it samples when it starts its workers."""
-    if config.compute.away_from_rollouts is not None:
-        if not config.environment.is_used:
-            logger.warning(
-                "[compute.modal.environment] has no effect: [environment] names neither tools nor "
-                "an environment"
-            )
-        elif config.environment.python is not None:
-            logger.warning("environment.python has no effect beside [compute.modal.environment]")
-    if config.rollout.engine is None and config.compute.backend == "local":
+    if config.rollout.engine is None and config.compute.place.here:
         chosen = resolved_config.rollout.engine
         needed = ENGINES.entry(chosen or ALWAYS_THERE).needs
         has = f"has {needed}"

@@ -157,7 +157,7 @@ def _of_sampling(found: Forecast) -> Iterator[tuple[str, ...]]:
         for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
             yield (f"rollout.engine_options.{kind.memory_option} = {share}",)
         alternates = not rollout.staleness and rollout.source == GENERATE
-        if kind.sleeps and alternates and config.compute.backend == "local":
+        if kind.sleeps and alternates and config.compute.place.here:
             yield ("rollout.sleep_while_training = true",)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.interpreters import check_interpreter, check_interpreters
 from mortal_steps.compute.local import REHEARSAL, call_once, call_several
-from mortal_steps.compute.placement import placed_config
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
@@ -25,8 +25,6 @@ from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import (
     check_engine,
-    check_interpreter,
-    check_interpreters,
     check_model,
     check_rows,
 )
@@ -34,6 +32,7 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
+from mortal_steps.places.base import place_of
 from mortal_steps.plan import actor_plan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
@@ -83,7 +82,7 @@ def try_rollout(
 ) -> SampledProblems:
     """Sample with the model that such a run would begin with. Raises `ConfigError` for workers on
     Modal, and what the checks before a run and its rollout worker raise."""
-    if config.compute.backend == "modal":
+    if not config.compute.place.shares_files:
         raise ConfigError(
             "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
             "mortal_deployments.modal_app::test_rollout_fn` does. Or set compute.backend = 'local'"
@@ -97,7 +96,7 @@ def try_rollout(
         # What is built for the trial goes with it.
         plan = dataclasses.replace(actor_plan(config), cache_dir=store.path("models").absolute())
         path = base_model_path(plan, dataset_fingerprint(problems))
-        specs = trial_specs(placed_config(config), store, path)  # on the GPUs of a run
+        specs = trial_specs(place_of(config).placed(), store, path)  # on the GPUs of a run
         if path != config.model.name_or_path:
             ref = store.write_record("problems.json", list(problems), list[Problem])
             call_once(specs["actor"], "build_base_model", problems=ref)

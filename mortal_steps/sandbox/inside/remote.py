@@ -1,6 +1,6 @@
 """The server as a command in a remote container: its owner talks to it over stdin and stdout.
 
-The owner (`mortal_steps.compute.modal`) starts `BOOT` there, then sends these modules before
+The owner (`mortal_steps.places.modal`) starts `BOOT` there, then sends these modules before
 anything else.
 """
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mortal.maintenance import doctor
-from mortal_steps.compute.placement import check_devices
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.base import place_of
 
 NOT_THERE = str(torch.cuda.device_count())
 
@@ -15,21 +15,21 @@ NOT_THERE = str(torch.cuda.device_count())
 def test_a_device_that_is_not_there_is_named(role):
     config = RunConfig(compute={"local": {role: {"devices": [NOT_THERE]}}})
     with pytest.raises(ConfigError, match=rf"compute\.local\.{role}\.devices names '{NOT_THERE}'"):
-        check_devices(config)
+        place_of(config).check(samples=True)
 
 
 def test_an_interpreter_counts_its_gpus(monkeypatch, tmp_path):
     monkeypatch.setattr("mortal_steps.system.gpus.GPUS", (str(tmp_path),))
-    check_devices(RunConfig())
+    place_of(RunConfig()).check(samples=True)
     config = RunConfig(compute={"local": {"actor": {"devices": [NOT_THERE]}}})
     with pytest.raises(ConfigError, match="its interpreter sees no CUDA device"):
-        check_devices(config)
+        place_of(config).check(samples=True)
 
 
 def test_a_worker_may_be_kept_off_every_gpu():
-    check_devices(RunConfig(compute={"local": {"actor": {"devices": [""]}}}))
-    check_devices(RunConfig(compute={"local": {"rollout": {"devices": ["-1"]}}}))
-    check_devices(RunConfig())
+    place_of(RunConfig(compute={"local": {"actor": {"devices": [""]}}})).check(samples=True)
+    place_of(RunConfig(compute={"local": {"rollout": {"devices": ["-1"]}}})).check(samples=True)
+    place_of(RunConfig()).check(samples=True)
 
 
 def test_doctor_asks_torch_in_a_process_of_its_own(monkeypatch):

@@ -12,11 +12,11 @@ import pytest
 
 from mortal_flows.signals import stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
-from mortal_steps.compute.modal.files import volume_lease
-from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.errors import StoreError, WorkerLostError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.places.modal.files import volume_lease
+from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.runs.lease import LeaseRecord
 from tests.support import bare_flow
 from tests.support.modal.project import ON_MODAL, project

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.meter import container_rate
 from mortal_steps.errors import StoreError
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.meter import container_rate
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.runs.run import find_run

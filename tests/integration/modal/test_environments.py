@@ -8,13 +8,13 @@ from pathlib import Path
 import modal
 import pytest
 
-from mortal_steps.compute.modal import CLIENT_PATH
 from mortal_steps.config import EnvironmentConfig, ModalConfig
 from mortal_steps.environments.kinds.openenv import OpenEnvEnvironment
 from mortal_steps.environments.messages import EpisodeStart, ToolCall
 from mortal_steps.environments.processes.cells import Cells
 from mortal_steps.environments.processes.host import environment_host
 from mortal_steps.errors import ComputeError, ConfigError
+from mortal_steps.places.modal import CLIENT_PATH
 from tests.support.environments import openenv_server
 from tests.support.environments.describing import describe_once
 
@@ -122,6 +122,6 @@ def test_what_modal_does_not_have_is_refused_with_what_to_do(project):
 
 def test_a_process_in_a_container_finds_what_the_first_one_has(tmp_path):
     (tmp_path / "client_of_modal.py").touch()
-    code = "import mortal_steps.compute.modal, client_of_modal"
+    code = "import mortal_steps.places.modal, client_of_modal"
     env = {**os.environ, CLIENT_PATH: os.pathsep.join(["", str(tmp_path)])}
     assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0

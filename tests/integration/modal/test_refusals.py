@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from mortal_steps.compute.modal.deployed import check_deployed, check_pickles
-from mortal_steps.compute.modal.files.mirror import Mirror
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.release import Release, this_release
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError, ConfigError, StoreError
-from mortal_steps.orchestration.checking.preflight import check_modal
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.places.base import place_of
+from mortal_steps.places.modal.deployed import check_deployed, check_pickles
+from mortal_steps.places.modal.files.mirror import Mirror
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.release import Release, this_release
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -65,7 +65,7 @@ def test_a_machine_without_a_token_is_told_so(plane, tmp_path):
 
 def test_other_code_than_here_is_refused(plane, tmp_path, monkeypatch):
     other = Release(mortal="9", sources="0" * 64, modal="1", python="3.11")
-    monkeypatch.setattr("mortal_steps.compute.modal.deployed.this_release", lambda: other)
+    monkeypatch.setattr("mortal_steps.places.modal.deployed.this_release", lambda: other)
     with pytest.raises(ComputeError, match=r"the deployed app is mortal .* this machine has"):
         asyncio.run(check_deployed(project(tmp_path, "refused", *ON_MODAL)))
     assert this_release().runs_with(this_release())
@@ -77,7 +77,7 @@ def test_objects_of_another_python_are_refused_before_the_run_begins(plane, tmp_
     config = project(tmp_path, "refused", *ON_MODAL, *rewards)
     asyncio.run(check_pickles(config))
     newer = replace(this_release(), python="3.99")
-    monkeypatch.setattr("mortal_steps.compute.modal.deployed.this_release", lambda: newer)
+    monkeypatch.setattr("mortal_steps.places.modal.deployed.this_release", lambda: newer)
     for check in (
         check_pickles(config),
         check_deployed(config),
@@ -126,4 +126,4 @@ def test_a_reward_function_that_no_container_can_have_is_named(plane, tmp_path, 
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     with pytest.raises(ConfigError, match=r"'\.\./rewards.py:lottery' is in .* start the run from"):
-        check_modal(config)
+        place_of(config).check_access(print)

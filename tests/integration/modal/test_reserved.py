@@ -2,8 +2,8 @@
 
 import pytest
 
-from mortal_steps.compute.modal.deployed import worker_of
-from mortal_steps.compute.modal.detached import for_run
+from mortal_steps.places.modal.deployed import worker_of
+from mortal_steps.places.modal.detached import for_run
 from tests.support.modal.project import ON_MODAL, project
 
 

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from mortal_steps.compute.modal.detached import fetch_reward_models, hand_over
 from mortal_steps.errors import RewardError
 from mortal_steps.orchestration.open_run import open_run, resume_config
+from mortal_steps.places.modal.detached import fetch_reward_models, hand_over
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.rewards.reward_model import RewardModel
 from tests.support import bare_flow

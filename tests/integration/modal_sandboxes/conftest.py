@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mortal_steps.compute.modal.sandboxes import ModalExecutor
+from mortal_steps.places.modal.sandboxes import ModalExecutor
 from mortal_steps.sandbox.executors import ExecutorSettings
 from tests.modal_plane.fixtures import modal_plane, namespaces
 from tests.modal_plane.plane import ModalPlane

@@ -7,9 +7,9 @@ from dataclasses import replace
 import modal
 import pytest
 
-from mortal_steps.compute.modal import sandboxes
-from mortal_steps.compute.modal.sandboxes import ModalExecutor
 from mortal_steps.errors import ComputeError, SandboxError
+from mortal_steps.places.modal import sandboxes
+from mortal_steps.places.modal.sandboxes import ModalExecutor
 from mortal_steps.sandbox.base import Limits, Program
 from mortal_steps.sandbox.executors import ExecutorSettings, Needs
 from mortal_steps.sandbox.pool import Row

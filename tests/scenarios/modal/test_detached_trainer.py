@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.files.volume_lease import find_lease
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.files.volume_lease import find_lease
 from mortal_steps.runs.run import find_run
 from tests.support.deployments import PATIENCE_S
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import modal
 import pytest
 
-from mortal_steps.compute.modal.meter import container_rate, sandbox_rate
+from mortal_steps.places.modal.meter import container_rate, sandbox_rate
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.runs.run import find_run
 from tests.support.modal.project import MORTAL, ON_MODAL, assert_same, at

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from mortal_steps.compute.modal.deployed import worker_of
 from mortal_steps.errors import LeaseLostError
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.places.modal.deployed import worker_of
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.files import digest_file
 from mortal_steps.types import FileRef

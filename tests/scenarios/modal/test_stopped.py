@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.files.volume_lease import find_lease
 from mortal_steps.errors import StoreError
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.files.volume_lease import find_lease
 from mortal_steps.runs.run import find_run
 from tests.support.modal.detached import STOP, detach, folder, staying
 from tests.support.modal.project import MORTAL, assert_same, at

@@ -1,7 +1,7 @@
 """A request as a flow sends it to a container of a run."""
 
-from mortal_steps.compute.modal.messages import CallRequest
-from mortal_steps.compute.modal.release import this_release
+from mortal_steps.places.modal.messages import CallRequest
+from mortal_steps.places.modal.release import this_release
 from mortal_steps.types import FileRef
 
 REQUEST = CallRequest(

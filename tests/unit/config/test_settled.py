@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from mortal_steps.compute import interpreters
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking import resolve_defaults as defaults
 from mortal_steps.orchestration.checking.checks import check_adapter
 from mortal_steps.orchestration.checking.resolve_defaults import (
     resolve_defaults,
@@ -16,6 +16,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
     resolved_like,
 )
 from mortal_steps.orchestration.open_run import changes
+from mortal_steps.places.base import place_of
 from mortal_steps.plan import trainer_plan
 from tests.support.made_up_gpus import let_there_be, several
 from tests.support.refused import refused
@@ -164,7 +165,7 @@ def test_engine_and_max_tokens_are_settled_when_a_run_begins():
 
 def test_sandboxes_for_environments_that_there_are_none_of_are_told_of(caplog):
     compute = {"backend": "modal", "modal": {"environment": {}}}
-    resolve_defaults(RunConfig.model_validate({"model": {"new": {}}, "compute": compute}))
+    place_of(parse_config({"model": {"new": {}}, "compute": compute})).check(samples=True)
     assert "[compute.modal.environment] has no effect" in caplog.text
 
 
@@ -186,7 +187,7 @@ def logged(tmp_path, caplog, monkeypatch):
 
 
 def test_what_is_usual_is_no_warning(logged, caplog, monkeypatch):
-    monkeypatch.setattr(defaults, "lacks", lambda python, module: True)
+    monkeypatch.setattr(interpreters, "lacks", lambda python, module: True)
     assert logged() == []
     noted = caplog.text
     assert "does not have vllm" in noted and "rollout.max_tokens = 64, half" in noted

@@ -5,9 +5,6 @@ from dataclasses import replace
 import pytest
 from modal import FunctionCall, exception
 
-from mortal_steps.compute.modal import retry
-from mortal_steps.compute.modal.calls import Calls
-from mortal_steps.compute.modal.messages import CallResult
 from mortal_steps.errors import (
     ComputeError,
     LeaseLostError,
@@ -15,6 +12,9 @@ from mortal_steps.errors import (
     TransientError,
     WorkerLostError,
 )
+from mortal_steps.places.modal import retry
+from mortal_steps.places.modal.calls import Calls
+from mortal_steps.places.modal.messages import CallResult
 from mortal_steps.store import RunStore
 from tests.support.modal.requests import REQUEST
 

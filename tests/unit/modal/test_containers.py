@@ -1,11 +1,11 @@
-"""mortal_steps.compute.modal.compute: how many containers a run has on Modal."""
+"""mortal_steps.places.modal.compute: how many containers a run has on Modal."""
 
 from typing import Any
 
 import pytest
 
-from mortal_steps.compute.modal.compute import num_containers
 from mortal_steps.config import RunConfig
+from mortal_steps.places.modal.compute import num_containers
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import modal
 import pytest
 from modal import exception
 
-from mortal_steps.compute.modal.calls import Calls, Submitted, _digest, _path
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.places.modal.calls import Calls, Submitted, _digest, _path
 from mortal_steps.store import RunStore
 from tests.support.modal.requests import REQUEST
 
@@ -15,7 +15,12 @@ KEY = "actor/train_step/3/0"
 
 
 @pytest.mark.parametrize(
-    "answer", [exception.OutputExpiredError("expired"), exception.NotFoundError("no such call")]
+    "answer",
+    [
+        exception.OutputExpiredError("expired"),
+        exception.NotFoundError("no such call"),
+        exception.DeserializationError("an answer in classes of an earlier release"),
+    ],
 )
 async def test_a_call_whose_outcome_is_gone_is_asked_for_anew(tmp_path, monkeypatch, answer):
     """What it did is on the Volume: the worker answers from there."""

@@ -6,14 +6,14 @@ import time
 import pytest
 from modal import exception
 
-from mortal_steps.compute.modal import retry
-from mortal_steps.compute.modal.files import volume_runs
-from mortal_steps.compute.modal.files.volume import RunsVolume
-from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.checking.preflight import check_rewards
+from mortal_steps.places.modal import retry
+from mortal_steps.places.modal.files import volume_runs
+from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.journal import JournalEntry, write_entry
 from mortal_steps.runs.identity import write_identity
@@ -215,7 +215,7 @@ async def test_a_run_goes_on_where_the_volume_stood_when_its_lease_was_taken(
         run.store.write_record(MANIFEST_FILE, further, RunManifest)
         yield local
 
-    monkeypatch.setattr("mortal_steps.compute.modal.compute.modal_compute", workers)
+    monkeypatch.setattr("mortal_steps.places.modal.compute.modal_compute", workers)
     run = find_run(tmp_path / "volume", "run")
     assert run.manifest.step == 2
     async with driver.open_session(run) as session:

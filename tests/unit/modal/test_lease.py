@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import modal
 import pytest
 
-from mortal_steps.compute.modal.compute import _end
-from mortal_steps.compute.modal.files import volume_lease
-from mortal_steps.compute.modal.files.volume import RunsVolume
 from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.places.modal.compute import _end
+from mortal_steps.places.modal.files import volume_lease
+from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.runs.lease import LEASE_TTL_S, LeaseRecord
 
 VOLUME = RunsVolume("any")

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from mortal_steps.compute.modal import messages
-from mortal_steps.compute.modal.inside.host import WorkerHost
 from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerLostError
+from mortal_steps.places.modal import messages
+from mortal_steps.places.modal.inside.host import WorkerHost
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
     Problem,
@@ -99,7 +99,7 @@ def test_a_reload_waits_for_files_that_are_still_written(host, volume, here, bat
     monkeypatch.setattr(volume, "reload", refused_beside_files)
     assert host.call(request("train_step", here, batch)).error is None
     assert volume.asked == ["reload", "commit"]
-    monkeypatch.setattr("mortal_steps.compute.modal.inside.host.FILES_OPEN_S", 0.0)
+    monkeypatch.setattr("mortal_steps.places.modal.inside.host.FILES_OPEN_S", 0.0)
     still_open += [1]
     with pytest.raises(RuntimeError, match="open files"):
         host.call(request("train_step", here, batch))

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from mortal_steps.compute.modal import messages
-from mortal_steps.compute.modal.files import mirror
-from mortal_steps.compute.modal.files.mirror import Mirror
-from mortal_steps.compute.modal.messages import CallResult
 from mortal_steps.errors import CorruptFileError, TransientError, WorkerError
+from mortal_steps.places.modal import messages
+from mortal_steps.places.modal.files import mirror
+from mortal_steps.places.modal.files.mirror import Mirror
+from mortal_steps.places.modal.messages import CallResult
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.records import shard_file

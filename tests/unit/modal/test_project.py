@@ -2,9 +2,9 @@
 
 import pytest
 
-from mortal_steps.compute.modal.detached import code_of
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.modal.detached import code_of
 
 
 def config_of(file, modules=(), rewards="modal"):

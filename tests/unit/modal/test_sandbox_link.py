@@ -1,4 +1,4 @@
-"""mortal_steps.compute.modal.environments: how a link to a Sandbox begins and is lost."""
+"""mortal_steps.places.modal.environments: how a link to a Sandbox begins and is lost."""
 
 import asyncio
 import queue
@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps.compute.modal import environments
-from mortal_steps.compute.modal.environments import SandboxLink
 from mortal_steps.config import ModalConfig
 from mortal_steps.errors import TransientError
+from mortal_steps.places.modal import environments
+from mortal_steps.places.modal.environments import SandboxLink
 
 PATIENCE_S = 10.0
 

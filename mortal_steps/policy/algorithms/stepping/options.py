@@ -51,21 +51,15 @@ def check_options(plan: TrainerPlan, algorithm: TrlHooks) -> tuple[str, ...]:
     May run on a machine without the actor's GPU and packages: what only there could be refused
     passes here. Raises what `check_model_options` raises.
     """
-    away = plan.compute.is_away
-    elsewhere = away and not torch.cuda.is_available()
+    elsewhere = not plan.here and not torch.cuda.is_available()
     built = build_options(
         plan, algorithm, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere
     )
     lora_config(plan.training)
-    if plan.compute.backend == "modal" and plan.model.quantization:
-        raise ConfigError(
-            "model.quantization: the image of containers on Modal has no bitsandbytes; train on a "
-            "machine of your own (compute.backend = 'local'), or leave it out"
-        )
-    if not away:
+    if plan.here:
         quantization_config(plan.model)
         _check_packages(built)
-    check_model_options(plan.training, plan.model, here=not away)
+    check_model_options(plan.training, plan.model, here=plan.here)
     chosen = plan.training.trl
     unrepeatable = unrepeatable_options(chosen) if plan.training.deterministic else ()
     idle = _idle_options(chosen) + unrepeatable + _idle_lora(plan) + _idle_sharding(plan)
