@@ -8,6 +8,7 @@ ask a batch for what they need, and never of which kind it is.
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -96,6 +97,11 @@ def _read(values: Any) -> Batch:
 
 
 def _of_0_1_0(given: Mapping[str, Any]) -> type[Batch] | None:
-    """Return the kind that has these fields, among those that go without a name."""
+    """Return the kind whose fields these are, among those that go without a name."""
     unnamed = (kind for kind in Batch.__subclasses__() if kind.kind == "")
-    return next((kind for kind in unnamed if kind.__annotations__.keys() <= given.keys()), None)
+    return next((kind for kind in unnamed if _required(kind) <= given.keys()), None)
+
+
+def _required(kind: type[Batch]) -> set[str]:
+    found = fields(kind)  # type: ignore[arg-type]
+    return {field.name for field in found if field.default is MISSING}

@@ -3,11 +3,10 @@
 import signal
 import subprocess
 import sys
-import tomllib
 
 import pytest
 
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
+from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources import batches
 from mortal_steps.orchestration.session import Session
@@ -17,11 +16,11 @@ from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from tests.support.docs_examples import settings, write_modules
+from tests.support.docs_examples import write_modules
+from tests.support.extending import SETTINGS, STEPS, configure
 from tests.support.project import write_project
 
 PAGE = "extending.md"
-STEPS = 3
 ROWS = "An algorithm that needs no rollouts"
 BOTH = """
 import os, runpy, sys
@@ -31,7 +30,6 @@ for run in ("first", "fed"):
     sys.argv[1:] = [f"{run}.toml", run]
     runpy.run_path(script, run_name="__main__")
 """
-SETTINGS = (f"training.max_steps={STEPS}", "evaluation.eval_steps=0", "rollout.num_shards=2")
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +40,6 @@ def project(tmp_path_factory):
     for heading in ("An engine", "A way of syncing weights", "A batch source", ROWS):
         write_modules(PAGE, heading, folder)
     return folder
-
-
-def configure(project, run_id, *headings, source=None, **rollout):
-    """A configuration with the settings below these headings of the page."""
-    values = load_config(project / "tiny.toml", SETTINGS).model_dump()
-    for heading in headings:
-        for section, changed in tomllib.loads(settings(PAGE, heading)).items():
-            values[section] |= changed
-    values["rollout"]["source"] = source or values["rollout"]["source"]
-    values["rollout"] |= rollout
-    (project / f"{run_id}.toml").write_text(dump_toml(parse_config(values)))
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,11 @@ from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.types import GeneratedShard
-from tests.integration.test_extending import configure
 from tests.support.docs_examples import write_modules
+from tests.support.extending import PAGE, STEPS, configure
 from tests.support.project import write_project
 
-PAGE, ROUNDS = "extending.md", "Several rounds in a step"
-STEPS = 3
+ROUNDS = "Several rounds in a step"
 KILLED_ONCE = """
 import os, pathlib, signal
 
