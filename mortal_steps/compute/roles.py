@@ -15,7 +15,7 @@ from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfi
 from mortal_steps.config.engines import TRAINING_MODULES
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan import actor_plan, code_plan, scoring_plan
 from mortal_steps.rewards.sources import check_files
 from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.system.gpus import has_gpu
@@ -71,7 +71,7 @@ def worker_specs(
         ),
         "reward": WorkerSpec(
             factory="mortal_steps.rewards.worker:RewardWorker",
-            kwargs={"run_dir": str(run_dir), "config": config, "num_steps": num_steps},
+            kwargs={"run_dir": str(run_dir), "plan": scoring_plan(config), "num_steps": num_steps},
             count=config.rewards.num_reward_workers,
             prepare="start",
             rounding=rounding,
@@ -110,7 +110,7 @@ def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) 
             updates_per_step=updates,
             num_updates=num_steps * updates,
         ),
-        "check_code": partial(check_files, config=config, working_dir=Path()),
+        "check_code": partial(check_files, plan=code_plan(config), working_dir=Path()),
     }
 
 

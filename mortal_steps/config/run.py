@@ -37,7 +37,6 @@ from mortal_steps.config.rollout import (
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 from mortal_steps.types import SamplingParams
-from mortal_steps.users_code.loading import names_code
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
@@ -219,29 +218,11 @@ class RunConfig(Section):
         return self.model_copy(update={"rollout": rollout})
 
     @property
-    def users_code(self) -> tuple[str, ...]:
-        """The user's code that scores, in training or evaluation, or answers calls."""
-        found = (*self.rewards.code, *self.eval_rewards.code, *self.environment.code)
-        return tuple(dict.fromkeys(found))
-
-    @property
-    def training_code(self) -> tuple[str, ...]:
-        """The user's code that samples and trains, by which the numbers of a run are others."""
-        rollout = self.rollout
-        names = (self.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source)
-        return tuple(dict.fromkeys(filter(names_code, names)))
-
-    @property
     def users_objects(self) -> tuple[str, ...]:
         """Files of the user's pickled objects that score or answer calls."""
         terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
         files = [file for term in terms for file in term.files]
         return tuple(dict.fromkeys((*files, *self.environment.files)))
-
-    @property
-    def reward_folders(self) -> tuple[str, ...]:
-        """Folders of models that score, in training or in evaluations."""
-        return tuple(dict.fromkeys((*self.rewards.folders, *self.eval_rewards.folders)))
 
     @property
     def sampled_model(self) -> ModelConfig:

@@ -19,7 +19,7 @@ from mortal_steps.orchestration.checking.forecast_lines import placement_in_word
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.places.base import WantedWorkers, place_of
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan import actor_plan, code_plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.markdown import shortened
@@ -68,7 +68,7 @@ async def open_session(
         stack.enter_context(flow_log(run.store.path("logs")))
         await stack.enter_async_context(tracked(run, on_notice))
         try:
-            note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
+            note_sources(run.store, code_plan(run.config), run.working_dir(), run.manifest.step)
             compute = await stack.enter_async_context(_workers(run, lease, on_stop, local))
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)

@@ -29,9 +29,10 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.places.base import place_of
 from mortal_steps.places.modal.place import fetch
+from mortal_steps.plan import code_plan
 from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
-from mortal_steps.rewards.sources import accept_present_sources, check_sources
+from mortal_steps.rewards.sources import check_sources, digest_of_present
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, check_never_begun, find_run
@@ -88,7 +89,7 @@ def open_run(
     opened = Run(run.store, config, run.info)
     if opened.is_complete():  # which needs sources, model and GPUs no more
         return opened
-    check_sources(opened.store, config, opened.working_dir())
+    check_sources(opened.store, code_plan(config), opened.working_dir())
     is_here = config.compute.place.shares_files  # otherwise the Volume has the model
     if is_here or Path(config.model.name_or_path).exists():
         check_model(config.model, run.info.model_files)
@@ -194,7 +195,9 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
     working_dir = Path.cwd()
     with contextlib.suppress(RunNotFoundError):
         working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
-    return accept_present_sources(config, working_dir)
+    digest = digest_of_present(code_plan(config), working_dir)
+    rewards = config.rewards.model_copy(update={"accept_changed": digest})
+    return config.model_copy(update={"rewards": rewards})
 
 
 def create_run(

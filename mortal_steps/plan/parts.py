@@ -3,9 +3,12 @@
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model.base_model import model_cache
+from mortal_steps.rewards.plan import CodePlan, ScoringPlan
 from mortal_steps.scores import reward_weights
+from mortal_steps.users_code.loading import names_code
 
 
 def trainer_plan(config: RunConfig) -> TrainerPlan:
@@ -29,4 +32,32 @@ def actor_plan(config: RunConfig) -> ActorPlan:
         checkpoints=config.checkpoints,
         cache_dir=model_cache(Path(config.runs_dir)),
         threads=config.compute.local.actor.threads,
+    )
+
+
+def code_plan(config: RunConfig) -> CodePlan:
+    """Return the user's code that decides the run's numbers."""
+    rollout, judging = config.rollout, config.eval_rewards
+    names = (config.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source)
+    scoring = (*config.rewards.code, *judging.code, *config.environment.code)
+    return CodePlan(
+        scoring=tuple(dict.fromkeys(scoring)),
+        training=tuple(dict.fromkeys(filter(names_code, names))),
+        model_folders=tuple(dict.fromkeys((*config.rewards.folders, *judging.folders))),
+        environment=config.environment,
+        compute=config.compute,
+        accept_changed=config.rewards.accept_changed,
+    )
+
+
+def scoring_plan(config: RunConfig) -> ScoringPlan:
+    """Return what the run's reward workers work with."""
+    return ScoringPlan(
+        rewards=config.rewards,
+        eval_rewards=None if config.evaluation.functions is None else config.eval_rewards,
+        compute=config.compute,
+        gym_rows=comes_from_gym(config.data),
+        template_options=config.training.template_options,
+        updates_per_step=config.training.optimizer_steps_per_batch,
+        code=code_plan(config),
     )

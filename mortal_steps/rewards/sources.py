@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.models.local_folder import files_of
+from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import read_identity
@@ -110,36 +110,36 @@ def find_history(store: RunStore) -> Sequence[ScoredWith]:
     return found[1].entries if found else ()
 
 
-def begin_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
+def begin_sources(store: RunStore, plan: CodePlan, working_dir: Path, step: int) -> None:
     """Record what a run begins with that stands at `step`."""
-    _write(store, (), _present(config, working_dir), step)
+    _write(store, (), _present(plan, working_dir), step)
 
 
-def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None:
+def check_sources(store: RunStore, plan: CodePlan, working_dir: Path) -> None:
     """Raise `RewardError` if sources were changed and nobody has accepted that."""
-    now = _seen_by_driver(store, config, working_dir)
+    now = _seen_by_driver(store, plan, working_dir)
     history = find_history(store)
     if history and now is not None:
-        _check(store, config, history[-1].sources, now)
+        _check(store, plan, history[-1].sources, now)
 
 
-def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
+def check_files(store: RunStore, plan: CodePlan, working_dir: Path) -> None:
     """Do the same in a worker, which has all files that score. Its packages may be others than the
     driver's, which has compared those of the environments, and the other code."""
     if history := find_history(store):
         before = history[-1].sources
-        now = _present_files(config, working_dir, _began_in(store, working_dir))
-        _check(store, config, before, replace(now, packages=before.packages, code=before.code))
+        now = _present_files(plan, working_dir, _began_in(store, working_dir))
+        _check(store, plan, before, replace(now, packages=before.packages, code=before.code))
 
 
-def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
+def note_sources(store: RunStore, plan: CodePlan, working_dir: Path, step: int) -> None:
     """Record new or accepted sources; only for the run's driver. Raises as `check_sources`."""
-    now = _seen_by_driver(store, config, working_dir)
+    now = _seen_by_driver(store, plan, working_dir)
     if now is None:
         return
     history = find_history(store)
     if history:
-        _check(store, config, history[-1].sources, now)
+        _check(store, plan, history[-1].sources, now)
         before = history[-1].sources
         if changed := before.changes_to(now):
             logger.warning("from step %d on, other code is used: %s", step, "; ".join(changed))
@@ -150,19 +150,17 @@ def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: in
     _write(store, history, now, step)
 
 
-def accept_present_sources(config: RunConfig, working_dir: Path) -> RunConfig:
-    """Return the same configuration with the sources accepted as they are now."""
-    digest = _present(config, working_dir).digest()
-    rewards = config.rewards.model_copy(update={"accept_changed": digest})
-    return config.model_copy(update={"rewards": rewards})
+def digest_of_present(plan: CodePlan, working_dir: Path) -> str:
+    """Return the digest by which the code, as it is now, is accepted."""
+    return _present(plan, working_dir).digest()
 
 
 def folders_of_models(
-    store: RunStore, config: RunConfig, working_dir: Path
+    store: RunStore, plan: CodePlan, working_dir: Path
 ) -> dict[str, dict[str, str]]:
     """Return the folders of the run's reward models, each with the sha256 of its files by their
     names, as the run has noted them last; those of the hub are left out."""
-    found = _noted_models(store, config, working_dir)
+    found = _noted_models(store, plan, working_dir)
     return {
         folder: {Path(path).name: sha256 for path, sha256 in files.items()}
         for folder, files in found.items()
@@ -196,58 +194,56 @@ def find_sources(
     return RewardSources(files=files)
 
 
-def _present(config: RunConfig, working_dir: Path, began_in: Path | None = None) -> RewardSources:
-    found = _present_files(config, working_dir, began_in)
-    code = find_sources(config.training_code, working_dir).files or None
-    return replace(found, packages=_packages(config, working_dir), code=code)
+def _present(plan: CodePlan, working_dir: Path, began_in: Path | None = None) -> RewardSources:
+    found = _present_files(plan, working_dir, began_in)
+    code = find_sources(plan.training, working_dir).files or None
+    return replace(found, packages=_packages(plan, working_dir), code=code)
 
 
-def _present_files(config: RunConfig, working_dir: Path, began_in: Path | None) -> RewardSources:
-    folders = config.reward_folders
-    return find_sources(config.users_code, working_dir, folders=folders, began_in=began_in)
+def _present_files(plan: CodePlan, working_dir: Path, began_in: Path | None) -> RewardSources:
+    folders = plan.model_folders
+    return find_sources(plan.scoring, working_dir, folders=folders, began_in=began_in)
 
 
-def _packages(config: RunConfig, working_dir: Path) -> Mapping[str, str] | None:
+def _packages(plan: CodePlan, working_dir: Path) -> Mapping[str, str] | None:
     """Return the versions of what the environments are in, as their interpreter has it. Modules of
     the user's that the configuration names as code count as files instead."""
-    code = {each.rpartition(":")[0] for each in config.environment.code}
+    code = {each.rpartition(":")[0] for each in plan.environment.code}
     users = {each for each in code if find_in([working_dir], each)}
-    installed = set(config.environment.modules) - users
+    installed = set(plan.environment.modules) - users
     modules = sorted({each.partition(".")[0] for each in installed} - OURS)
-    if not modules or not config.compute.place.shares_files:
+    if not modules or not plan.compute.place.shares_files:
         return None
-    python = config.environment.python or config.compute.local.rollout.python or sys.executable
+    python = plan.environment.python or plan.compute.local.rollout.python or sys.executable
     return packages_of(modules, python, working_dir)
 
 
-def _seen_by_driver(store: RunStore, config: RunConfig, working_dir: Path) -> RewardSources | None:
+def _seen_by_driver(store: RunStore, plan: CodePlan, working_dir: Path) -> RewardSources | None:
     """Return the present sources, None if another machine brought them to the Volume. Model folders
     that are not here, as a container scores, are taken as noted."""
-    now = _present(config, working_dir, _began_in(store, working_dir))
-    if now.code and not config.compute.place.here and set(now.code.values()) == {MISSING}:
+    now = _present(plan, working_dir, _began_in(store, working_dir))
+    if now.code and not plan.compute.place.here and set(now.code.values()) == {MISSING}:
         noted = find_history(store)
         now = replace(now, code=noted[-1].sources.code if noted else None)
-    if not config.compute.scores_in_a_container:
+    if not plan.compute.scores_in_a_container:
         return now
     if now.files and set(now.files.values()) == {MISSING}:
         return None
     elsewhere = {
         path: sha256
-        for folder, files in _noted_models(store, config, working_dir).items()
+        for folder, files in _noted_models(store, plan, working_dir).items()
         if not (working_dir / folder).is_dir()
         for path, sha256 in files.items()
     }
     return replace(now, files={**now.files, **elsewhere})
 
 
-def _noted_models(
-    store: RunStore, config: RunConfig, working_dir: Path
-) -> dict[str, dict[str, str]]:
+def _noted_models(store: RunStore, plan: CodePlan, working_dir: Path) -> dict[str, dict[str, str]]:
     """Return the noted files of each folder of a reward model."""
     history = find_history(store)
     began, working_dir = _began_in(store, working_dir), working_dir.absolute()
     found: dict[str, dict[str, str]] = {}
-    for folder in config.reward_folders if history else ():
+    for folder in plan.model_folders if history else ():
         at = Path(_named(working_dir / folder, working_dir, began))
         noted = history[-1].sources.files.items()
         if files := {path: sha256 for path, sha256 in noted if Path(path).parent == at}:
@@ -265,23 +261,23 @@ def _began_in(store: RunStore, working_dir: Path) -> Path:
     return working_dir.absolute() if info is None else Path(info.working_dir)
 
 
-def _check(store: RunStore, config: RunConfig, before: RewardSources, now: RewardSources) -> None:
+def _check(store: RunStore, plan: CodePlan, before: RewardSources, now: RewardSources) -> None:
     changed = before.changes_to(now)
-    if changed and config.rewards.accept_changed != now.digest():
+    if changed and plan.accept_changed != now.digest():
         raise RewardError(
-            f"{_called(config)} are not those that run {store.root.name} has used until now: "
+            f"{_called(plan)} are not those that run {store.root.name} has used until now: "
             f"{'; '.join(changed)}. Restore them, or let the run continue with them: `mortal "
             f"resume {store.root.name} --accept-changed-rewards`, or for a deployment's run set "
             f"rewards.accept_changed = {now.digest()!r} in its parameters"
         )
 
 
-def _called(config: RunConfig) -> str:
+def _called(plan: CodePlan) -> str:
     called = ["the reward functions"]
-    if config.environment.is_used:
+    if plan.environment.is_used:
         called.append("tools or environments")
-    if config.training_code:
-        called.append(f"or the code of {', '.join(config.training_code)}")
+    if plan.training:
+        called.append(f"or the code of {', '.join(plan.training)}")
     return ", ".join(called)
 
 

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mortal_steps.config import RewardsConfig, RunConfig
-from mortal_steps.data.sources import comes_from_gym
+from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import Spending
+from mortal_steps.rewards.plan import ScoringPlan
 from mortal_steps.rewards.scoring.assignments import assign
 from mortal_steps.rewards.scoring.scorer import Scorer
 from mortal_steps.rewards.sources import check_files
@@ -39,24 +39,24 @@ DRY_RUN = (
 class RewardWorker:
     """Scores shards of one run. Functions are imported at the first call that needs them."""
 
-    def __init__(self, *, run_dir: str, config: RunConfig, num_steps: int) -> None:
+    def __init__(self, *, run_dir: str, plan: ScoringPlan, num_steps: int) -> None:
         self._store = RunStore(Path(run_dir))
-        self._config = config
+        self._plan = plan
         self._num_steps = num_steps
         self._judges = Spending(self._store.root)
 
-        self._training = self._evaluating = self._scorer(config.rewards)
-        if config.evaluation.functions is not None:
-            self._evaluating = self._scorer(config.eval_rewards)
+        self._training = self._evaluating = self._scorer(plan.rewards)
+        if plan.eval_rewards is not None:
+            self._evaluating = self._scorer(plan.eval_rewards)
 
     def _scorer(self, rewards: RewardsConfig) -> Scorer:
         assignments = assign(
             rewards,
-            compute=self._config.compute,
-            gym_rows=comes_from_gym(self._config.data),
-            template_options=self._config.training.template_options,
+            compute=self._plan.compute,
+            gym_rows=self._plan.gym_rows,
+            template_options=dict(self._plan.template_options),
             run_dir=self._store.root,
-            before_start=lambda: check_files(self._store, self._config, Path.cwd()),
+            before_start=lambda: check_files(self._store, self._plan.code, Path.cwd()),
         )
         return Scorer(assignments, reward_names(rewards), rewards)
 
@@ -100,7 +100,7 @@ class RewardWorker:
             scorer = self._evaluating if evaluates else self._training
             found, seconds = self._score(request, scorer)
         file, rewarded = found
-        rewards = self._config.eval_rewards if evaluates else self._config.rewards
+        rewards = (self._plan.eval_rewards if evaluates else None) or self._plan.rewards
         reward_sum, num_scored = total_reward(rewarded, reward_weights(rewards))
         masked: Counter[str] = Counter()
         for failure in rewarded.failures:
@@ -147,7 +147,7 @@ class RewardWorker:
         ), seconds
 
     def _trainer_state(self, step: int) -> TrainerState:
-        updates = self._config.training.optimizer_steps_per_batch
+        updates = self._plan.updates_per_step
         return TrainerState(global_step=step * updates, max_steps=self._num_steps * updates)
 
 

@@ -17,6 +17,7 @@ from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import check_problem_file, keep_problems
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
+from mortal_steps.plan import code_plan
 from mortal_steps.rewards.sources import begin_sources
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
@@ -63,7 +64,7 @@ def write_identity(
     """
     store.remove_leftovers("")
     store.remove_leftovers("data")
-    begin_sources(store, config, Path.cwd(), step=parent.step if parent else 0)
+    begin_sources(store, code_plan(config), Path.cwd(), step=parent.step if parent else 0)
     settings = dump_toml(config).encode()
     # Environment variables of workers are where keys and tokens are.
     private = any(role.env for _, role in config.compute.local)

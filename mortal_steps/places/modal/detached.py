@@ -26,6 +26,7 @@ from mortal_steps.places.modal.files.volume_lease import find_lease, in_use
 from mortal_steps.places.modal.files.volume_runs import download_run
 from mortal_steps.places.modal.messages import Settings
 from mortal_steps.places.modal.retry import call_with_retries
+from mortal_steps.plan import code_plan
 from mortal_steps.rewards.sources import folders_of_models
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
@@ -71,13 +72,13 @@ def code_of(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, 
     specs = [name for name in names if names_code(name)]
     scores = config.compute.scores_in_a_container or config.environment.is_used
     if all_in_containers or scores:
-        return project_files([*specs, *config.users_code], config.users_objects)
+        return project_files([*specs, *code_plan(config).scoring], config.users_objects)
     return project_files(specs, ())
 
 
 def reward_models(run: Run) -> dict[str, str]:
     """Return where on the Volume each local folder of a reward model belongs."""
-    folders = folders_of_models(run.store, run.config, run.working_dir())
+    folders = folders_of_models(run.store, code_plan(run.config), run.working_dir())
     return {name: remote_folder(files) for name, files in folders.items()}
 
 
@@ -122,7 +123,7 @@ async def share(volume: RunsVolume, run: Run, mirror: Mirror, *, detached: bool 
 
 async def fetch_reward_models(config: RunConfig, root: Path) -> None:
     """Bring reward models' folders into a container that drives the run in `root`."""
-    if not config.reward_folders or config.compute.scores_in_a_container:
+    if not code_plan(config).model_folders or config.compute.scores_in_a_container:
         return
     volume = RunsVolume(config.compute.modal.volume)
     await download_run(volume, RunStore(root))

@@ -9,6 +9,7 @@ import pytest
 from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import RewardError
+from mortal_steps.plan import code_plan
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.rewards.sources import begin_sources
 from mortal_steps.rollout.trial import FinishedModelWorker
@@ -58,7 +59,7 @@ def made(tmp_path):
         )
         store = RunStore(tmp_path / "runs/r")
         keep_chat(store, config.model, "model", {})
-        begin_sources(store, config, tmp_path, step=0)
+        begin_sources(store, code_plan(config), tmp_path, step=0)
         settings = sampler_settings(config, "model")
         workers.append(FinishedModelWorker(run_dir=str(store.root), **settings))
         return workers[-1]

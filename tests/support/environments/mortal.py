@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.data.problem_files import keep_problems
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan import actor_plan, scoring_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.rewards.worker import RewardWorker
@@ -57,7 +57,9 @@ class Workers:
         self.sampler = RolloutWorker(
             run_dir=str(folder), **sampler_settings(config, run.model_path, num_steps=run.num_steps)
         )
-        self.scorer = RewardWorker(run_dir=str(folder), config=config, num_steps=run.num_steps)
+        self.scorer = RewardWorker(
+            run_dir=str(folder), plan=scoring_plan(config), num_steps=run.num_steps
+        )
         (self.weights,) = self.actor.prepare(step=0).weights
         recorder = Recorder()
         self.actor._states.state.stepper._trainer.add_callback(recorder)
