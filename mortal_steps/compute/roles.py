@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.placement import gpus_per_engine, measures_memory, sharing_gpus
-from mortal_steps.config import LocalConfig, RoleConfig, RolloutConfig, RunConfig
+from mortal_steps.compute.placement import measures_memory, sharing_gpus
+from mortal_steps.config import RoleConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import TRAINING_MODULES
-from mortal_steps.config.gpus import gpu_count
 from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.plan import actor_plan, code_plan, scoring_plan
 from mortal_steps.rewards.sources import check_files
@@ -112,26 +109,6 @@ def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) 
         ),
         "check_code": partial(check_files, plan=code_plan(config), working_dir=Path()),
     }
-
-
-def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
-    """Return the workers as Modal's containers start them; those of a node share its GPUs.
-    Interpreter, devices and environment of local processes are left out."""
-    specs = {role: replace(spec, python=None, devices=(), env={}) for role, spec in specs.items()}
-    if config.compute.mode != "single_node":
-        return specs
-    engine = config.rollout.engine_kind
-    python = os.environ.get(engine.node_python) if engine.node_python else None
-    actor, rollout = specs["actor"], replace(specs["rollout"], python=python)
-    if config.compute.modal.vllm_mode == "server":
-        gpus = [str(number) for number in range(gpu_count(config.compute.modal.gpu))]
-        size = gpus_per_engine(config.rollout)
-        actor = replace(actor, devices=(",".join(gpus[:-size]),))
-        rollout = replace(rollout, devices=(",".join(gpus[-size:]),))
-    else:
-        shared = sharing_gpus(LocalConfig(), rollout.kwargs["rollout"], 1)
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shared})
-    return {**specs, "actor": actor, "rollout": rollout}
 
 
 def _engine_starts_in(rollout: RolloutConfig) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 
 from mortal_steps.errors import StoreError
+from mortal_steps.places.kinds import PLACES
 from mortal_steps.runs.run import Run
 from mortal_steps.store.identity import IDENTITY_FILE
 
@@ -30,6 +31,9 @@ def _origin(run: Run) -> str | None:
 
 
 def _programs(run: Run) -> Iterator[str]:
+    backend = run.config.compute.backend
+    if not PLACES.get(backend):  # a user's own, which starts the workers
+        yield f"compute.backend = {backend!r}"
     for name, role in run.config.compute.local:
         if role.python is not None:
             yield f"compute.local.{name}.python = {role.python!r}"

@@ -7,13 +7,22 @@ import sys
 from collections.abc import Collection
 
 from mortal_steps.compute.base import Role
+from mortal_steps.compute.devices import Gpu, gpus_elsewhere
 from mortal_steps.compute.interpreters import lacks
 from mortal_steps.compute.placement import Placement, gpus_per_engine
 from mortal_steps.compute.pool import Compute
+from mortal_steps.config.gpus import ALIASES, GIB, MEMORY
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import Place, WantedWorkers
 from mortal_steps.places.ray.compute import ray_pools
-from mortal_steps.places.ray.gpus import gpus_on_a_node
+
+KINDS = {
+    **MEMORY,
+    "A100": 0.0,  # Ray gives those of 80 GB the same name
+    "A100-40G": MEMORY["A100-40GB"],
+    "A100-80G": MEMORY["A100-80GB"],
+}
+"""Memory in GiB of a GPU, by the name that Ray gives its kind."""
 
 
 class RayPlace(Place):
@@ -37,6 +46,15 @@ class RayPlace(Place):
         ray, size = config.compute.ray, gpus_per_engine(config.rollout)
         workers = range(config.num_rollout_workers if samples else 0)
         return Placement(
-            trainers=gpus_on_a_node(ray.actor, config.training.ranks, "actor"),
-            engines=tuple(gpus_on_a_node(ray.rollout, size, f"rollout-{n}") for n in workers),
+            trainers=_gpus_of(ray.actor, config.training.ranks, "actor"),
+            engines=tuple(_gpus_of(ray.rollout, size, f"rollout-{n}") for n in workers),
         )
+
+
+def _gpus_of(kind: str | None, count: int, worker: str) -> tuple[Gpu, ...]:
+    """Return the GPUs of a worker, none for a `kind` of None. Their memory is 0 if the kind is not
+    known."""
+    if kind is None:
+        return ()
+    memory = round(GIB * KINDS.get(ALIASES.get(kind, kind), 0.0))
+    return gpus_elsewhere(kind, memory, count, worker)

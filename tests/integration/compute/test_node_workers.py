@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.roles import in_containers, worker_specs
+from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import VLLM_PYTHON
 from mortal_steps.errors import DataError, WorkerLostError
 from mortal_steps.places.modal.inside.host import Workers
+from mortal_steps.places.modal.inside.specs import in_containers
 
 SPEC = WorkerSpec(factory="tests.support.workers:Counter", kwargs={})
 

@@ -122,6 +122,13 @@ def test_a_run_from_elsewhere_that_names_no_programs_just_goes_on(store):
     check_trusted(find_run(store.root.parent, "run"))
 
 
+def test_a_place_of_a_run_from_elsewhere_is_asked_about_if_it_is_none_of_mortals(store):
+    info = written(store, compute={"backend": "rack:Rack"})
+    store.write_record(IDENTITY_FILE, dataclasses.replace(info, host="elsewhere"), RunInfo)
+    with pytest.raises(StoreError, match=r"compute\.backend = 'rack:Rack'\. Read it"):
+        check_trusted(find_run(store.root.parent, "run"))
+
+
 def test_a_judge_to_which_a_run_from_elsewhere_sends_a_key_is_asked_about(store):
     judge = {"type": "judge", "model": "m", "base_url": "http://other/v1", "api_key_env": "AWS_KEY"}
     info = written(store, local={}, rewards={"terms": [judge]})

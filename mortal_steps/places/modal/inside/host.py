@@ -27,10 +27,11 @@ from typing import Any, Protocol
 import mortal_steps
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local_container import LocalContainer
-from mortal_steps.compute.roles import in_containers, worker_specs
+from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import ComputeError, StoreError, WorkerLostError
 from mortal_steps.places.modal import CLIENT_PATH
 from mortal_steps.places.modal.inside.compiled import Compiled, compiled_for
+from mortal_steps.places.modal.inside.specs import in_containers
 from mortal_steps.places.modal.messages import (
     CallRequest,
     CallResult,

@@ -1,0 +1,32 @@
+"""How a container starts the workers of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.placement import gpus_per_engine, sharing_gpus
+from mortal_steps.config import LocalConfig, RunConfig
+from mortal_steps.config.gpus import gpu_count
+
+
+def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
+    """Return the workers as a container starts them; those of a node share its GPUs.
+    Interpreter, devices and environment of local processes are left out."""
+    specs = {role: replace(spec, python=None, devices=(), env={}) for role, spec in specs.items()}
+    if config.compute.mode != "single_node":
+        return specs
+    engine = config.rollout.engine_kind
+    python = os.environ.get(engine.node_python) if engine.node_python else None
+    actor, rollout = specs["actor"], replace(specs["rollout"], python=python)
+    if config.compute.modal.vllm_mode == "server":
+        gpus = [str(number) for number in range(gpu_count(config.compute.modal.gpu))]
+        size = gpus_per_engine(config.rollout)
+        actor = replace(actor, devices=(",".join(gpus[:-size]),))
+        rollout = replace(rollout, devices=(",".join(gpus[-size:]),))
+    else:
+        shared = sharing_gpus(LocalConfig(), rollout.kwargs["rollout"], 1)
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shared})
+    return {**specs, "actor": actor, "rollout": rollout}
