@@ -28,6 +28,7 @@ from mortal.terminal.output import (
     checking,
     losing_what_cannot_be_printed,
     say,
+    tell,
 )
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
@@ -77,7 +78,7 @@ def drive(config: RunConfig) -> None:
     began = time.monotonic()
     try:
         with PrefectStart() as prefect:
-            run = open_run(config, checking, prefect, tell=say)
+            run = open_run(config, checking, prefect, tell=tell)
             if run.is_complete():
                 restore_logs_of_complete(run)
                 named = run_argument(run.store.root)

@@ -27,7 +27,8 @@ def options(
 
 def new_model(
     folder: Annotated[
-        Path, typer.Argument(help="Folder for the new model; it must not exist yet.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder for the new model; it must not exist yet."),
     ],
     seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
     hidden_size: Annotated[int, typer.Option(help="Width of the model.")] = 64,
@@ -69,8 +70,10 @@ def new_model(
 
 
 def import_gguf(
-    file: Annotated[Path, typer.Argument(help="The .gguf file.")],
-    folder: Annotated[Path, typer.Argument(help="Folder for the model; it must not exist yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .gguf file.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder for the model; it must not exist yet.")
+    ],
     dtype: Annotated[
         FloatType, typer.Option(metavar="TYPE", help=f"Type of the weights: {FLOAT_TYPES}.")
     ] = "float32",

@@ -17,7 +17,7 @@ from mortal.cli.arguments import (
     split_run,
     with_flags,
 )
-from mortal.terminal.output import checking, say
+from mortal.terminal.output import checking, say, tell
 from mortal_steps.runs.argument import RUNS_DIR
 
 if TYPE_CHECKING:  # commands that need no configuration import none
@@ -93,7 +93,7 @@ def train(
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
 
-        rehearse(settings, checking, say)
+        rehearse(settings, checking, tell)
         return
     _drive(settings, detach=detach)
 
@@ -117,9 +117,9 @@ def demo(
     settings = load_config(config, overrides or ())
     run_id = new_run_id(settings.id_prefix)
     _drive(settings.model_copy(update={"run_id": run_id, "runs_dir": str(runs_dir)}))
-    say("next:")
-    say(f"  mortal samples {run_id}    # what the model said to the problems of the last step")
-    say(f"  mortal train {config} --set training.learning_rate=3e-4    # the same, with a change")
+    say("next: what the model said in the last step, and the same run with a change")
+    say(f"  mortal samples {run_id}")
+    say(f"  mortal train {config} --set training.learning_rate=3e-4")
 
 
 def resume(
@@ -225,7 +225,7 @@ def fork(
         check_trusted(parent)
     os.chdir(parent.working_dir())
     forked = fork_run(
-        parent, overrides or [], at_step=at_step, run_id=new_id, say=checking, tell=say
+        parent, overrides or [], at_step=at_step, run_id=new_id, say=checking, tell=tell
     )
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     if forked.info.fingerprint == parent.info.fingerprint:

@@ -19,6 +19,8 @@ from mortal_steps.system.streams import lead_nowhere
 
 MOST_LINES = 12
 """Of an error message; a worker's holds the whole traceback of the other process."""
+NAME_COLUMNS = 11
+"""Of a line of the dry run."""
 TRACEBACK = "Traceback (most recent call last):\n"
 UNFORGIVING = ("strict", "surrogateescape")
 """What Python does with a character that an encoding does not have: raise an error."""
@@ -31,6 +33,15 @@ def say(text: str) -> None:
         typer.echo(printable(text))
     except BrokenPipeError:
         lead_nowhere(sys.stdout)
+
+
+def tell(text: str) -> None:
+    """Print what was found of a run before it begins, below its name; on a terminal, long lines are
+    broken at words."""
+    name, found = text[:NAME_COLUMNS], text[NAME_COLUMNS:]
+    if sys.stdout.isatty() and found:
+        found = at_words(found, shutil.get_terminal_size().columns, indent=NAME_COLUMNS)
+    say(name + found)
 
 
 def print_json(value: Any) -> None:
