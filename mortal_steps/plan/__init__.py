@@ -4,6 +4,12 @@ A configuration is what a user writes and a run records. The functions here read
 that workers and stages are given; what follows from several of its sections is computed here.
 """
 
-from mortal_steps.plan.parts import actor_plan, code_plan, scoring_plan, trainer_plan
+from mortal_steps.plan.parts import (
+    actor_plan,
+    code_plan,
+    environment_plan,
+    scoring_plan,
+    trainer_plan,
+)
 
-__all__ = ["actor_plan", "code_plan", "scoring_plan", "trainer_plan"]
+__all__ = ["actor_plan", "code_plan", "environment_plan", "scoring_plan", "trainer_plan"]

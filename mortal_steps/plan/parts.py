@@ -4,6 +4,7 @@ from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.data.sources import comes_from_gym
+from mortal_steps.environments.plan import EnvironmentPlan
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.rewards.plan import CodePlan, ScoringPlan
@@ -32,6 +33,18 @@ def actor_plan(config: RunConfig) -> ActorPlan:
         checkpoints=config.checkpoints,
         cache_dir=model_cache(Path(config.runs_dir)),
         threads=config.compute.local.actor.threads,
+    )
+
+
+def environment_plan(config: RunConfig) -> EnvironmentPlan:
+    """Return what processes with the run's environments are given."""
+    local = config.compute.local.rollout
+    return EnvironmentPlan(
+        environment=config.environment,
+        passed_on=config.seen_by_environments,
+        modal=config.compute.away_from_rollouts,
+        python=local.python if config.compute.place.shares_files else None,
+        env=local.env,
     )
 
 

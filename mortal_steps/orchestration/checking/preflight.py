@@ -46,7 +46,7 @@ from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alik
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.places.base import place_of
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan import environment_plan, trainer_plan
 from mortal_steps.policy.cpu_rates import Product
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
 from mortal_steps.report.units import counted
@@ -206,7 +206,7 @@ def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], N
         found = read_problems(
             *(config.data, config.seed, scratch, say),
             num_made=config.num_made_rows,
-            own_rows=own_rows(config),
+            own_rows=own_rows(environment_plan(config)),
         )
     except BaseException:
         scratch.remove()

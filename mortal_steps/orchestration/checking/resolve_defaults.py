@@ -8,7 +8,7 @@ from typing import Any
 
 from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.compute.placement import Placement, have_bfloat16
-from mortal_steps.config import ModelConfig, RunConfig, TrainingConfig
+from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig, TrainingConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.loader import find_key, write_key
 from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
@@ -22,6 +22,8 @@ from mortal_steps.orchestration.checking.own_rewards import (
     with_own_rewards,
 )
 from mortal_steps.places.base import place_of
+from mortal_steps.plan import environment_plan, trainer_plan
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -53,7 +55,8 @@ SEED_OF_THE_RUN = -1
 def resolve_defaults(config: RunConfig) -> RunConfig:
     """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` and `Describer.describe` raise."""
-    config = with_described_rewards(config)
+    rewards = with_described_rewards(config.rewards, environment_plan(config))
+    config = config.model_copy(update={"rewards": rewards})
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config.rollout, evaluates=config.evaluates)
@@ -64,9 +67,9 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=config.rollout.engine or place.default_engine(),
-        dtype=_find_sampling_type(config, found),
+        dtype=_find_sampling_type(trainer_plan(config), found),
         context=find_context(model),
-        weight_sync=_find_weight_sync(config, found),
+        weight_sync=_find_weight_sync(config.rollout, found),
         num_rollout_workers=len(found.engines),
         on_gpu=bool(found.trainers),
     )
@@ -87,20 +90,20 @@ def find_reward_commit(model: ModelConfig) -> str | None:
     return find_commit(model, called="rewards: model", revised="rewards: revision")
 
 
-def _find_sampling_type(config: RunConfig, found: Placement) -> SamplingType | None:
+def _find_sampling_type(plan: TrainerPlan, found: Placement) -> SamplingType | None:
     """Return the sampler's default type; None: the model's, or set already."""
-    own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
-    asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
+    own = plan.rollout.engine is not None and plan.rollout.engine not in ENGINES
+    asked, options = plan.rollout.dtype in (None, "auto"), plan.training.trl
     autocasts = options.get("bf16") is not False and not options.get("fp16")
-    if not asked or own or not autocasts or config.model.dtype != "float32":
+    if not asked or own or not autocasts or plan.model.dtype != "float32":
         return None
     return "bfloat16" if have_bfloat16(found) else None
 
 
-def _find_weight_sync(config: RunConfig, found: Placement) -> str:
+def _find_weight_sync(rollout: RolloutConfig, found: Placement) -> str:
     """Return the default of the way in which workers get new weights. On a GPU nothing is gained by
     giving back the old ones first, and an engine that can sleep pays for it."""
-    on_gpus = all(found.engines) and not config.rollout.sleep_while_training
+    on_gpus = all(found.engines) and not rollout.sleep_while_training
     return VOLUME if on_gpus else RELOAD
 
 
@@ -192,6 +195,10 @@ def resolved(
     each = max(1, cores // config.training.ranks)
     actor = 1 if config.rollout.staleness else min(each, MOST_THREADS)
     room = min(config.model.max_model_len, context or config.model.max_model_len)
+    published: Published | None = None
+    if config.training.use_lora:
+        adapters = ENGINES.entry(config.rollout.engine or engine).adapters
+        published = "merged" if adapters is None or config.only_merged else "adapter"
     defaults = {
         "model.revision": commit,
         "rollout.num_shards": min(workers, config.training.batch_size),
@@ -202,7 +209,7 @@ def resolved(
         "training.gradient_accumulation_steps": (
             config.training.accumulation_on_gpu() if on_gpu else 1
         ),
-        "training.lora.publish": _published_by_default(config, engine),
+        "training.lora.publish": published,
         "compute.local.actor.threads": actor,
         "compute.local.rollout.threads": 1,
         "compute.local.reward.threads": 1,
@@ -225,16 +232,9 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     values = begun.model_dump()
     config = config.with_reward_commits(commit_of)
     if config.environment.is_used:
-        config = with_own_rewards(config, classes_in(begun.rewards))
+        rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
+        config = config.model_copy(update={"rewards": rewards})
     return _resolve(config, {key: find_key(values, key) for key in RESOLVED})
-
-
-def _published_by_default(config: RunConfig, engine: str) -> Published | None:
-    """Return what a LoRA run publishes; None for another."""
-    if not config.training.use_lora:
-        return None
-    takes_adapters = ENGINES.entry(config.rollout.engine or engine).adapters is not None
-    return "adapter" if takes_adapters and config.only_merged is None else "merged"
 
 
 def _resolve(config: RunConfig, defaults: Mapping[str, Any]) -> RunConfig:

@@ -25,6 +25,7 @@ from mortal_steps.orchestration.checking.preflight import Problems
 from mortal_steps.orchestration.checking.resolve_defaults import find_reward_commit, with_own_seed
 from mortal_steps.orchestration.forking.fork_files import ForkFiles
 from mortal_steps.orchestration.open_run import changes_between
+from mortal_steps.plan import environment_plan
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.run import Run, check_never_begun, find_run
@@ -133,7 +134,10 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         "runs_dir": str(parent.store.root.parent.absolute()),
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
-    config = with_other_environments(config, before)
+    if config.environment != before.environment:
+        plan = environment_plan(config)
+        rewards = with_other_environments(config.rewards, plan, before.rewards)
+        config = config.model_copy(update={"rewards": rewards})
     return with_own_seed(config.with_reward_commits(find_reward_commit))
 
 

@@ -12,6 +12,7 @@ from mortal_steps.environments.messages import Description, Opened
 from mortal_steps.environments.trials.tried import GivenCall, TriedEnvironments
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from mortal_steps.orchestration.checking.own_rewards import environment_worker
+from mortal_steps.plan import environment_plan
 from mortal_steps.types import Problem
 
 TRIAL = "mortal_steps.environments.trials.trial:EnvironmentTrial"
@@ -83,7 +84,7 @@ def _call(line: str, place: str) -> GivenCall:
 
 def _worker(config: RunConfig) -> WorkerSpec:
     return environment_worker(
-        config,
+        environment_plan(config),
         TRIAL,
         rewards=config.rewards,
         seed=config.seed,

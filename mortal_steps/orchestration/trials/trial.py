@@ -33,7 +33,7 @@ from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
 from mortal_steps.places.base import place_of
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan import actor_plan, environment_plan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
 from mortal_steps.report.samples import why_masked
@@ -73,7 +73,7 @@ def chosen_problems(
     no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
     first = {"max_samples": num_problems, "eval_samples": 0}
     data = config.data.model_copy(update={**no_others, **first})
-    made, own = config.num_made_rows, own_rows(config)
+    made, own = config.num_made_rows, own_rows(environment_plan(config))
     return load_problems(data, config.seed, num_made=made, own_rows=own)[0]
 
 

@@ -12,6 +12,7 @@ from mortal_steps.orchestration.checking import own_rewards
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults, resolved_like
 from mortal_steps.orchestration.open_run import changes
+from mortal_steps.plan import environment_plan
 from mortal_steps.scores import reward_weights
 from tests.support.environments.describing import describe_once
 
@@ -60,10 +61,10 @@ def asked_once(known, monkeypatch):
     """Two processes are started for each environment of these tests, and not each time again."""
     describe = own_rewards.describe
 
-    def ask(config):
-        key = config.environment.model_dump_json()
+    def ask(plan):
+        key = plan.environment.model_dump_json()
         if key not in known:
-            known[key] = describe(config)
+            known[key] = describe(plan)
         return known[key]
 
     monkeypatch.setattr(own_rewards, "describe", ask)
@@ -106,19 +107,23 @@ def test_a_reward_that_no_environment_gives_is_refused():
         resolve_defaults(config(rewards=own))
 
 
+def forked_from(begun, environment):
+    """The rewards of a fork with another environment."""
+    config = begun.model_copy(update={"environment": environment})
+    return with_other_environments(config.rewards, environment_plan(config), begun.rewards)
+
+
 def test_a_fork_with_another_environment_has_its_reward_and_not_the_one_before():
     begun = resolve_defaults(config(rewards={"functions": ["a:near"]}))
     other = begun.environment.model_copy(update={"factory": "shop.py:Game"})
-    forked = with_other_environments(begun.model_copy(update={"environment": other}), begun)
-    assert reward_weights(forked.rewards) == {"near": 1.0, "Game": 1.0}
-    assert with_other_environments(begun, begun) is begun
+    forked = forked_from(begun, other)
+    assert reward_weights(forked) == {"near": 1.0, "Game": 1.0}
     weighed = {"terms": [{"type": "get_reward", "environment": "Shop", "weight": 3.0}]}
     begun = resolve_defaults(config(rewards=weighed))
     longer = begun.environment.model_copy(update={"max_tool_calling_iterations": 9})
-    forked = with_other_environments(begun.model_copy(update={"environment": longer}), begun)
-    assert forked.rewards == begun.rewards
-    none = begun.model_copy(update={"environment": EnvironmentConfig()})
-    assert with_other_environments(none, begun).rewards.terms == ()
+    forked = forked_from(begun, longer)
+    assert forked == begun.rewards
+    assert forked_from(begun, EnvironmentConfig()).terms == ()
 
 
 def test_without_any_the_rewards_stay_as_they_are():
