@@ -213,28 +213,30 @@ def test_who_shares_no_gpu_need_not_sleep(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("compute", "message"),
+    ("compute", "told"),
     [
-        ({"modal": {"gpu": "H100"}}, r"modal\.gpu does nothing where .*modal\.actor and rollout"),
+        ({"modal": {"gpu": "H100"}}, ["compute.modal.gpu", "compute.modal.actor"]),
         (
             {"mode": "single_node", "modal": {"actor": "H100"}},
-            r"modal\.actor does nothing where .* is 'single_node'; set compute\.modal\.gpu",
+            ["compute.modal.actor", "'single_node'", "compute.modal.gpu"],
         ),
-        ({"modal": {"actor": "H100:2"}}, r"modal\.actor = 'H100:2': .* Write 'H100'"),
+        ({"modal": {"actor": "H100:2"}}, ["compute.modal.actor = 'H100:2'", "'H100'"]),
         (
             {"modal": {"rollout": "H100:8"}},
-            r"modal\.rollout = 'H100:8': an engine samples on 1; .* Write 'H100' and "
-            r"rollout\.num_rollout_workers = 8",
+            ["compute.modal.rollout = 'H100:8'", "'H100'", "rollout.num_rollout_workers = 8"],
         ),
-        ({"mode": "single_node", "modal": {"gpu": "A100:2"}}, r"modal\.gpu = .* Write 'A100'"),
+        (
+            {"mode": "single_node", "modal": {"gpu": "A100:2"}},
+            ["compute.modal.gpu = 'A100:2'", "'A100'"],
+        ),
         (
             {"mode": "single_node", "modal": {"gpu": "A100:4", "vllm_mode": "server"}},
-            r"rollout worker samples on one; .* Write 'A100:2'",
+            ["compute.modal.gpu = 'A100:4'", "'A100:2'"],
         ),
     ],
 )
-def test_gpus_that_would_do_nothing_are_not_rented(compute, message):
-    with pytest.raises(ConfigError, match=message):
+def test_gpus_that_would_do_nothing_are_not_rented(compute, told):
+    with refused(ConfigError, *told):
         check_devices(RunConfig(compute={"backend": "modal", **compute}))
 
 
@@ -244,17 +246,17 @@ def spread_on_modal(ranks, **modal):
 
 
 @pytest.mark.parametrize(
-    ("actor", "ranks", "message"),
+    ("actor", "ranks", "told"),
     [
-        ("H100:4", 16, r"16 GPUs .* holds at most 8 .* Write 'H100:8' and training\.ranks = 16"),
-        ("A10G:2", 6, r"holds at most 4 .* Write 'A10G:4' and training\.ranks = 8, or have 4"),
-        ("L4:8", 16, r"'L4:8': .* Modal connects for H100, .* have 8 ranks or fewer, or choose"),
-        ("H100:8", 512, r"up to 256 of them"),
-        ("H100:8", 12, r"if they are whole\. Write 'H100:8' and training\.ranks = 16"),
+        ("H100:4", 16, ["16 GPUs", "at most 8", "'H100:8'", "training.ranks = 16"]),
+        ("A10G:2", 6, ["at most 4", "'A10G:4'", "training.ranks = 8", "have 4"]),
+        ("L4:8", 16, ["'L4:8'", "H100", "8 ranks"]),
+        ("H100:8", 512, ["256"]),
+        ("H100:8", 12, ["'H100:8'", "training.ranks = 16"]),
     ],
 )
-def test_containers_that_train_together_are_whole(actor, ranks, message):
-    with pytest.raises(ConfigError, match=message):
+def test_containers_that_train_together_are_whole(actor, ranks, told):
+    with refused(ConfigError, *told):
         check_devices(spread_on_modal(ranks, actor=actor))
 
 
