@@ -33,6 +33,7 @@ from mortal_steps.types import (
     StageTiming,
     TrainRequest,
 )
+from tests.support.refused import refused
 from tests.support.rewards.shards import make_shard
 
 
@@ -283,9 +284,7 @@ def test_a_reward_model_on_a_gpu_takes_a_container_that_has_one():
     there = {"backend": "modal", "modal": {"rewards": "modal"}}
     config = RunConfig(rewards={"terms": [term]}, compute=there)
     problem = Problem(id="train-0", prompt="ab=", columns={})
-    with pytest.raises(
-        ConfigError, match=r"\./judge computes on a GPU.*compute\.modal\.reward_gpu"
-    ):
+    with refused(ConfigError, "./judge", "compute.modal.reward_gpu"):
         check_rewards(config, [problem])
     there["modal"]["reward_gpu"] = "L4"
     with_gpu = RunConfig(rewards=config.rewards, compute=there)

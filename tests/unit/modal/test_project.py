@@ -1,10 +1,9 @@
 """What of a user's folder goes along to containers."""
 
-import pytest
-
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.detached import code_of
+from tests.support.refused import refused
 
 
 def config_of(file, modules=(), rewards="modal"):
@@ -35,7 +34,7 @@ def test_a_pickled_reward_goes_along_with_the_modules_that_it_imports(tmp_path, 
 
 def test_a_pickled_reward_of_another_folder_is_refused_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="choose a runs_dir in it"):
+    with refused(ConfigError, "runs_dir"):
         code_of(config_of("/elsewhere/reward-a.pickle"))
 
 

@@ -22,6 +22,7 @@ from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import find_run
+from tests.support.refused import refused
 
 NAME = "somebody/tiny"
 FIRST, SECOND = "1" * 40, "2" * 40
@@ -80,7 +81,7 @@ def test_a_run_notes_the_commits_of_its_reward_models(cache):
     assert settled.rewards.functions == ("rewards.py:short", f"{NAME}@{FIRST}")
     assert settled.evaluation.functions == (f"{NAME}@{FIRST}",)
     wrong = config.model_copy(update={"rewards": RewardsConfig(functions=(f"{NAME}@v2",))})
-    with pytest.raises(ModelError, match=r"rewards: model = .*\(revision 'v2'\).* its cache"):
+    with refused(ModelError, "rewards: model = ", "'v2'", "cache"):
         resolve_defaults(wrong)
 
 
@@ -89,14 +90,14 @@ def test_what_is_asked_for_is_a_commit_in_the_end(cache):
     assert hub.find_commit(ModelConfig(name_or_path=NAME, revision="main")) == FIRST
     assert hub.find_commit(ModelConfig(name_or_path=NAME, revision=SECOND)) == SECOND
     assert hub.find_commit(ModelConfig(new=SHAPE)) is None
-    with pytest.raises(ModelError, match=r"'somebody/tiny' \(revision 'v2'\).* its cache"):
+    with refused(ModelError, "'somebody/tiny'", "'v2'", "cache"):
         hub.find_commit(ModelConfig(name_or_path=NAME, revision="v2"))
     with pytest.raises(ModelError, match=f"'nobody/nothing': .*folder in {Path.cwd()}, "):
         hub.find_commit(ModelConfig(name_or_path="nobody/nothing"))
     with pytest.raises(ModelError, match=r"does not give it"):
         hub.find_commit(ModelConfig(name_or_path="no model's name"))
     assert hub.find_commit(ModelConfig(name_or_path="a/folder/of/mine")) is None
-    with pytest.raises(ConfigError, match=r"model.revision = 'v1' is for a model of the hub"):
+    with refused(ConfigError, "model.revision = 'v1'"):
         hub.find_commit(ModelConfig(name_or_path=str(cache), revision="v1"))
 
 
@@ -105,7 +106,7 @@ def test_a_commit_that_cannot_be_had_is_named(cache):
         hub.model_folder(NAME, ModelConfig(name_or_path=NAME, revision="3" * 40))
     for path in (cache / "models--somebody--tiny" / "snapshots" / SECOND).glob("*.safetensors"):
         path.unlink()
-    with pytest.raises(ModelError, match=r"somebody/tiny .* has no weights"):
+    with refused(ModelError, "somebody/tiny", "weights"):
         hub.model_folder(NAME, ModelConfig(name_or_path=NAME, revision=SECOND))
 
 

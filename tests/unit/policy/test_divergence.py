@@ -12,6 +12,7 @@ from mortal_steps.policy.algorithms.stepping import stepper
 from mortal_steps.policy.algorithms.stepping.stepper import check_finite
 from mortal_steps.rollout.weight_sync.canary import check_probe
 from tests.support.policy.rollouts import make_batch, make_config
+from tests.support.refused import refused
 
 
 def test_the_step_names_the_weights_and_the_remedy(model_path, tmp_path):
@@ -33,7 +34,7 @@ def test_options_that_do_not_go_with_ranks_are_named(model_path, tmp_path, monke
     with pytest.raises(AttributeError):
         begun.begin()
     monkeypatch.setattr(stepper, "num_ranks", lambda: 2)
-    with pytest.raises(ConfigError, match=r"training\.trl\.weight_decay = 0\.1: .* on 2 ranks"):
+    with refused(ConfigError, "training.trl.weight_decay = 0.1", "2 ranks"):
         begun.begin()
 
 

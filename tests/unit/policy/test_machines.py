@@ -10,6 +10,7 @@ import pytest
 from mortal_steps.errors import ComputeError
 from mortal_steps.policy.ranks import world
 from mortal_steps.policy.ranks.machines import Followers, Machines, Ranks, machines
+from tests.support.refused import refused
 
 TWO = Machines(addresses=("127.78.0.1", "127.78.0.2"), number=1, secret="known")
 
@@ -40,5 +41,5 @@ def test_gloo_talks_by_the_interface_that_has_the_machines_address(monkeypatch):
     local = SimpleNamespace(family=socket.AF_INET, address="127.0.0.1")
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"lo0": [local]})  # as macOS has it
     assert world._interface("127.0.0.1") == "lo0"
-    with pytest.raises(ComputeError, match=r"has its address 203\.0\.113\.7"):
+    with refused(ComputeError, "203.0.113.7"):
         world._interface("203.0.113.7")

@@ -8,6 +8,7 @@ from torch.distributed.tensor import distribute_tensor, init_device_mesh
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy.model_files.rows import save_pickle, write_rows
 from mortal_steps.policy.ranks.parts import sums_of_parts
+from tests.support.refused import refused
 
 TENSORS = {
     "b.weight": torch.arange(12, dtype=torch.float32).view(3, 4),
@@ -45,7 +46,7 @@ def mesh():
 def test_a_state_of_which_a_tensor_is_not_dealt_out_is_refused(mesh, tmp_path):
     state = {"step": torch.tensor(1.0), "exp_avg": distribute_tensor(torch.ones(2, 3), mesh)}
     save_pickle(tmp_path / "optimizer.pt", state)
-    with pytest.raises(ActorStateError, match=r"optimizer\.pt has tensors that are not dealt out"):
+    with refused(ActorStateError, "optimizer.pt"):
         save_pickle(tmp_path / "optimizer.pt", {**state, "absmax": torch.ones(3)})
 
 

@@ -20,6 +20,7 @@ from transformers import (
 
 from mortal_steps.errors import ModelError
 from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
+from tests.support.refused import refused
 from tests.support.smallest import SMALLEST
 
 OTHERS = {
@@ -56,7 +57,7 @@ def test_a_whole_model_may_hold_more_than_it_needs_and_tie_its_head(folder, tmp_
 
 def test_weights_that_would_be_drawn_at_random_are_named(folder):
     edit(folder, lambda tensors: tensors.pop("lm_head.weight"))
-    with pytest.raises(ModelError, match=r"lack the weights lm_head\.weight, for which"):
+    with refused(ModelError, "lm_head.weight"):
         check_starting_weights(str(folder))
 
 

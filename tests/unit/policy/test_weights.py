@@ -22,6 +22,7 @@ from mortal_steps.types import Problem
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_batch, make_config
 from tests.support.policy.stepped import make_stepper
+from tests.support.refused import refused
 
 PROBE = [5, 6, 7, 30, 5, 6, 7, 30]
 LORA = {"use_lora": True, "lora": {"dropout": 0.2}}
@@ -194,7 +195,7 @@ def test_a_version_is_published_once(model_path, tmp_path, store):
     assert store.path("weights/v2/model.safetensors").stat().st_mtime_ns == written
     assert [path.name for path in store.path("weights").iterdir()] == ["v2"]
     stepper.train_step(make_batch(make_config(), 2), seed=2)
-    with pytest.raises(WeightsMismatchError, match="version 2 is published with weights"):
+    with refused(WeightsMismatchError, "version 2"):
         publish(store, stepper, 2)
     assert weights.find(store, 2) == reference
 
@@ -246,7 +247,7 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
 
 
 def test_a_run_without_problems_has_no_probe(store):
-    with pytest.raises(StoreError, match=r"train\.arrow holds no problems"):
+    with refused(StoreError, "train.arrow"):
         probe_tokens(store, None, {}, 512)
 
 

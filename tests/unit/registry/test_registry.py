@@ -10,6 +10,7 @@ import pytest
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.registry.registry import Registry, list_names, runs_in_use
 from mortal_steps.store.files import digest_file
+from tests.support.refused import refused
 from tests.support.registry import decide, model_files
 
 
@@ -62,7 +63,7 @@ def test_a_request_is_decided_once(registry, tmp_path):
 def test_a_decision_against_another_model_than_the_one_in_use_is_refused(registry, tmp_path):
     promoted(registry, "run-1", tmp_path)
     late = registry.add(**model_files(tmp_path / "run-2", "run-2", content="2"))
-    with pytest.raises(StoreError, match=r"run-1-\w+ is in production by now.*compare again"):
+    with refused(StoreError, "run-1-", "compare again"):
         decide(registry, "promoted", late)
     assert registry.production().run_id == "run-1"
 
@@ -72,11 +73,11 @@ def test_rollbacks_go_back_one_by_one_or_to_a_run(registry, tmp_path):
         promoted(registry, run_id, tmp_path)
     assert registry.roll_back(by="Ada", why="slow").version.run_id == "run-2"
     assert registry.roll_back(by="Ada", why="slow").version.run_id == "run-1"
-    with pytest.raises(StoreError, match="nothing was in production before run-1"):
+    with refused(StoreError, "before run-1"):
         registry.roll_back(by="Ada", why="slow")
     registry.roll_back(by="Ada", why="fixed", to="run-3")
     assert registry.link.joinpath("model.safetensors").read_text() == "run-3"
-    with pytest.raises(StoreError, match=r"run-9 was never in production \(these were: run-1, run"):
+    with refused(StoreError, "run-9", "run-1, run"):
         registry.roll_back(by="Ada", why="?", to="run-9")
     with pytest.raises(StoreError, match="is in production already"):
         registry.roll_back(by="Ada", why="?", to="run-3")
@@ -170,7 +171,7 @@ def test_the_runs_in_use_are_those_of_each_production_and_what_they_are_forks_of
 
 
 def test_a_name_is_that_of_a_folder(tmp_path):
-    with pytest.raises(ConfigError, match=r"name = '\.\./x' cannot name a folder"):
+    with refused(ConfigError, "name = '../x'"):
         Registry(tmp_path, "../x")
 
 

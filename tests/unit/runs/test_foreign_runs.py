@@ -21,6 +21,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE, read_identity
 from mortal_steps.types import FileRef, FinalModel, Problem, WeightsRef
 from mortal_steps.types.identity import RunInfo
+from tests.support.refused import refused
 
 OUTSIDE = ("../up", "/etc/passwd", "a/../../up", "", "..", "a\0b")
 LOCAL = {"actor": {"python": "bin/python"}, "reward": {"env": {"JUDGE_KEY": "secret"}}}
@@ -133,7 +134,7 @@ def test_a_judge_to_which_a_run_from_elsewhere_sends_a_key_is_asked_about(store)
     judge = {"type": "judge", "model": "m", "base_url": "http://other/v1", "api_key_env": "AWS_KEY"}
     info = written(store, local={}, rewards={"terms": [judge]})
     store.write_record(IDENTITY_FILE, dataclasses.replace(info, host="elsewhere"), RunInfo)
-    with pytest.raises(StoreError, match=r"api_key_env = 'AWS_KEY' for http://other/v1\. Read it"):
+    with refused(StoreError, "api_key_env = 'AWS_KEY'", "http://other/v1"):
         check_trusted(find_run(store.root.parent, "run"))
 
 
@@ -142,7 +143,7 @@ def test_a_pickle_of_a_run_from_elsewhere_is_asked_about(store):
     info = written(store, local={}, rewards={"terms": [term]})
     check_trusted(find_run(store.root.parent, "run"))
     store.write_record(IDENTITY_FILE, dataclasses.replace(info, host="elsewhere"), RunInfo)
-    with pytest.raises(StoreError, match=r"the pickle score\.pickle, which is code\. Read it"):
+    with refused(StoreError, "score.pickle", "code"):
         check_trusted(find_run(store.root.parent, "run"))
 
 

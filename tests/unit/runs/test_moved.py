@@ -15,6 +15,7 @@ from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.system.rounding import decides_rounding
 from tests.support.begun_runs import make_run
+from tests.support.refused import refused
 
 
 def test_a_run_has_the_name_of_its_folder(tmp_path):
@@ -28,7 +29,7 @@ def test_of_many_runs_an_error_names_the_last_ones(tmp_path):
     make_run(tmp_path, "run")
     for number in range(24):
         shutil.copytree(tmp_path / "run", tmp_path / f"run-{number:02d}")
-    with pytest.raises(RunNotFoundError, match=r"\(runs there: 5 older ones, run-04, .*, run-23\)"):
+    with refused(RunNotFoundError, "5 older", "run-04", "run-23"):
         find_run(tmp_path, "missing")
 
 

@@ -11,6 +11,7 @@ from mortal_steps.serving.models import choose, whole_model
 from mortal_steps.store import RunStore
 from mortal_steps.types import FinalModel
 from tests.support.damage import flip_a_byte
+from tests.support.refused import refused
 from tests.support.run_info import run_info
 
 
@@ -70,7 +71,7 @@ def test_another_step_is_refused_with_those_that_there_are(tmp_path):
     commit(run, "weights/v5")
     with pytest.raises(StoreError, match="steps 4, 5"):
         choose(run, 3)
-    with pytest.raises(StoreError, match=r"--step 12: run r has 9 steps"):
+    with refused(StoreError, "--step 12", "9 steps"):
         choose(run, 12)
 
 
@@ -104,7 +105,7 @@ def test_damaged_weights_are_not_served(tmp_path, caplog):
     run = begun(tmp_path)
     commit(run, "weights/v5")
     flip_a_byte(run.store.path("weights/v5/model.safetensors"))
-    with pytest.raises(CorruptFileError, match=r"after step 5 is damaged: .*v5/model\.safetensors"):
+    with refused(CorruptFileError, "step 5", "damaged", "v5/model.safetensors"):
         choose(run, None)
     # The checkpoint holds the same weights.
     commit(run, "checkpoints/step-5")

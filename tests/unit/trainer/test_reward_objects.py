@@ -14,6 +14,7 @@ from mortal.rewards.functions import Overlong, exact_match, repetition_penalty
 from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.open_run import changes
 from mortal_steps.users_code.project import folders_of
+from tests.support.refused import refused
 from tests.support.smallest import SMALLEST
 from tests.support.trainer_config import config_of, scaled, term_of
 
@@ -27,7 +28,7 @@ def test_names_are_the_terms_that_they_stand_for():
 
 def test_a_model_without_a_tokenizer_is_refused():
     shape = Qwen2Config(**SMALLEST, num_labels=1)
-    with pytest.raises(ModelError, match="give one with reward_processing_classes=tokenizer"):
+    with refused(ModelError, "reward_processing_classes=tokenizer"):
         config_of([exact_match, Qwen2ForSequenceClassification(shape)])
 
 

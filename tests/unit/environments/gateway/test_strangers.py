@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from mortal_steps.rollout.http import server as serving
+from tests.support.refused import refused
 
 HI = {"role": "user", "content": "hi"}
 MIB = 2**20
@@ -128,7 +129,7 @@ def test_a_message_without_room_is_not_tokenized_whole(play):
     began = time.process_time()
     with pytest.raises(openai.BadRequestError, match="no room for more"):
         played.ask(HI, {"role": "assistant", "content": "Hello there."}, log)
-    with pytest.raises(openai.BadRequestError, match=r"more than 3696 tokens of a prompt"):
+    with refused(openai.BadRequestError, "3696 tokens"):
         played.ask(log)
     assert time.process_time() - began < 10, "37 MB take minutes"
     assert played.session.fault is None

@@ -9,6 +9,7 @@ from mortal_steps.environments.inside.agents import AgentHandler
 from mortal_steps.environments.kinds.agent import AgentEnvironment, FunctionAgent
 from mortal_steps.environments.messages import AgentResult, EpisodeStart
 from mortal_steps.errors import ConfigError
+from tests.support.refused import refused
 
 START = EpisodeStart(
     environment=None, prompt=[], row={"prompt": [], "target": 7}, reset_seed=1, seed=2
@@ -89,7 +90,7 @@ def test_what_cannot_be_used_stops_the_run(function, parts):
 
 
 def test_an_agent_without_an_address_is_refused_when_it_is_loaded():
-    with pytest.raises(ConfigError, match="no parameter `base_url`"):
+    with refused(ConfigError, "`base_url`"):
         FunctionAgent(lambda prompt: None)
 
 
