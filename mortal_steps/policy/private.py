@@ -143,8 +143,8 @@ def template_files() -> list[Path]:
 
 
 def forward_without_autocast(model: Any) -> Any:
-    """Return the model's forward as it was before accelerate put autocast around it. With another
-    name in accelerate, scores would be computed in bfloat16, and the canary would say so."""
+    """Return the model's forward as it was before accelerate put autocast around it. Under another
+    name it would not be found, and scores would be computed in bfloat16."""
     return getattr(model, "_original_forward", model)
 
 
