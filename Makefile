@@ -6,6 +6,7 @@ VLLM_VENV := .venv-vllm
 ATROPOS_VENV := .venv-atropos
 ENVIRONMENTS_VENV := .venv-environments
 RAY_VENV := .venv-ray
+VERSIONS := .venv-versions
 VERIFIERS := .venv-verifiers
 BIN := $(VENV)/bin
 RESOLVE = $(BIN)/uv pip compile --quiet --no-config --output-file /dev/null --python-platform x86_64-manylinux_
@@ -87,6 +88,15 @@ pins: venv  ## Do the pinned versions fit each other on PyPI, for each Python an
 	for python in 3.11 3.12 3.13; do \
 		$(RESOLVE)2_39 --python-version $$python requirements/vllm-gpu.constraints.txt || exit 1; \
 	done
+
+PARITY := tests/integration/policy tests/integration/test_rloo.py tests/integration/environments/test_trl_environments.py
+
+versions: $(VERSIONS)/oldest/.installed $(VERSIONS)/newest/.installed  ## Unit tests, and parity with stock TRL, on the oldest and the newest versions that pyproject.toml takes
+	@failed=0; for each in oldest newest; do \
+		OMP_NUM_THREADS=1 $(VERSIONS)/$$each/bin/python -m pytest -q -n 2 --dist loadfile tests/unit $(PARITY) > $(VERSIONS)/$$each.txt 2>&1 || failed=1; \
+		grep -E '^(FAILED|ERROR)' $(VERSIONS)/$$each.txt; \
+		echo "$$each: $$(grep -v '^#' requirements/$$each.txt | tr '\n' ' ')- $$(tail -n 1 $(VERSIONS)/$$each.txt)"; \
+	done; exit $$failed
 
 docs: venv  ## Write docs/configuration.md from the configuration's own descriptions
 	mkdir -p build
@@ -213,12 +223,21 @@ $(SMOLLM): | venv
 
 ray-env: $(RAY_VENV)/.installed  ## Ray beside the packages of .venv, for the tests of a cluster
 
-# Workers on its nodes need what .venv has, too: its packages are seen from here.
+# Beside what such an environment has of its own, it sees the packages of .venv.
+SEES_VENV = -c 'import pathlib, sys, sysconfig; here = sysconfig.get_path("purelib"); pathlib.Path(here, "mortal.pth").write_text(f"import site; site.addsitedir({sys.argv[1]!r})\n")' \
+	$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
+# Workers on its nodes need what .venv has, too.
 $(RAY_VENV)/.installed: requirements/ray.txt $(VENV)/.installed
 	$(PYTHON) -m venv $(RAY_VENV)
 	$(RAY_VENV)/bin/pip install --quiet --requirement $<
-	$(RAY_VENV)/bin/python -c 'import pathlib, sys, sysconfig; here = sysconfig.get_path("purelib"); pathlib.Path(here, "mortal.pth").write_text(f"import site; site.addsitedir({sys.argv[1]!r})\n")' \
-		$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	$(RAY_VENV)/bin/python $(SEES_VENV)
+	touch $@
+
+$(VERSIONS)/%/.installed: requirements/%.txt $(VENV)/.installed
+	$(PYTHON) -m venv --clear $(VERSIONS)/$*
+	$(VERSIONS)/$*/bin/python $(SEES_VENV)
+	$(VERSIONS)/$*/bin/pip install --quiet --requirement $<
 	touch $@
 
 environments-env: $(ENVIRONMENTS_VENV)/.installed  ## The environment of environments by others: the tests with them
@@ -229,4 +248,4 @@ $(ENVIRONMENTS_VENV)/.installed: requirements/environments.txt
 	touch $@
 
 clean:  ## Remove the environments and caches; runs stay
-	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) $(VERIFIERS) $(RAY_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(ENVIRONMENTS_VENV) $(ATROPOS_VENV) $(VERIFIERS) $(RAY_VENV) $(VERSIONS) .pytest_cache .ruff_cache .mypy_cache .hypothesis

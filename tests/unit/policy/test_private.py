@@ -69,10 +69,7 @@ CALLED: list[tuple[str, str, tuple[str, ...]]] = [
     (
         GRPO,
         "_get_per_token_logps_and_entropies",
-        (
-            "self, model, args, batch_size, compute_aux_loss, kwargs",  # before 1.15
-            "self, model, input_ids, attention_mask, logits_to_keep, ...",
-        ),
+        ("self, model, input_ids, attention_mask, logits_to_keep, ...",),
     ),
     (GRPO, "_prepare_inputs", ("self, generation_batch",)),
     (RLOO, "_calculate_rewards", ("self, inputs, prompts, completions, completion_ids_list",)),
