@@ -8,8 +8,6 @@ is a task run all the same, and every step is committed. What a step takes longe
 CPU time, is orchestration.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
