@@ -8,26 +8,59 @@ is a task run all the same, and every step is committed. What a step takes longe
 CPU time, is orchestration.
 """
 
-from __future__ import annotations
-
 import argparse
+import contextlib
 import os
+import sqlite3
+import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.jobs import ROOT, run_job
-from benchmarks.meter import Stamp
+import psutil
+
+from benchmarks.jobs import ROOT, own_server, run_job
+from benchmarks.meter import Stamp, steps_between
 from benchmarks.output import add_output_option, console, results_table, write_results
-from benchmarks.overhead.stats import RunStats, run_stats, server_stamp
-from benchmarks.server import own_server
-from mortal.server.files import Server
+from mortal.server.files import DATABASE, Server, server_home
 
 CONFIG = Path(__file__).with_name("tiny.toml")
 GOAL_PERCENT = 2.0
 """Of a step of 5 s: what it takes longer, and the CPU time of the flow."""
+EARLY = 50
+"""Step whose memory is compared with the last one's."""
+
+
+class ServerStamp(NamedTuple):
+    """The server at one moment."""
+
+    cpu_s: float
+    """CPU time of its processes."""
+    database_bytes: int
+    """Pages in use."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStats:
+    """One run."""
+
+    step_ms: float
+    """Median wall time of a step."""
+    cpu_ms: float
+    """Mean CPU time of the flow's process per step."""
+    growth: float
+    """Median step of the last fifth over that of the first fifth."""
+    cpu_growth: float
+    """Mean CPU time per step in the last fifth over that in the first fifth."""
+    rss_early_mb: float
+    """Resident memory at step 50 (or the last)."""
+    rss_last_mb: float
+    server_cpu_ms: float
+    """CPU time of the Prefect server per step, its writing afterwards included."""
+    database_mb_per_1000_steps: float
+    """What the server's database grew by."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +148,51 @@ def _print(costs: Sequence[Cost]) -> None:
         )
     console.print(table)
     console.print(f"goal at 5 s: {GOAL_PERCENT:g} % of the step, of time and of the flow's CPU")
+
+
+def run_stats(
+    steps: int,
+    stamps: Sequence[Stamp],
+    before: ServerStamp,
+    after: ServerStamp,
+    warm_up: int,
+) -> RunStats:
+    """Differences between consecutive stamps, the first few left out."""
+    measured = steps_between(stamps, warm_up=warm_up)
+    walls = [step.wall_ms for step in measured]
+    cpus = [step.cpu_ms for step in measured]
+    fifth = max(1, len(walls) // 5)
+    resident = [stamp.resident_mb for stamp in stamps]
+    return RunStats(
+        step_ms=statistics.median(walls),
+        cpu_ms=statistics.fmean(cpus),
+        growth=statistics.median(walls[-fifth:]) / statistics.median(walls[:fifth]),
+        cpu_growth=statistics.fmean(cpus[-fifth:]) / statistics.fmean(cpus[:fifth]),
+        rss_early_mb=resident[min(EARLY, len(stamps)) - 1],
+        rss_last_mb=resident[-1],
+        server_cpu_ms=1e3 * (after.cpu_s - before.cpu_s) / steps,
+        database_mb_per_1000_steps=(after.database_bytes - before.database_bytes) / steps / 1e3,
+    )
+
+
+def server_stamp() -> ServerStamp:
+    """Stamp this benchmark's server: between runs, its processes are our only children."""
+    processes = psutil.Process().children(recursive=True)
+    times = [process.cpu_times() for process in processes]
+    return ServerStamp(
+        cpu_s=sum(each.user + each.system for each in times),
+        database_bytes=_database_bytes(),
+    )
+
+
+def _database_bytes() -> int:
+    path = server_home() / DATABASE
+    with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+        pages, free, size = (
+            int(database.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+    return (pages - free) * size
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from benchmarks.jobs import ROOT
+from benchmarks.jobs import ROOT, own_server
 from benchmarks.nights.receiver import Receiver
 from benchmarks.screenshots.night import Prefect, train
 from benchmarks.screenshots.pages import take
-from benchmarks.server import own_server
 
 OUTPUT = ROOT / "docs" / "pictures" / "prefect"
 

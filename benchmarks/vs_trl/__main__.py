@@ -23,9 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import ROOT, in_turn, run_job
+from benchmarks.jobs import ROOT, in_turn, own_server, run_job
 from benchmarks.output import add_output_option, write_results
-from benchmarks.server import own_server
 from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
 from benchmarks.vs_trl.start import starting_model
 from mortal.server.files import Server

@@ -1,15 +1,15 @@
 """`mortal test-reward`: the scores of each completion, and each function over all of them."""
 
-import dataclasses
 import json
 from typing import Any
 
 import typer
 
 from mortal.terminal.console import print_columns
-from mortal_steps.orchestration.trials.trial import Trial, TriedFunction
+from mortal_steps.orchestration.trials.trial import Trial
 from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.printable import printable
+from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.units import number
 
 TEXT_WIDTH = 28
@@ -22,10 +22,12 @@ MOST_PLACES = 6
 
 def show_trial(trial: Trial) -> None:
     print_columns(_completion_rows(trial), title=f"{len(trial.completions)} completions")
-    names = [each.name for each in dataclasses.fields(TriedFunction)]
-    heading = [name.removeprefix("num_").replace("_", " ") for name in names]
-    rows = [[_cell(getattr(each, name)) for name in names] for each in trial.functions]
-    print_columns([heading, *rows], title="functions", numbers=True)
+    cells = function_cells(trial.functions)
+    print_columns(
+        [list(cells[0]), *(list(row.values()) for row in cells)],
+        title="reward functions",
+        numbers=True,
+    )
     for text in conclusions(trial):
         typer.echo(text)
 
@@ -62,17 +64,13 @@ def _completion_rows(trial: Trial) -> list[list[str]]:
                 _short(prompt_text(each.prompt)),
                 *(_short(_told(each.columns.get(name))) for name in columns),
                 _short(each.text),
-                *map(_cell, each.rewards.values()),
-                "masked" if each.masked else _cell(each.reward),
-                _cell(each.seconds),
+                *map(number, each.rewards.values()),
+                "masked" if each.masked else number(each.reward),
+                number(each.seconds),
             ]
             for each in trial.completions
         ),
     ]
-
-
-def _cell(value: str | int | float | None) -> str:
-    return str(value) if isinstance(value, str | int) else number(value)
 
 
 def _told(value: Any) -> str:

@@ -6,6 +6,7 @@ and a run with it does not end with the same bits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -73,33 +74,23 @@ class EnvironmentTrial:
     def reset(self, *, problems: Sequence[Problem]) -> tuple[Description, list[Opened]]:
         """Begin an episode of each problem; return what is offered, too. Raises `ConfigError`, and
         `DataError` for a row that cannot be used."""
-        host = self._host()
-        try:
+        with closing(self._host()) as host:
             offered = described(host)
-            cells = Cells(host, self._config)
-            try:
+            with closing(Cells(host, self._config)) as cells:
                 starts = {each.id: [self._start(each)] for each in problems}
                 return offered, [opened[0] for opened in cells.open(starts).values()]
-            finally:
-                cells.close()
-        finally:
-            host.close()
 
     def try_out(
         self, *, problems: Sequence[Problem], calls: Sequence[GivenCall] | None
     ) -> TriedEnvironments:
         """Make the calls in an episode of each problem; without calls, each tool is called with
         made-up arguments. Raises as `reset` does."""
-        first, second = self._host(), self._host()
-        try:
+        with closing(self._host()) as first, closing(self._host()) as second:
             offered = described(first)
             rows = [
                 self._tried(first, second, offered, problem, self._calls(offered, problem, calls))
                 for problem in problems
             ]
-        finally:
-            first.close()
-            second.close()
         return TriedEnvironments(environments=offered.environments, rows=rows)
 
     def _host(self) -> ForkingHost:
@@ -157,8 +148,7 @@ class EnvironmentTrial:
         count: int,
     ) -> list[TriedEpisode]:
         """Play `count` equal episodes in one new process, one after the other."""
-        cells = Cells(host, self._config)
-        try:
+        with closing(Cells(host, self._config)) as cells:
             opened = cells.open({problem.id: [self._start(problem)] * count})[problem.id]
             episodes = [
                 TriedEpisode(
@@ -172,8 +162,6 @@ class EnvironmentTrial:
                 for number, begun in enumerate(opened)
             ]
             return self._scored(cells, offered, problem, episodes)
-        finally:
-            cells.close()
 
     def _scored(
         self,
@@ -194,8 +182,7 @@ class EnvironmentTrial:
             limits |= limits_of(offered, self._rewards, self._config, count)
         if not limits:
             return list(episodes)
-        arguments = _arguments(problem, episodes)
-        found = cells.score(problem.id, range(count), arguments, limits)
+        found = cells.score(problem.id, range(count), _arguments(problem, episodes), limits)
         return [
             replace(
                 each,

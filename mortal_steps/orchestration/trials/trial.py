@@ -36,6 +36,7 @@ from mortal_steps.places.base import place_of
 from mortal_steps.plan import actor_plan, environment_plan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
+from mortal_steps.report.reward_functions import FunctionRow
 from mortal_steps.report.samples import why_masked
 from mortal_steps.rewards.scoring.completions_file import GivenGroup, answers
 from mortal_steps.rewards.worker import MADE_UP_TEXT
@@ -144,26 +145,15 @@ class TriedCompletion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TriedFunction:
-    """The results of one reward function for all completions."""
+class TriedFunction(FunctionRow):
+    """A reward function over all completions; `std` is the standard deviation of its scores."""
 
-    name: str
     weight: float
-    mean: float | None
-    """Mean of its scores; None if it gave none."""
-    std: float | None
-    """Sample standard deviation of its scores; None for fewer than two."""
     num_scored: int
     num_abstained: int
     """Completions for which it returned None."""
-    num_failed: int
-    """Completions masked because it failed on them."""
-    failed_calls: int
-    """Calls that failed, including those that succeeded when they were tried again."""
     seconds: float
-    """Seconds in all its calls."""
-    latency_s: float
-    """Mean seconds for a shard."""
+    """Seconds of all its calls."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -287,8 +277,8 @@ def _function(
         std=statistics.stdev(scores) if len(scores) > 1 else None,
         num_scored=len(scores),
         num_abstained=len(said) - len(scores),
-        num_failed=sum(each.num_completions for each in failures if each.function == name),
         failed_calls=sum(each.failed_calls.get(name, 0) for each in scored),
+        masked=sum(each.num_completions for each in failures if each.function == name),
         seconds=seconds,
         latency_s=seconds / len(references),
     )

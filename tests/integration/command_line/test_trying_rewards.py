@@ -78,7 +78,7 @@ def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
     ]
     assert "ended its process (exit code 3)" in found["completions"][5]["masked"][0]
     correct, if_long = found["functions"]
-    assert (correct["mean"], correct["num_scored"], correct["num_failed"]) == (2 / 3, 3, 3)
+    assert (correct["mean"], correct["num_scored"], correct["masked"]) == (2 / 3, 3, 3)
     assert (if_long["mean"], if_long["num_abstained"], if_long["failed_calls"]) == (1.0, 2, 0)
     assert correct["latency_s"] > 0 and correct["seconds"] > correct["latency_s"]
 
@@ -94,7 +94,7 @@ def test_it_prints_the_scores_and_says_that_all_is_well(mortal, project):
     )
     assert completions[1].split()[:4] == ["where", "prompt", "answer", "completion"]
     assert completions[2].split()[:5] == ["row", "0", "a", "ba", "ba"]
-    assert [line.split()[0] for line in functions[1:]] == ["name", "correct", "if_long"]
+    assert [line.split()[0] for line in functions[1:]] == ["reward", "correct", "if_long"]
     assert "called with 2" in errors and "called with 1" in errors and "masked" not in errors
 
 
