@@ -33,6 +33,8 @@ class Killing(Session):
             self.networks = {_network(pid) for pid in processes.values()}
             self.killed = processes["actor-0"]
             os.kill(self.killed, signal.SIGKILL)
+            while self.killed in self.compute.processes().values():  # the next call finds it dead
+                await asyncio.sleep(0.01)
         return await super().sync_weights(weights, worker)
 
 
