@@ -35,7 +35,7 @@ train-agent: venv  ## The fourth demo: a model learns to use the tools of an env
 
 SMOLLM := models/SmolLM2-135M-Instruct
 
-train-smollm: venv $(SMOLLM)  ## A pretrained model: SmolLM2-135M-Instruct learns sums in some 6 minutes, after a download of 93 MB (STEPS=40)
+train-smollm: venv $(SMOLLM)  ## A pretrained model: SmolLM2-135M-Instruct learns sums in some 6 minutes, download of 93 MB and all (STEPS=40)
 	run=smollm-$$(date +%Y%m%d-%H%M%S) && \
 		$(BIN)/mortal train deployments/configs/smollm.toml --run-id $$run $(if $(STEPS),--set training.max_steps=$(STEPS)) && \
 		$(BIN)/python -m examples.sums.answers $$run

@@ -61,12 +61,12 @@ DEMOS = {
     ),
     "smollm": Demo(
         config="deployments/configs/smollm.toml",
-        steps=12,
+        steps=20,
         kills=3,
         window=1,
         output=PICTURES / "killed-smollm.svg",
-        settings=("checkpoints.save_steps=4",),
-        stages=((2, SAMPLING), (5, TRAINING), (8, SAVING)),
+        settings=("checkpoints.save_steps=6",),
+        stages=((3, SAMPLING), (8, TRAINING), (12, SAVING)),
     ),
 }
 
