@@ -2,7 +2,7 @@
 
 Templates call `strftime_now`, and from version 5.22 on transformers gives them nothing but data, so
 no function in its place. The clock behind it is exchanged instead: the name `datetime` in
-transformers' `utils.chat_template_utils`, which serves nothing else there (5.18.0 to 5.24.0).
+transformers' `utils.chat_template_utils`, which serves nothing else there (5.17.0 to 5.24.0).
 """
 
 import contextlib
