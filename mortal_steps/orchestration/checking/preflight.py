@@ -16,7 +16,13 @@ from pathlib import Path
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, RewardsConfig, RunConfig
+from mortal_steps.config import (
+    CheckpointsConfig,
+    EnvironmentConfig,
+    ModalConfig,
+    RewardsConfig,
+    RunConfig,
+)
 from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.problems import read_problems
@@ -47,10 +53,11 @@ from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.places.base import place_of
 from mortal_steps.plan import environment_plan, trainer_plan
-from mortal_steps.policy.cpu_rates import Product
+from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
+from mortal_steps.rewards.plan import ScoringPlan
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
@@ -104,7 +111,7 @@ def check(
     check_model(config.model, sampled)
     check_sequences(config)
     check_trl_options(config.algorithm.type, config.model, config.training)
-    place = place_of(config)
+    place, workers = place_of(config), passing_workers(config)
     place.check_access(say)
     if problems is None:
         check_not_the_same(config.data)
@@ -140,7 +147,8 @@ def check(
             if config.rewards.dry_run
             else "importing the reward functions"
         )
-        scores = check_rewards(config, train)
+        check_something_scores(config.rewards, config.environment, train[0])
+        scores = check_rewards(workers["reward"], train)
     tools: Mapping[str, Tools] = {}
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
@@ -148,21 +156,17 @@ def check(
         tools = check_resets(config, tried)
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
-    found, lengths = check_training(config, train, held_out, warned, sampled, tools)
+    lengths = check_training(workers["actor"], train, held_out, warned, sampled, tools)
+    found = keep_fitting(config.data, train, held_out, lengths)
     report_data(lengths, train[0].id, scores, show)
     longest = min(lengths.longest, max(1, lengths.fits))
     expected = forecast(config, longest, samples="rollout" in roles)
-    rates = measured_time(expected, partial(_measure, config)) if show is not None else None
+    rates = None
+    if show is not None:
+        measure = partial(call_once, workers["actor"], "measure_rates")
+        rates = measured_time(expected, lambda products: measure(products=products))
     warned += report_forecast(expected, show, rates)
     return found
-
-
-def _measure(config: RunConfig, products: tuple[Product, ...]) -> Sequence[float]:
-    """Measure matrix products on this machine, in a worker of the actor's."""
-    measured: Sequence[float] = call_once(
-        _passing_worker(config, "actor"), "measure_rates", products=products
-    )
-    return measured
 
 
 def warn_of_repeats(batch_size: int, num_problems: int) -> None:
@@ -196,8 +200,7 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
     place_of(config).check_interpreters(needed_roles(config.rollout, evaluates=config.evaluates))
-    actor = _passing_worker(config, "actor")
-    begin_imports(dataclasses.replace(actor, rounding=rounding))
+    begin_imports(dataclasses.replace(passing_workers(config)["actor"], rounding=rounding))
 
 
 def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], None]) -> Problems:
@@ -216,30 +219,31 @@ def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], N
     return found.train, found.held_out
 
 
-def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> Scores:
+def check_rewards(worker: WorkerSpec, problems: Sequence[Problem]) -> Scores:
     """Import every reward function, let it score a made-up completion, and return its scores."""
-    check_something_scores(config.rewards, config.environment, problems[0])
-    if config.compute.scores_in_a_container and config.rewards.terms:
-        config = _without_rewards_on_gpus(config)
-        if not config.rewards.terms:
+    plan: ScoringPlan = worker.kwargs["plan"]
+    sample = problems[:DRY_RUN_PROBLEMS] if plan.rewards.dry_run else []
+    if plan.compute.scores_in_a_container and plan.rewards.terms:
+        here = _without_rewards_on_gpus(plan.rewards, plan.compute.modal)
+        if not here.terms:
             return {}
-    sample = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
-    scores: Scores = call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
+        kwargs = {**worker.kwargs, "plan": dataclasses.replace(plan, rewards=here)}
+        worker = dataclasses.replace(worker, kwargs=kwargs)
+    scores: Scores = call_once(worker, "dry_run", problems=sample)
     return scores
 
 
-def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
-    """Return the configuration, with only the rewards that this machine can call. Raises
-    `ConfigError` if other rewards need a GPU and their container has none."""
-    terms = config.rewards.terms
-    on_gpus = [term for term in terms if term.needs_gpu]
-    if on_gpus and config.compute.modal.reward_gpu is None:
+def _without_rewards_on_gpus(rewards: RewardsConfig, modal: ModalConfig) -> RewardsConfig:
+    """Return the rewards that this machine can call. Raises `ConfigError` if others need a GPU and
+    their container has none."""
+    on_gpus = [term for term in rewards.terms if term.needs_gpu]
+    if on_gpus and modal.reward_gpu is None:
         raise ConfigError(
             f"[[rewards.terms]]: {on_gpus[0].full_name} computes on a GPU, and the container for "
             "rewards has none; set compute.modal.reward_gpu, for example to 'L4'"
         )
-    here = tuple(term for term in terms if term not in on_gpus)
-    return config.model_copy(update={"rewards": config.rewards.model_copy(update={"terms": here})})
+    here = tuple(term for term in rewards.terms if term not in on_gpus)
+    return rewards.model_copy(update={"terms": here})
 
 
 def check_something_scores(
@@ -267,35 +271,37 @@ def _own_reward(environment: EnvironmentConfig) -> str:
 
 
 def check_training(
-    config: RunConfig,
+    worker: WorkerSpec,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
     warned: list[str],
     sampled: int,
     tools: Mapping[str, Tools],
-) -> tuple[Problems, PromptLengths]:
-    """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
-    whose prompts, with the `tools` of their environments, fit the model (`data.on_long`) beside
-    `sampled` tokens, and the lengths of all. Its warnings are added to `warned`."""
+) -> PromptLengths:
+    """Have TRL check the options of `[training]` and `[training.trl]` in an actor, and return the
+    lengths of all prompts with the `tools` of their environments, of which those fit the model that
+    leave room for `sampled` tokens. Its warnings are added to `warned`."""
+    plan: ActorPlan = worker.kwargs["plan"]
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
     without_effect, by_trl, lengths = call_once(
-        _passing_worker(config, "actor"),
+        worker,
         "check",
         train=train,
         held_out=held_out,
-        supplied=declared(config.rollout.source, "supplies"),
+        supplied=declared(plan.trainer.rollout.source, "supplies"),
         sampled=sampled,
         offered=tools,
     )
     warned += by_trl
     for warning in (*without_effect, *by_trl):
         logger.warning("%s", warning)
-    return keep_fitting(config.data, train, held_out, lengths), lengths
+    measured: PromptLengths = lengths
+    return measured
 
 
-def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
-    """Return a worker without a run directory or a model, which is only good for checks."""
+def passing_workers(config: RunConfig) -> Mapping[Role, WorkerSpec]:
+    """Return workers without a run directory or a model, which are only good for checks."""
     nowhere = Path(os.devnull)
-    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]
+    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)

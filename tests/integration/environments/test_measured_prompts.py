@@ -5,9 +5,10 @@ from transformers import AutoTokenizer
 
 from mortal_steps.environments.chat import Chat
 from mortal_steps.errors import DataError
-from mortal_steps.orchestration.checking.preflight import check_training
+from mortal_steps.orchestration.checking.preflight import check_training, passing_workers
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.policy.chat_settings import chat_of
+from mortal_steps.policy.starting_model.prompt_lengths import keep_fitting
 from tests.support.environments.cases import TABLE, Case, build
 from tests.support.paths import ROOT
 
@@ -26,7 +27,9 @@ def test_prompts_have_to_fit_with_the_tools_of_their_environments(tmp_path, monk
     }
     assert len(set(lengths.values())) == len(TABLE)
     room = config.model.max_model_len - max(lengths.values())
-    (found, _), measured = check_training(config, train, [], [], room, tools)
+    actor = passing_workers(config)["actor"]
+    measured = check_training(actor, train, [], [], room, tools)
+    found, _ = keep_fitting(config.data, train, [], measured)
     assert (list(found), measured.longest) == (train, max(lengths.values()))
     with pytest.raises(DataError, match=r"1 of 2 prompts are too long .*rollout\.max_tokens"):
-        check_training(config, train, [], [], room + 1, tools)
+        keep_fitting(config.data, train, [], check_training(actor, train, [], [], room + 1, tools))

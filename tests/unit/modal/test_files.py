@@ -9,7 +9,7 @@ from modal import exception
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.checking.preflight import check_rewards
+from mortal_steps.orchestration.checking.preflight import check_rewards, passing_workers
 from mortal_steps.places.modal import retry
 from mortal_steps.places.modal.files import volume_runs
 from mortal_steps.places.modal.files.volume import RunsVolume
@@ -285,8 +285,8 @@ def test_a_reward_model_on_a_gpu_takes_a_container_that_has_one():
     config = RunConfig(rewards={"terms": [term]}, compute=there)
     problem = Problem(id="train-0", prompt="ab=", columns={})
     with refused(ConfigError, "./judge", "compute.modal.reward_gpu"):
-        check_rewards(config, [problem])
+        check_rewards(passing_workers(config)["reward"], [problem])
     there["modal"]["reward_gpu"] = "L4"
     with_gpu = RunConfig(rewards=config.rewards, compute=there)
-    check_rewards(with_gpu, [problem])  # which this machine cannot call
+    check_rewards(passing_workers(with_gpu)["reward"], [problem])  # which this machine cannot call
     assert with_gpu.compute.gpu_of("reward") == "L4"
