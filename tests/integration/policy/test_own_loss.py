@@ -114,6 +114,6 @@ def test_its_settings_reach_it_and_options_are_tried_with_it(model_path, tmp_pat
 def test_a_trainer_or_a_configuration_that_no_run_trains_with_is_refused_by_the_check(name, said):
     config = make_config(algorithm={"type": f"{__name__}:{name}"}, trl={"warmup_steps": 1})
     with pytest.raises(ConfigError) as refused:
-        algorithm_of(config).check(config)
+        algorithm_of(config.algorithm).check(trainer_plan(config))
     for part in (f"algorithm.type = '{__name__}:{name}'", *said):
         assert part in str(refused.value)
