@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_sources.batch_source import (
     BatchSource,
@@ -48,9 +47,9 @@ def parameters_in_words(ready: ActorReady) -> str:
     return f"{ready.num_trained:,} of {of_all}"
 
 
-def _samplers_in_words(config: RunConfig, count: int) -> str:
+def _samplers_in_words(engine: str | None, max_tokens: int, count: int) -> str:
     """Such as ` and 2 rollout workers (transformers, completions of up to 256 tokens)`."""
-    how = f"{config.rollout.engine}, completions of up to {counted(config.max_tokens, 'token')}"
+    how = f"{engine}, completions of up to {counted(max_tokens, 'token')}"
     return f" and {counted(count, 'rollout worker')} ({how})"
 
 
@@ -108,7 +107,9 @@ class Training:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await self._session.warm_start(info.train_problems))
         samplers = config.num_rollout_workers if "rollout" in self._session.roles else 0
-        workers = _samplers_in_words(config, samplers) if samplers else ""
+        workers = ""
+        if samplers:
+            workers = _samplers_in_words(config.rollout.engine, config.max_tokens, samplers)
         progress.note(f"starting the actor{workers}")
         ready = await self._session.start_workers(self._run.manifest.step)
         if ready.step < self._run.manifest.step:

@@ -108,7 +108,7 @@ def deploy(config: ModalSettings = None) -> None:
     from mortal_steps.places.modal.gpus import cluster_of
 
     settings = _settings(config)
-    deploy.deploy(settings.compute.modal, cluster_of(settings))
+    deploy.deploy(settings.compute.modal, cluster_of(settings.compute, settings.actor_containers))
 
 
 def _settings(config: Path | None) -> RunConfig:

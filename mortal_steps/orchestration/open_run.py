@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.loader import override_config
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
@@ -69,7 +69,7 @@ def open_run(
     place_of(config).fetch(root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
-        config = resolve_defaults(follow_link(config))
+        config = resolve_defaults(config.model_copy(update={"model": follow_link(config.model)}))
         problems = preflight.check(config, say=say, parallel=parallel, warned=warned, tell=tell)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
@@ -148,7 +148,8 @@ def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str]
             f"run {config.run_id} exists in {config.runs_dir}, and --dry-run is about a new run; "
             "leave --run-id out, or choose another"
         )
-    preflight.check(resolve_defaults(follow_link(with_own_seed(config))), say=say, show=show)
+    config = with_own_seed(config.model_copy(update={"model": follow_link(config.model)}))
+    preflight.check(resolve_defaults(config), say=say, show=show)
 
 
 def _checked_root(config: RunConfig) -> Path:
@@ -169,7 +170,8 @@ def _checked_root(config: RunConfig) -> Path:
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
     """Return the configuration with what was resolved when the run began: its defaults, and which
     rows it trains on, since these are in the run."""
-    resolved = resolved_like(follow_as_before(config, begun), begun)
+    followed = follow_as_before(config.model, begun.model)
+    resolved = resolved_like(config.model_copy(update={"model": followed}), begun)
     excludes = {"exclude_held_out": begun.data.exclude_held_out}
     return resolved.model_copy(update={"data": resolved.data.model_copy(update=excludes)})
 
@@ -181,7 +183,8 @@ def changes(begun: RunConfig, config: RunConfig) -> list[str]:
     try:
         found = changes_between(begun, as_begun(config, begun))
     except ValidationError:  # what a default came to does not go with what was edited
-        found = changes_between(begun, follow_as_before(config, begun))
+        followed = follow_as_before(config.model, begun.model)
+        found = changes_between(begun, config.model_copy(update={"model": followed}))
         found = {key: both for key, both in found.items() if both[1] is not None} or found
     return _in_words(found)
 
@@ -246,25 +249,26 @@ def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any
 # begins with it follows it once: while it trains, another model may be put into production.
 
 
-def follow_link(config: RunConfig) -> RunConfig:
-    """Return the configuration of a new run, with the link replaced by the version that it points
-    to now. Other links are left as they are: a run that continues could not be told from one with
-    another model. Raises `ModelError` if no model is in production."""
-    link = Path(config.model.name_or_path)
+def follow_link(model: ModelConfig) -> ModelConfig:
+    """Return the model of a new run, with the link replaced by the version that it points to now.
+    Other links are left as they are: a run that continues could not be told from one with another
+    model. Raises `ModelError` if no model is in production."""
+    link = Path(model.name_or_path)
     if link.name != PRODUCTION or not link.is_symlink():
         _check_promoted(link)
-        return config
-    return _with_model(config, Path(os.path.normpath(link.parent / link.readlink())))
+        return model
+    version = os.path.normpath(link.parent / link.readlink())
+    return model.model_copy(update={"name_or_path": version})
 
 
-def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """Return the configuration of a run that continues, with the version that the link pointed to
-    when the run was `begun`, if that version still exists."""
-    link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
+def follow_as_before(model: ModelConfig, begun: ModelConfig) -> ModelConfig:
+    """Return the model of a run that continues, with the version that the link pointed to when the
+    run began, whose model is `begun`, if that version still exists."""
+    link, before = Path(model.name_or_path), Path(begun.name_or_path)
     versions = Path(os.path.normpath(link.parent / VERSIONS))
     if link.name != PRODUCTION or before.parent != versions:
-        return config
-    return _with_model(config, before)
+        return model
+    return model.model_copy(update={"name_or_path": begun.name_or_path})
 
 
 def _check_promoted(link: Path) -> None:
@@ -275,8 +279,3 @@ def _check_promoted(link: Path) -> None:
             f"{link.absolute()}; train the first one from another model and put it to use with "
             f"`mortal promote RUN --name {link.parent.name}`"
         )
-
-
-def _with_model(config: RunConfig, folder: Path) -> RunConfig:
-    model = config.model.model_copy(update={"name_or_path": str(folder)})
-    return config.model_copy(update={"model": model})

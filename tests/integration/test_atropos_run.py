@@ -12,7 +12,6 @@ import pytest
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking import preflight
-from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.runs.logs import TIMINGS
 from mortal_steps.runs.run import find_run
@@ -196,7 +195,7 @@ def test_settings_of_the_source_are_checked_when_the_configuration_is_read(tmp_p
         load_config(path)
     path.write_text(CONFIG.format(url="http://localhost:8000", steps=-1, more=""))
     with pytest.raises(ConfigError, match=r"max_steps = -1, .*set training\.max_steps"):
-        check_rows(load_config(path), [])
+        preflight.check(load_config(path))
 
 
 def test_sequences_that_the_model_cannot_take_are_refused_before_anything_starts(tmp_path):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import (
+    EnvironmentConfig,
     ModelConfig,
     RolloutConfig,
-    RunConfig,
     TrainingConfig,
 )
 from mortal_steps.config.engines import ALWAYS_THERE
@@ -87,7 +87,7 @@ def check_model(model: ModelConfig, max_tokens: int) -> None:
     if model.new is None and not is_hub_model(model):
         check_folder(Path(model.name_or_path))
         check_listed_weights(Path(model.name_or_path))
-    context = _context(model)
+    context = context_of(model)
     if max_tokens >= context:
         raise ConfigError(
             f"rollout.max_tokens = {max_tokens} leaves no room for a prompt: the context is "
@@ -106,12 +106,8 @@ def check_trl_options(algorithm: str, model: ModelConfig, training: TrainingConf
         check_sharding(model, training)
 
 
-def check_sequences(config: RunConfig) -> None:
-    """Raise `ConfigError` unless what the batch source supplies fits the model's context."""
-    config.rollout.source_settings.check(_context(config.model))
-
-
-def _context(model: ModelConfig) -> int:
+def context_of(model: ModelConfig) -> int:
+    """Return how many tokens a prompt and its completion may have together."""
     return min(model.max_model_len, find_context(model) or model.max_model_len)
 
 
@@ -130,11 +126,8 @@ def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:
             )
 
 
-def check_rows(config: RunConfig, rows: Iterable[Problem]) -> None:
-    """Raise `ConfigError` or `DataError` for rows that the environments cannot use."""
-    environment = config.environment
-    if (environment.is_used or config.num_made_rows) and not config.data.source:
-        _check_no_rows(config)
+def check_rows(environment: EnvironmentConfig, rows: Iterable[Problem]) -> None:
+    """Raise `DataError` for rows that the environments cannot use."""
     if not environment.is_used:
         return
     for row in rows:
@@ -155,16 +148,16 @@ def check_rows(config: RunConfig, rows: Iterable[Problem]) -> None:
             )
 
 
-def _check_no_rows(config: RunConfig) -> None:
+def check_no_rows(environment: EnvironmentConfig, training: TrainingConfig) -> None:
     """Raise `ConfigError` unless a run without a dataset knows how long it is, and with what."""
-    if config.environment.has_names:
+    if environment.has_names:
         raise ConfigError(
             "data.source is not set, and environment.factory names several environments: a row's "
             "column 'environment' says which is its own; set data.source, or give one factory"
         )
-    if config.training.max_steps <= 0:
+    if training.max_steps <= 0:
         raise ConfigError(
-            f"training.max_steps = {config.training.max_steps}, and without data.source nothing "
+            f"training.max_steps = {training.max_steps}, and without data.source nothing "
             "says how long to train; set training.max_steps"
         )
 

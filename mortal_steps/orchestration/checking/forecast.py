@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
 from mortal_steps.compute.placement import Placement, gpus_per_engine, sharing_gpus
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
 from mortal_steps.places.base import place_of
@@ -100,6 +100,19 @@ class Forecast:
         return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
 
     @property
+    def rows_per_shard(self) -> int:
+        """Completions that an engine samples for a shard, at most: a shard has whole groups."""
+        training = self.config.training
+        return -(-training.batch_size // self.config.num_shards) * training.num_generations
+
+    def _engine_memory(self, shape: ModelShape, gpu: Gpu) -> EngineMemory | None:
+        config, rows = self.placed, self.rows_per_shard
+        tokens = rows * (self.prompt + config.max_tokens)
+        return engine_memory(
+            *(config.rollout, config.sampled_model, shape, gpu), rows=rows, tokens=tokens
+        )
+
+    @property
     def on_cpu(self) -> bool:
         """Whether all workers compute on the CPU of this machine."""
         return self.config.compute.place.here and not self.placement.gpus
@@ -124,7 +137,7 @@ class Forecast:
             on_gpu=False,
         )
         workers = self.placed.num_rollout_workers if self.placement.engines else 0
-        found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in range(workers)]
+        found = [self._engine_memory(shape, gpu) for _ in range(workers)]
         engines = [one for one in found if one is not None]
         # Weights and the optimizer's tensors, as `state.take_state` copies them.
         trained = needed.gradients if training.use_lora else needed.weights
@@ -152,7 +165,7 @@ class Forecast:
                 config.model, config.training, shape, prompt=self.prompt, autocast=half
             )
         here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
-        found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in here]
+        found = [self._engine_memory(shape, gpu) for _ in here]
         engines = [one for one in found if one is not None]
         fixed = sum(one.fixed for one in engines)
         sampling = sum(one.reserved for one in engines)
@@ -177,20 +190,26 @@ def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> 
 
 
 def engine_memory(
-    config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
+    rollout: RolloutConfig,
+    model: ModelConfig,
+    shape: ModelShape,
+    gpu: Gpu,
+    *,
+    rows: int,
+    tokens: int,
 ) -> EngineMemory | None:
-    """Return what a rollout worker takes of a GPU, or of the machine; None for an engine of the
-    user's own."""
-    kind, options = config.rollout.engine_kind, config.rollout.engine_options
-    size = gpus_per_engine(config.rollout)
-    dtype = config.sampled_model.dtype
+    """Return what a rollout worker takes of a GPU, or of the machine, with `model` as it is sampled
+    and `rows` completions at once, of so many `tokens` together with their prompts; None for an
+    engine of the user's own."""
+    kind, options = rollout.engine_kind, rollout.engine_options
+    size, dtype = gpus_per_engine(rollout), model.dtype
     value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
     weights = value * shape.parameters // size
     per_token = max(1, 2 * value * shape.layers * shape.keys // size)
     on_cpu = gpu.uuid == MACHINE
     process = PROCESS if on_cpu else CONTEXT
     if kind.memory_option is not None and on_cpu:
-        usual = KV_CACHE_SEQUENCES * per_token * config.model.max_model_len
+        usual = KV_CACHE_SEQUENCES * per_token * model.max_model_len
         room = options.get("kv_cache_memory_bytes") or max(MIN_KV_CACHE_BYTES, usual)
         cache = int(room)
         always = reserved = weights + process + cache
@@ -201,8 +220,7 @@ def engine_memory(
             cache, reserved = int(room), round(int(room) + weights + VLLM_OVERHEAD)
         always = reserved
     elif kind.needs is None:
-        rows = rows_per_shard(config)
-        cache = rows * (prompt + config.max_tokens) * per_token
+        cache = tokens * per_token
         always = weights + process
         reserved = always + cache + 3 * 4 * rows * shape.vocabulary
     else:
@@ -214,12 +232,6 @@ def engine_memory(
         reserved=reserved,
         tokens=cache // per_token,
     )
-
-
-def rows_per_shard(config: RunConfig) -> int:
-    """Completions that an engine samples for a shard, at most: a shard has whole groups."""
-    training = config.training
-    return -(-training.batch_size // config.num_shards) * training.num_generations
 
 
 def gib(num_bytes: float) -> str:

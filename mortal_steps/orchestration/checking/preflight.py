@@ -32,12 +32,13 @@ from mortal_steps.orchestration.checking.checks import (
     check_adapter,
     check_engine,
     check_model,
+    check_no_rows,
     check_pictures,
     check_room_for_weights,
     check_rows,
     check_runs_dir,
-    check_sequences,
     check_trl_options,
+    context_of,
 )
 from mortal_steps.orchestration.checking.data_lines import (
     Scores,
@@ -109,7 +110,7 @@ def check(
     roles = needed_roles(config.rollout, evaluates=config.evaluates)
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
-    check_sequences(config)
+    config.rollout.source_settings.check(context_of(config.model))
     check_trl_options(config.algorithm.type, config.model, config.training)
     place, workers = place_of(config), passing_workers(config)
     place.check_access(say)
@@ -130,8 +131,10 @@ def check(
         warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
     warn_of_answers(train)
     check_pictures(config.data.source, config.model, train[0])
-    check_rows(config, train)
-    check_rows(config, held_out)
+    if (config.environment.is_used or config.num_made_rows) and not config.data.source:
+        check_no_rows(config.environment, config.training)
+    check_rows(config.environment, train)
+    check_rows(config.environment, held_out)
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
         check_sampled_alike(trainer_plan(config))

@@ -7,7 +7,7 @@ from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.config.loader import override_config
 from mortal_steps.config.rollout import GENERATE
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.forecast import Card, Forecast, gib, rows_per_shard
+from mortal_steps.orchestration.checking.forecast import Card, Forecast, gib
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
 from mortal_steps.report.units import counted
 
@@ -114,7 +114,7 @@ def _preempting(found: Forecast, card: Card) -> Iterator[str]:
     if config.rollout.engine_kind.memory_option is None:
         return
     at_once = _number(config.rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
-    sequences = min(rows_per_shard(config), at_once)
+    sequences = min(found.rows_per_shard, at_once)
     for engine in dict.fromkeys(card.engines):
         fit = engine.tokens // (found.prompt + config.max_tokens)
         if fit < sequences:

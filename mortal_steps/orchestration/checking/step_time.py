@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mortal_steps.config.rollout import GENERATE
 from mortal_steps.models.shape import ModelShape
-from mortal_steps.orchestration.checking.forecast import Forecast, rows_per_shard
+from mortal_steps.orchestration.checking.forecast import Forecast
 from mortal_steps.plan import trainer_plan
 from mortal_steps.policy.cpu_rates import Product
 from mortal_steps.policy.plan import TrainerPlan
@@ -82,7 +82,7 @@ def work_of(found: Forecast) -> StepWork:
     forward = _forward(shape, length)
     passes = _passes(trainer_plan(config))
     micro_batches = training.steps_per_generation * training.num_iterations
-    rows = rows_per_shard(config)
+    rows = found.rows_per_shard
     workers = max(1, len(found.placement.engines))
     shards = -(-config.num_shards // workers) if found.placement.engines else 0
     sampled = found.prompt + config.max_tokens
@@ -135,7 +135,7 @@ def products_of(found: Forecast) -> tuple[Product, ...]:
         )
 
     actor, rollout = local.actor.threads, local.rollout.threads
-    rows = rows_per_shard(config)
+    rows = found.rows_per_shard
     usual = (product(many, trained, actor), product(many, sampled, rollout))
     both = [product(many, dtype, actor) for dtype in ("float32", "bfloat16")]
     compared = both if "bfloat16" in (trained, sampled) else []

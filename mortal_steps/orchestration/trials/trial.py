@@ -102,7 +102,7 @@ def try_rollout(
             ref = store.write_record("problems.json", list(problems), list[Problem])
             call_once(specs["actor"], "build_base_model", problems=ref)
         if config.environment.is_used:
-            check_rows(config, problems)
+            check_rows(config.environment, problems)
             call_once(specs["actor"], "keep_chat")
         spec = dataclasses.replace(specs["rollout"], factory=WORKER)
         sampled: SampledProblems = call_once(

@@ -87,7 +87,7 @@ async def check_deployed(config: RunConfig) -> None:
     _engine_class(config.rollout)
     for check in checks(config.compute.modal):
         await check.ask()
-    wanted = cluster_of(config)
+    wanted = cluster_of(config.compute, config.actor_containers)
     if wanted is not None:
         there = (await ask_about(config.compute.modal)).cluster
         if there != wanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mortal_steps.compute.devices import Gpu, gpus_elsewhere
 from mortal_steps.compute.placement import Placement, gpus_per_engine
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu, most_per_container
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.release import Cluster
@@ -29,7 +29,7 @@ def gpus_on_modal(config: RunConfig, *, samples: bool) -> Placement:
         gpus = _rented(modal.gpu, "node")
         engine = gpus[-size:] if apart else gpus[:size]
         return Placement(trainers=gpus[:ranks], engines=(engine,) if samples else ())
-    trainers = _trainers(config, trains)
+    trainers = _trainers(modal.actor, ranks, config.actor_containers, trains)
     if not samples:
         return Placement(trainers=trainers, engines=())
     instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
@@ -40,21 +40,19 @@ def gpus_on_modal(config: RunConfig, *, samples: bool) -> Placement:
     return Placement(trainers=trainers, engines=engines)
 
 
-def cluster_of(config: RunConfig) -> Cluster | None:
+def cluster_of(compute: ComputeConfig, containers: int) -> Cluster | None:
     """Return the containers of an actor that is in several; None: it is in one."""
-    if config.actor_containers == 1:
+    if containers == 1:
         return None
-    compute = config.compute
     return Cluster(
-        containers=config.actor_containers,
+        containers=containers,
         gpu=modal_gpu(compute.modal.actor),
         cpu=compute.cpu_of("actor"),
         memory_mb=compute.memory_mb_of("actor"),
     )
 
 
-def _trainers(config: RunConfig, trains: str) -> tuple[Gpu, ...]:
-    wanted, ranks = config.compute.modal.actor, config.training.ranks
+def _trainers(wanted: str, ranks: int, containers: int, trains: str) -> tuple[Gpu, ...]:
     most = most_per_container(wanted)
     if ranks <= most:
         _check_count("actor", wanted, ranks, trains)
@@ -73,8 +71,7 @@ def _trainers(config: RunConfig, trains: str) -> tuple[Gpu, ...]:
             f"connects for {', '.join(CLUSTERED)}, up to {MOST_TOGETHER} of them; have {most} "
             "ranks or fewer, or choose such a GPU"
         )
-    containers = range(config.actor_containers)
-    return tuple(gpu for each in containers for gpu in _rented(wanted, f"actor-{each}"))
+    return tuple(gpu for each in range(containers) for gpu in _rented(wanted, f"actor-{each}"))
 
 
 def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") -> None:

@@ -6,7 +6,7 @@ from mortal_steps.config import DataConfig, RunConfig
 from mortal_steps.data import load_problems
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.errors import ConfigError, DataError
-from mortal_steps.orchestration.checking.checks import check_rows
+from mortal_steps.orchestration.checking.checks import check_no_rows, check_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.types import Problem
 from tests.support.refused import refused
@@ -87,11 +87,14 @@ def test_rows_with_the_same_prompt_are_held_out_by_all_that_they_hold():
 
 
 def test_rows_that_fit_are_taken():
-    check_rows(config(), [problem(), problem(NO_PROMPT)])
-    check_rows(RunConfig(), [problem("text")])
+    check_rows(config().environment, [problem(), problem(NO_PROMPT)])
+    check_rows(RunConfig().environment, [problem("text")])
     table = {"environment": {"factory": {"shop": "a:B", "game": "a:C"}}}
-    check_rows(config(**table), [problem(environment="shop"), problem(environment="game")])
-    check_rows(config(data={}, training={"max_steps": 3}), [problem(NO_PROMPT)])
+    check_rows(
+        config(**table).environment, [problem(environment="shop"), problem(environment="game")]
+    )
+    without = config(data={}, training={"max_steps": 3})
+    check_no_rows(without.environment, without.training)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_rows_that_fit_are_taken():
 def test_a_row_that_does_not_fit_is_named(row, told):
     table = {"environment": {"factory": {"shop": "a:B", "game": "a:C"}}}
     with refused(DataError, *told):
-        check_rows(config(**table), [problem(environment="game"), row])
+        check_rows(config(**table).environment, [problem(environment="game"), row])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,8 @@ def test_a_row_that_does_not_fit_is_named(row, told):
 )
 def test_a_run_without_rows_has_a_length_and_one_environment(values, told):
     with refused(ConfigError, *told):
-        check_rows(config(**{"data": {}, **values}), [problem(NO_PROMPT)])
+        without = config(**{"data": {}, **values})
+        check_no_rows(without.environment, without.training)
 
 
 def check_scored(config):

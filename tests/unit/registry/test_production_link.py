@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.open_run import follow_as_before, follow_link
 from tests.support.refused import refused
@@ -22,16 +22,16 @@ def link(tmp_path, monkeypatch):
 
 
 def beginning_with(path):
-    return RunConfig.model_validate({"model": {"name_or_path": str(path)}})
+    return ModelConfig(name_or_path=str(path))
 
 
 def test_a_run_keeps_the_model_that_the_link_pointed_to(link):
     begun = follow_link(beginning_with(link))
-    assert begun.model.name_or_path == "models/letters/versions/first"
+    assert begun.name_or_path == "models/letters/versions/first"
     link.unlink()
     link.symlink_to("versions/second")
     assert follow_as_before(beginning_with(link), begun) == begun
-    assert follow_link(beginning_with(link)).model.name_or_path.endswith("second")
+    assert follow_link(beginning_with(link)).name_or_path.endswith("second")
 
 
 def test_however_the_link_is_spelt_and_where_it_is_gone(link):
