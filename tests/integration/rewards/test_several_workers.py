@@ -14,6 +14,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.plan import scoring_plan
 from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard, RewardRef, RewardRequest
 from tests.support.rewards.shards import make_request, make_shard
@@ -49,7 +50,7 @@ def config(processes: int) -> RunConfig:
 
 
 def compute(tmp_path: Path, num_workers: int, processes: int) -> LocalCompute:
-    kwargs = {"run_dir": "run", "config": config(processes), "num_steps": 1}
+    kwargs = {"run_dir": "run", "plan": scoring_plan(config(processes)), "num_steps": 1}
     spec = WorkerSpec(
         factory="mortal_steps.rewards.worker:RewardWorker",
         kwargs=kwargs,
