@@ -155,7 +155,7 @@ def test_weights_are_read_over_the_old_ones_on_a_gpu_that_is_not_shared_in_turn(
 ):
     let_there_be(monkeypatch, several(num_gpus))
     config = RunConfig.model_validate(values)
-    chosen = defaults._find_weight_sync(config, place_of(config).placement())
+    chosen = defaults._find_weight_sync(config.rollout, place_of(config).placement())
     settled = defaults.resolved(config, cores=2, weight_sync=chosen)
     assert settled.rollout.weight_sync == expected
     assert defaults.resolved_like(config, settled).rollout.weight_sync == expected
