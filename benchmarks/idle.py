@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.policy.batches import TrainRequest
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     ActorReady,
@@ -21,7 +22,6 @@ from mortal_steps.types import (
     RewardRequest,
     StageTiming,
     StepResult,
-    TrainRequest,
     WeightsRef,
 )
 from mortal_steps.types.results import TrainingPlace

@@ -7,10 +7,10 @@ from prefect import task
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.pool import Compute
 from mortal_steps.orchestration.session import Session
+from mortal_steps.policy.batches import Batch
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
     ActorReady,
-    Batch,
     BatchRef,
     Checkpoint,
     Evaluation,

@@ -19,6 +19,7 @@ from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration import evaluation
+from mortal_steps.policy.batches import Batch, TrainRequest
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
@@ -27,7 +28,6 @@ from mortal_steps.store.records import shard_file
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
-    Batch,
     BatchRef,
     Checkpoint,
     Evaluation,
@@ -41,7 +41,6 @@ from mortal_steps.types import (
     RewardRequest,
     StageTiming,
     StepResult,
-    TrainRequest,
     WeightsRef,
 )
 

@@ -22,6 +22,7 @@ from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import Stepper, algorithm_of
+from mortal_steps.policy.batches import TrainRequest
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.policy.checks import check_model, check_options
 from mortal_steps.policy.cpu_rates import Product, measure_rates
@@ -38,14 +39,7 @@ from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
-from mortal_steps.types import (
-    ActorReady,
-    Checkpoint,
-    FileRef,
-    FinalModel,
-    StepResult,
-    TrainRequest,
-)
+from mortal_steps.types import ActorReady, Checkpoint, FileRef, FinalModel, StepResult
 
 
 class Actor:

@@ -13,7 +13,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms import Algorithm, algorithm_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
-from mortal_steps.policy.batches import Rows, ScoredRollouts
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.chat_settings import chat_of
 from mortal_steps.policy.gpu import has_bfloat16
 from mortal_steps.policy.library_warnings import LibraryWarnings
@@ -34,7 +34,7 @@ def check_options(
     *,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
-    supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
+    supplied: str = ScoredRollouts.__name__,
     sampled: int,
     offered: Mapping[str, Tools] | None = None,
 ) -> tuple[tuple[str, ...], tuple[str, ...], prompt_lengths.PromptLengths]:
@@ -57,11 +57,11 @@ def check_options(
             chat = chat_of(trainer.model, options)
             options = {**options, "chat_template": chat.chat_template}
         algorithm = algorithm_of(trainer.algorithm)
-        if algorithm.trains_on is not supplied:
+        if algorithm.trains_on.__name__ != supplied:
             raise ConfigError(
                 f"algorithm.type = {algorithm.type!r} trains on {algorithm.trains_on.__name__},"
                 f" and rollout.source = {trainer.rollout.source!r} supplies "
-                f"{supplied.__name__}; choose an algorithm and a source that fit together"
+                f"{supplied}; choose an algorithm and a source that fit together"
             )
         check_ranks(trainer, algorithm)
         idle = algorithm.check(trainer)

@@ -20,11 +20,9 @@ import logging
 from dataclasses import dataclass
 
 from mortal_steps.errors import ActorStateError, CorruptFileError
+from mortal_steps.policy.batches import TrainRequest
 from mortal_steps.store import RunStore
-from mortal_steps.types import (
-    StepResult,
-    TrainRequest,
-)
+from mortal_steps.types import StepResult
 
 logger = logging.getLogger(__name__)
 

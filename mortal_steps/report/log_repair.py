@@ -7,6 +7,7 @@ from typing import Any
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
+from mortal_steps.policy.batches import Batch
 from mortal_steps.report.evaluations import as_columns, mean_metrics, mean_scores
 from mortal_steps.report.report_files import write_report
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS
@@ -14,7 +15,7 @@ from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
 from mortal_steps.store.records import shard_file
-from mortal_steps.types import Batch, RewardedShard, RewardRef, StepResult
+from mortal_steps.types import RewardedShard, RewardRef, StepResult
 
 logger = logging.getLogger(__name__)
 

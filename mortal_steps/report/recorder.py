@@ -5,6 +5,7 @@ import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from mortal_steps.policy.batches import Batch
 from mortal_steps.report.alerts import Alerts
 from mortal_steps.report.evaluations import DIFFERING
 from mortal_steps.report.log_repair import Row, metrics_row, restore_logs
@@ -15,7 +16,6 @@ from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
-    Batch,
     BatchRef,
     Evaluation,
     GeneratedShard,

@@ -153,14 +153,13 @@ class _Checking:
             folder = f"steps/{step:06d}"
             required = step < done
             gone = step < pruned
-            if not gone:
-                batch = f"{folder}/batch.json"
-                self._files.record(batch, list[Problem], outcome, not required)
             entry = self._files.record(
                 f"{folder}/journal.json", JournalEntry, outcome, not required
             )
             result = self._files.record(f"{folder}/result.json", StepResult, outcome, not required)
             if not gone:
+                drawn = entry is None or bool(entry.request.batch.shards)
+                self._problems(folder, outcome, required=required and drawn)
                 self._shards(folder, entry, outcome)
             if required and info is not None and result is not None:
                 if before is not None:
@@ -173,6 +172,12 @@ class _Checking:
                 before = (None, journal.next_state_id(before[1], batch, info.fingerprint))
             else:
                 before = None
+
+    def _problems(self, folder: str, outcome: Outcome, *, required: bool) -> None:
+        """Check the problems that the step's rounds were sampled for."""
+        self._files.record(f"{folder}/batch.json", list[Problem], outcome, not required)
+        for path in sorted(self._store.path(folder).glob("batch-*.json")):
+            self._files.record(f"{folder}/{path.name}", list[Problem], outcome)
 
     def _shards(self, folder: str, entry: JournalEntry | None, outcome: Outcome) -> None:
         """Check the shards of the step taken; else those that exist."""

@@ -22,11 +22,9 @@ Where each word is explained:
     shards.py      a step on its way there, as rollout and reward workers commit it
     references.py  `*Ref`: all that travels between tasks; the data itself lies in the run store
     results.py     what a stage returns of the policy: a step taken, a state saved, an evaluation
-    batches.py     what a train step is given, of one kind for each sort of algorithm
-    requests.py    what the flow asks of a worker
+    requests.py    what the flow asks of rollout and reward workers
 """
 
-from mortal_steps.types.batches import Batch
 from mortal_steps.types.references import (
     BatchRef,
     FileRef,
@@ -39,7 +37,6 @@ from mortal_steps.types.references import (
 from mortal_steps.types.requests import (
     GenerateRequest,
     RewardRequest,
-    TrainRequest,
 )
 from mortal_steps.types.results import (
     ActorReady,
@@ -73,7 +70,6 @@ from mortal_steps.types.shards import (
 
 __all__ = [
     "ActorReady",
-    "Batch",
     "BatchRef",
     "ChatSettings",
     "Checkpoint",
@@ -102,7 +98,6 @@ __all__ = [
     "SamplingParams",
     "StageTiming",
     "StepResult",
-    "TrainRequest",
     "TrainingPlace",
     "Turn",
     "WeightsRef",

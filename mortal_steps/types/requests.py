@@ -1,8 +1,7 @@
-"""What the flow asks of a worker."""
+"""What the flow asks of rollout and reward workers."""
 
 from dataclasses import dataclass
 
-from mortal_steps.types.batches import Batch
 from mortal_steps.types.references import FileRef, GenerationRef, WeightsRef
 from mortal_steps.types.rollouts import SamplingParams
 
@@ -40,13 +39,3 @@ class RewardRequest:
     generation: GenerationRef
     output: str
     """Where the `RewardedShard` goes, relative to the run directory; reused if whole."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainRequest:
-    """Take one train step."""
-
-    step: int
-    batch: Batch
-    publish: bool
-    """Whether the weights after the step are published for sampling."""

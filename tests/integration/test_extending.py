@@ -12,7 +12,6 @@ from mortal_steps.orchestration.batch_sources import batches
 from mortal_steps.orchestration.session import Session
 from mortal_steps.plan import actor_plan
 from mortal_steps.policy.actor import Actor
-from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
@@ -128,4 +127,4 @@ def test_a_source_and_an_algorithm_have_to_fit(project):
         run_dir=str(project), plan=actor_plan(config), fingerprint="", model_path="", num_steps=1
     )
     with pytest.raises(ConfigError, match=r"algorithm\.type = 'grpo' trains on .*supplies Rows"):
-        actor.check(train=[], held_out=[], supplied=Rows, sampled=0)
+        actor.check(train=[], held_out=[], supplied="Rows", sampled=0)

@@ -13,9 +13,9 @@ from mortal_steps.config import RolloutConfig
 from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.session import Session
-from mortal_steps.policy.batches import Rows, ScoredRollouts
+from mortal_steps.policy.batches import Batch, ScoredRollouts
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.types import Batch, BatchRef, PolicyVersion, StageTiming, WeightsRef
+from mortal_steps.types import BatchRef, PolicyVersion, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class BatchSource(Protocol):
     """The workers that it needs beside the actor; no others are started."""
     samples: ClassVar[bool] = True
     """Whether the run's weights sample its steps; else they are published for evaluations alone."""
-    supplies: ClassVar[type[ScoredRollouts] | type[Rows]] = ScoredRollouts
+    supplies: ClassVar[type[Batch]] = ScoredRollouts
     """What it supplies, which is what the algorithm has to train on (`Algorithm.trains_on`)."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:

@@ -293,7 +293,7 @@ def check_training(
         "check",
         train=train,
         held_out=held_out,
-        supplied=declared(plan.trainer.rollout.source, "supplies"),
+        supplied=declared(plan.trainer.rollout.source, "supplies").__name__,
         sampled=sampled,
         offered=tools,
     )

@@ -11,7 +11,7 @@ from mortal_steps.config import AlgorithmConfig
 from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.batches import Rows, ScoredRollouts
+from mortal_steps.policy.batches import Batch, ScoredRollouts
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import TrainingPlace
 
@@ -139,7 +139,7 @@ class Stepper(Protocol):
 class Algorithm(AlgorithmConfig):
     """An algorithm: `[algorithm]` of the configuration with its settings, checked."""
 
-    trains_on: ClassVar[type[ScoredRollouts] | type[Rows]] = ScoredRollouts
+    trains_on: ClassVar[type[Batch]] = ScoredRollouts
     """What a train step is given, which the batch source has to supply."""
 
     def check(self, plan: TrainerPlan) -> tuple[str, ...]:

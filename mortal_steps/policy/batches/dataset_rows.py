@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.types import Batch, FileRef, Problem
-from mortal_steps.types.batches import Records
+from mortal_steps.policy.batches.base import Batch, Records
+from mortal_steps.types import FileRef, Problem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Any
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.rollout import GENERATE
 from mortal_steps.errors import StoreError
+from mortal_steps.policy.batches.base import Batch, Records
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.trainable import check_trainable
 from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import weighted_sum
 from mortal_steps.types import (
-    Batch,
     FileRef,
     GeneratedGroup,
     GeneratedShard,
@@ -23,7 +23,6 @@ from mortal_steps.types import (
     RolloutBatch,
     RolloutGroup,
 )
-from mortal_steps.types.batches import Records
 
 
 @dataclass(frozen=True, kw_only=True)

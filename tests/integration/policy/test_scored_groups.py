@@ -11,7 +11,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.plan import actor_plan, trainer_plan
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.stepping.scored_groups import clipped_loss, padded
-from mortal_steps.policy.batches import RowBatch, Rows
+from mortal_steps.policy.batches import RowBatch
 from mortal_steps.policy.checks import check_options
 from mortal_steps.types import Problem
 from tests.support.atropos.groups import make_group
@@ -126,4 +126,4 @@ def test_a_penalty_that_the_loss_does_not_have_is_refused():
 def test_groups_of_any_size_are_not_dealt_out_to_ranks():
     config = make_config(model={"new": {}}, algorithm={"type": "atropos"}, ranks=2)
     with pytest.raises(ConfigError, match=r"ranks = 2: .*'atropos' trains in one process"):
-        check_options(actor_plan(config), train=[], held_out=[], supplied=Rows, sampled=8)
+        check_options(actor_plan(config), train=[], held_out=[], supplied="Rows", sampled=8)

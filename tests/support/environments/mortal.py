@@ -8,7 +8,7 @@ from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.plan import actor_plan, scoring_plan
 from mortal_steps.policy.actor import Actor
-from mortal_steps.policy.batches import ScoredRollouts
+from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.scores import reward_names
@@ -22,7 +22,6 @@ from mortal_steps.types import (
     RewardRef,
     RewardRequest,
     StepResult,
-    TrainRequest,
 )
 from tests.support.environments.cases import CaseRun
 from tests.support.environments.stock import Outcome, Step

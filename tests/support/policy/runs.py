@@ -8,7 +8,7 @@ from pathlib import Path
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.plan import actor_plan
 from mortal_steps.policy.actor import Actor
-from mortal_steps.policy.batches import ScoredRollouts
+from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
@@ -21,7 +21,6 @@ from mortal_steps.types import (
     RewardedShard,
     RewardRef,
     StageTiming,
-    TrainRequest,
 )
 from tests.support.policy.rollouts import make_batch
 

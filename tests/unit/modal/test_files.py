@@ -14,7 +14,7 @@ from mortal_steps.places.modal import retry
 from mortal_steps.places.modal.files import volume_runs
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.places.modal.retry import call_with_retries
-from mortal_steps.policy.batches import ScoredRollouts
+from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.policy.journal import JournalEntry, write_entry
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -31,7 +31,6 @@ from mortal_steps.types import (
     RewardedShard,
     RewardRef,
     StageTiming,
-    TrainRequest,
 )
 from tests.support.refused import refused
 from tests.support.rewards.shards import make_shard

@@ -1,20 +1,20 @@
 """What a train step is given: a reference to files of the run, of one kind for each sort of
 algorithm.
 
-MORTAL's kinds stand in `mortal_steps/policy/batches`. Journal, logs, `mortal verify` and pruning
-ask a batch for what they need, and never of which kind it is.
+MORTAL's kinds are the other modules of this folder. Journal, logs, `mortal verify` and pruning ask
+a batch for what they need, and never of which kind it is.
 """
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
-from mortal_steps.types.references import FileRef, RewardRef
+from mortal_steps.types import FileRef, RewardRef
+from mortal_steps.users_code.loading import import_code
 
 T = TypeVar("T")
 
@@ -33,8 +33,9 @@ class Batch(ABC):
     """
 
     kind: ClassVar[str | None] = None
-    """Name of the kind in records; None: `module:Class`. The kinds of version 0.1.0 have the empty
-    name, and are told apart by their fields."""
+    """Name of the kind in records and messages: how other processes find the class, such as
+    `file.py:Class`. None: `module:Class`. The kinds of version 0.1.0 have the empty name, and are
+    told apart by their fields."""
 
     @classmethod
     def name(cls) -> str:
@@ -65,6 +66,9 @@ class Batch(ABC):
         """Return what the step's line of metrics.jsonl counts, beside completions."""
         return {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _read, (_written(self),)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         if cls is not Batch:
@@ -88,8 +92,7 @@ def _read(values: Any) -> Batch:
     kinds = {kind.name(): kind for kind in Batch.__subclasses__() if kind.kind != ""}
     found = kinds.get(name) if name else _of_0_1_0(given)
     if found is None and ":" in name:
-        module, _, attribute = name.partition(":")
-        found = getattr(importlib.import_module(module), attribute, None)
+        found = import_code(name, f"a batch of the kind {name!r}")
     if not (isinstance(found, type) and issubclass(found, Batch)):
         raise ValueError(f"there is no kind of batch {name!r} with {sorted(given)}")
     batch: Batch = TypeAdapter(found).validate_python(given)
@@ -105,3 +108,13 @@ def _of_0_1_0(given: Mapping[str, Any]) -> type[Batch] | None:
 def _required(kind: type[Batch]) -> set[str]:
     found = fields(kind)  # type: ignore[arg-type]
     return {field.name for field in found if field.default is MISSING}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainRequest:
+    """Take one train step."""
+
+    step: int
+    batch: Batch
+    publish: bool
+    """Whether the weights after the step are published for sampling."""
