@@ -10,16 +10,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 import typer
 from packaging.requirements import Requirement
 
-from mortal.maintenance import Finding, ok, problem, warning
 from mortal.server.files import living_server, server_home, state_dir
 from mortal.server.select_server import prepare_client, server_of_profile
 from mortal_steps import DISTRIBUTION
+from mortal_steps.errors import ServerError
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import byte_size
 from mortal_steps.sandbox.levels import REMEDY, Level, reached_level
@@ -30,9 +32,31 @@ LITTLE, TOO_LITTLE = 10e9, 1e9
 CUDA = re.compile(r"^cuda\b.*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
 """In torch/version.py."""
 ASK = "from mortal_steps.policy.gpu import why_unused; print(why_unused() or '')"
-
-
 COLORS = {"ok": None, "warning": "yellow", "problem": "red"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """The result of one check."""
+
+    level: Literal["ok", "warning", "problem"]
+    """A `problem` prevents runs from working; a `warning` does not, but should be known."""
+    what: str
+    word: str
+    """What was found and, if something is wrong, what to do."""
+
+
+def ok(what: str, word: str) -> Finding:
+    return Finding(level="ok", what=what, word=word)
+
+
+def warning(what: str, word: str) -> Finding:
+    return Finding(level="warning", what=what, word=word)
+
+
+def problem(what: str, word: str) -> Finding:
+    """Return a complaint with which runs do not work."""
+    return Finding(level="problem", what=what, word=word)
 
 
 def examine(runs_dir: Path) -> bool:
@@ -55,11 +79,14 @@ def _findings(runs_dir: Path) -> Iterator[Finding]:
         yield ok("server", "none runs; `mortal train` and `mortal server` start one")
         return
     prepare_client()
-    from mortal.maintenance.server import look_at_server  # Prefect reads its settings when imported
+    from mortal.server.api import check_serves  # Prefect reads its settings when imported
 
     named_by = "PREFECT_API_URL" if configured else "no PREFECT_API_URL: MORTAL's own server"
     yield ok("server", f"{api_url} is used ({named_by})")
-    yield from look_at_server(api_url)
+    try:
+        check_serves(api_url)
+    except ServerError as error:
+        yield problem("server", str(error))
 
 
 def _of_the_machine(runs_dir: Path) -> Iterator[Finding]:

@@ -30,7 +30,6 @@ from prefect.events.schemas.automations import (
     EventTrigger,
     Posture,
 )
-from prefect.events.schemas.events import ResourceSpecification
 
 FLOWS = ("promote", "grpo-train")
 """The flows whose runs are restarted. Everything that these flows do may safely be repeated."""
@@ -114,14 +113,6 @@ def definitions(watched: list[Deployed], recovery: Recovery) -> list[AutomationC
         _crashed(recovery),
         _scheduled_again(recovery),
     ]
-
-
-def ids_watched(silent: AutomationCore) -> set[str]:
-    assert isinstance(silent.trigger, EventTrigger)
-    related = silent.trigger.match_related
-    assert isinstance(related, ResourceSpecification)
-    prefix = "prefect.deployment."
-    return {each.removeprefix(prefix) for each in related["prefect.resource.id"]}
 
 
 def names(deployments: Sequence[Deployed]) -> str:

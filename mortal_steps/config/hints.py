@@ -3,11 +3,11 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config.section import leaves
+from mortal_steps.config.section import leaves, values_in
 
 DATA_FILE = re.compile(r"(?P<path>[^:]+\.(?:jsonl|json|parquet|csv))")
 CODE_FILE = re.compile(r"(?P<path>[^:]+\.py):\w+")
@@ -47,7 +47,9 @@ def beside(path: Path, values: Mapping[str, Any]) -> str | None:
     folder = path.parent
     if folder.absolute() == Path.cwd():
         return None
-    for key, text in _texts(values):
+    for key, text in values_in(values):
+        if not isinstance(text, str):
+            continue
         found = DATA_FILE.fullmatch(text) or CODE_FILE.fullmatch(text)
         if key == "model.name_or_path" and (text.startswith(".") or "/" not in text):
             name = text
@@ -63,14 +65,3 @@ def beside(path: Path, values: Mapping[str, Any]) -> str | None:
                 f"{(folder / name).absolute()}"
             )
     return None
-
-
-def _texts(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(values, Mapping):
-        for name, inner in values.items():
-            yield from _texts(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(values, list | tuple):
-        for inner in values:
-            yield from _texts(inner, key)
-    elif isinstance(values, str):
-        yield key, values

@@ -87,7 +87,7 @@ def _expanded(path: str) -> str:
 
 
 def _carried(options: dict[str, Any]) -> dict[str, Any]:
-    for key, value in _values(options):
+    for key, value in values_in(options):
         if value is None:
             raise ValueError(f"{key} has no value; leave it out")
         if isinstance(value, float) and math.isnan(value):
@@ -95,13 +95,14 @@ def _carried(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _values(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
+def values_in(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what tables and lists hold in the end, each with its key."""
+    if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _values(inner, f"{key}.{name}" if key else str(name))
+            yield from values_in(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _values(inner, key)
+            yield from values_in(inner, key)
     else:
         yield key, value
 

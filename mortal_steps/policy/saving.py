@@ -152,26 +152,18 @@ class Saver:
 
     def prune(self, step: int) -> None:
         """Delete the checkpoints up to `step` that are not to be kept, beside other work."""
-        keep = self._settings
-        checkpoints.prune(
-            self._store,
-            step=step,
-            keep_last=keep.keep_last,
-            keep_best=keep.keep_best,
-            sync=self._deleting,
-        )
+        self._keep_newest(self._settings.keep_last, step)
 
     def prune_completed(self, step: int) -> None:
         """Delete what a run that was completed with `step` does not keep."""
-        keep = self._settings
-        checkpoints.prune(
-            self._store,
-            step=step,
-            keep_last=keep.num_after_completion,
-            keep_best=keep.keep_best,
-            sync=self._deleting,
-        )
+        self._keep_newest(self._settings.num_after_completion, step)
         self._publisher.prune_completed()
+
+    def _keep_newest(self, count: int, step: int) -> None:
+        keep_best = self._settings.keep_best
+        checkpoints.prune(
+            self._store, step=step, keep_last=count, keep_best=keep_best, sync=self._deleting
+        )
 
     def _describe(self, state: ActorState, digests: dict[str, str]) -> CheckpointState:
         return CheckpointState(

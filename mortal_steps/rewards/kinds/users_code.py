@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from mortal_steps.config.environment import PickledCode
 from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.rewards import RewardTerm
-from mortal_steps.config.section import LocalPath, Options
+from mortal_steps.config.section import Options
 from mortal_steps.rewards.base import RewardFunction, asked, text_of
 
 
@@ -95,18 +96,11 @@ class EnvironmentTerm(UsersCode, extra="forbid"):
         return load_environment(self.environment, self.options)
 
 
-class PickledTerm(UsersCode, extra="forbid"):
+class PickledTerm(UsersCode, PickledCode, extra="forbid"):
     """A closure, a lambda, or whatever else `MortalTrainer` was given as an object; MORTAL writes
     these entries."""
 
     type: Literal["pickled"] = "pickled"
-    object: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """sha256 of what the object says: code, constants, and the values that it refers to."""
-    file: Annotated[LocalPath, NO_NUMBERS]
-    """The object, as cloudpickle keeps it. It is code: read SECURITY.md before you use somebody
-    else's."""
-    modules: Annotated[tuple[str, ...], NO_NUMBERS] = ()
-    """Your own modules that it imports, or the files that these are in."""
 
     @property
     def code(self) -> tuple[str, ...]:

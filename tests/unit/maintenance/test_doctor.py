@@ -1,12 +1,10 @@
 """`mortal doctor`: what is well, what is a warning, what keeps runs from working."""
 
 from types import SimpleNamespace
-from uuid import uuid4
 
 import pytest
 
-from mortal.maintenance import doctor, problem, warning
-from mortal.server.recovery import CRASHED, Deployed, Recovery, definitions
+from mortal.maintenance import doctor
 from mortal_steps.sandbox.levels import Level
 
 GB = 10**9
@@ -18,13 +16,6 @@ def state(tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setattr(doctor, "reached_level", lambda: Level(way="user", reason=""))
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def server():
-    from mortal.maintenance import server
-
-    return server
 
 
 def test_a_machine_without_a_server_is_well(state, capsys):
@@ -90,61 +81,8 @@ def test_a_disk_that_is_nearly_full_is_told(tmp_path, monkeypatch, free, level):
     assert "free for runs, temp" in found.word
 
 
-FILES = "prefect.server.concurrency.lease_storage.filesystem"
-
-
-def settings(*, buffer="P30D", ordering="mortal.server.ordering"):
-    """Of a server, as its API tells them."""
-    return {
-        "server": {
-            "events": {"expired_bucket_buffer": buffer, "causal_ordering": ordering},
-            "concurrency": {"lease_storage": FILES},
-        }
-    }
-
-
-def test_what_a_server_forgets_over_a_restart_is_a_warning(server):
-    assert server.memory(settings()).level == "ok"
-    assert "BUCKET_BUFFER=P30D" in server.memory(settings(buffer="P1D")).word
-    prefects = settings(ordering="prefect.server.events.ordering.memory")
-    assert "CAUSAL_ORDERING=mortal.server.ordering" in server.memory(prefects).word
-    told = settings()
-    told["server"]["concurrency"]["lease_storage"] = FILES.replace("filesystem", "memory")
-    assert f"give it PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE={FILES}" in server.memory(told).word
-
-
-RECOVERY = Recovery(silence_s=90, pause_s=20, attempts=5)
-
-
-def deployed(name, heartbeat_s=30):
-    return Deployed(name=f"grpo-train/{name}", id=uuid4(), heartbeat_s=heartbeat_s)
-
-
-def test_automations_that_are_missing_or_switched_off_are_told(server):
-    one = deployed("one")
-    made = definitions([one], RECOVERY)
-    assert server.automations(made, [one]).level == "ok"
-    assert "some are not there" in server.automations(made[:2], [one]).word
-    made[1].enabled = False
-    assert f"switched off: {CRASHED}" in server.automations(made, [one]).word
-
-
-def test_a_deployment_that_is_not_watched_for_silence_is_told_with_what_to_do(server):
-    old, new, rare = deployed("old"), deployed("new"), deployed("rare", heartbeat_s=180)
-    found = server.automations(definitions([old], RECOVERY), [old, new])
-    assert found.level == "warning"
-    assert found.word.endswith("noticed in runs of grpo-train/new; `mortal automate`")
-    none = server.automations(definitions([], RECOVERY), [rare])
-    assert "set PREFECT_FLOWS_HEARTBEAT_FREQUENCY = 30 in the env" in none.word
-
-
-def test_another_version_of_prefect_is_a_warning(server):
-    assert server.version("http://x/api", "3.8.9", "3.8.8").level == "warning"
-    assert server.version("http://x/api", "3.8.8", "3.8.8").level == "ok"
-
-
 def test_only_problems_change_the_exit_code(state, monkeypatch):
-    for found, well in [(warning("a", "b"), True), (problem("a", "b"), False)]:
+    for found, well in [(doctor.warning("a", "b"), True), (doctor.problem("a", "b"), False)]:
         monkeypatch.setattr(doctor, "_findings", lambda runs_dir, found=found: iter([found]))
         assert doctor.examine(state) is well
 

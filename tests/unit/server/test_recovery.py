@@ -13,7 +13,6 @@ from mortal.server.recovery import (
     Deployed,
     Recovery,
     definitions,
-    ids_watched,
 )
 
 RECOVERY = Recovery(silence_s=90, pause_s=20, attempts=5)
@@ -59,9 +58,9 @@ def test_nothing_on_the_way_back_ends_the_watch_for_silence_alone():
         assert not trigger.covers(event(state, run_count=1, message=""))
 
 
-def test_the_deployments_that_are_watched_are_known_from_the_automation():
-    silent = definitions([NIGHTLY], RECOVERY)[0]
-    assert ids_watched(silent) == {str(NIGHTLY.id)}
+def test_the_deployments_that_are_watched_are_named_in_the_automation():
+    watched = definitions([NIGHTLY], RECOVERY)[0].trigger.match_related
+    assert watched["prefect.resource.id"] == [f"prefect.deployment.{NIGHTLY.id}"]
 
 
 def test_a_server_remembers_silence_as_long_as_crashes():
