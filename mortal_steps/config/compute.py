@@ -201,7 +201,8 @@ class ComputeConfig(Section):
 
     backend: Annotated[PlaceName, NO_NUMBERS] = "local"
     """Where workers run: as processes on this machine (`local`), in containers on Modal (`modal`),
-    on the nodes of a Ray cluster (`ray`), or at a place of your own, written as `module:Class`."""
+    on the nodes of a Ray cluster (`ray`), or at a place of your own, written as
+    `file.py:Class` or `module:Class`."""
     mode: Annotated[Literal["distributed", "single_node"], NO_NUMBERS] = "distributed"
     """`distributed`: the actor and the rollout workers run separately. `single_node`: the actor and
     one rollout worker take turns on one machine."""

@@ -4,7 +4,7 @@
         def compute(self, wanted):  # all that has no default
             return wanted.here(wanted.specs, container=OnTheRack)
 
-`compute.backend` names it: an entry of `PLACES`, or `module:Class`. The answers here are those of
+`compute.backend` names it: an entry of `PLACES`, or `file.py:Class`. The answers here are those of
 machines that share this machine's file system and Python environments.
 """
 

@@ -86,9 +86,10 @@ class StateManager:
         """Train on a batch and commit the result, or compare it with the committed one; a failure
         discards the state."""
         self._saver.save_lost(state)
-        batch = entry.request.batch.read(self._store, entry.request.step, self._plan)
-        recorded = journal.find_result(self._store, batch.step)
-        logger.info("%s step %d", "taking" if recorded is None else "replaying", batch.step)
+        step = entry.request.step
+        batch = entry.request.batch.read(self._store, step, self._plan)
+        recorded = journal.find_result(self._store, step)
+        logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
         # Beside training: nothing of a step counts before its result is committed.
         noting: Future[None] | None = None
         if recorded is None:

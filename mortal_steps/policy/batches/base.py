@@ -1,8 +1,8 @@
 """What a train step is given: a reference to files of the run, of one kind for each sort of
 algorithm.
 
-MORTAL's kinds are the other modules of this folder. Journal, logs, `mortal verify` and pruning ask
-a batch for what they need, and never of which kind it is.
+MORTAL's kinds are the other modules of this folder. Journal, logs and `mortal verify` ask a batch
+for what they need, and never of which kind it is.
 """
 
 from abc import ABC, abstractmethod
@@ -44,7 +44,8 @@ class Batch(ABC):
 
     @abstractmethod
     def files(self) -> list[FileRef]:
-        """Return every committed file that the step needs: each is verified, and kept."""
+        """Return every committed file that the step needs: each is verified. What several steps
+        need lies outside of `steps/`, whose old rollouts may be deleted."""
 
     @abstractmethod
     def content(self, records: Records) -> dict[str, Any]:
@@ -53,9 +54,9 @@ class Batch(ABC):
 
     @abstractmethod
     def read(self, records: Records, step: int, plan: Any) -> Any:
-        """Return the batch as a `Stepper` is given it. `plan` is the
-        `TrainerPlan` of the run. Raises
-        `CorruptFileError`, and `StoreError` for files of another step or run."""
+        """Return the batch as a `Stepper` is given it, an object with its `step`. `plan` is the
+        `TrainerPlan` of the run. Raises `CorruptFileError`, and `StoreError` for files of another
+        step or run."""
 
     @property
     def shards(self) -> Sequence[RewardRef]:

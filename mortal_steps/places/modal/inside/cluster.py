@@ -132,10 +132,10 @@ class ClusterHost(WorkerHost):
                 if self._followers is not None:
                     self._followers.close()
                 actor = self._specs(request)["actor"]
-                config = actor.kwargs["config"]
+                trainer = actor.kwargs["plan"].trainer
                 # Ranks here are told the first container's path of it, which is the same here.
-                model_folder(actor.kwargs["model_path"], config.model)
-                training = config.training
+                model_folder(actor.kwargs["model_path"], trainer.model)
+                training = trainer.training
                 ranks = Ranks(
                     count=training.ranks,
                     timeout_s=training.rank_timeout_s,
