@@ -1,9 +1,10 @@
 """Runs without Prefect, each in a process of its own that can be killed, which trains in itself.
 
-It is forked off one that has imported torch and TRL, and nothing checks its configuration anew: its
-first step comes a hundred times as soon as that of a script with workers of its own.
+It is forked off one that has imported torch and TRL, and nothing checks its configuration anew, so
+that it costs little of what a script with workers of its own does.
 """
 
+import sys
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -16,9 +17,14 @@ from tests.support.training_forks import training_forks
 
 def begin_run(folder: Path, run_id: str) -> BaseProcess:
     """Begin or continue the run of `<run_id>.toml` in the folder."""
-    process = training_forks().Process(target=train, args=(folder, run_id))
+    process = training_forks().Process(target=_begin, args=(folder, run_id))
     process.start()
     return process
+
+
+def _begin(folder: Path, run_id: str) -> None:
+    sys.path.insert(0, str(folder))  # as for a script that lies there
+    train(folder, run_id)
 
 
 def train(folder: Path, run_id: str) -> None:
