@@ -14,6 +14,7 @@ from mortal_steps.runs.verify import check_run
 from mortal_steps.types import GeneratedShard
 from tests.support.docs_examples import write_modules
 from tests.support.extending import PAGE, STEPS, configure
+from tests.support.plain_runs import begin_run
 from tests.support.project import write_project
 
 ROUNDS = "Several rounds in a step"
@@ -34,7 +35,7 @@ class KilledOnce(Refill):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run with one rollout worker, and the same with three that was killed."""
+    """A run that samples in its own process, and the same with three workers that was killed."""
     project = tmp_path_factory.mktemp("project")
     write_project(project)
     write_modules(PAGE, ROUNDS, project)
@@ -46,9 +47,11 @@ def runs(tmp_path_factory):
     def train(name):
         return subprocess.run([sys.executable, script, f"{name}.toml", name], cwd=project)
 
-    assert train("whole").returncode == 0
+    whole = begin_run(project, "whole")
     assert train("killed").returncode == -signal.SIGKILL
     assert train("killed").returncode == 0
+    whole.join()
+    assert whole.exitcode == 0
     return {name: find_run(project / "runs", name) for name in ("whole", "killed")}
 
 

@@ -1,7 +1,6 @@
 """A rollout worker that is killed in the middle of episodes: same bits, and no effect twice."""
 
 import functools
-import multiprocessing
 import time
 
 import pytest
@@ -12,9 +11,9 @@ from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
 from mortal_steps.types import GeneratedShard
 from tests.support.environments import killed_shard
+from tests.support.training_forks import training_forks
 
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([killed_shard.__name__])
+FORKS = training_forks()
 SHARD = "run/steps/000000/generations-0.parquet"
 PATIENCE_S = 120
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import shutil
 import signal
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.support.parity.cases import Case
+from tests.support.training_forks import training_forks
 
 Outcome = Literal["equal", "refused", "different", "failed"]
 
@@ -42,9 +42,7 @@ class Failed(Exception):
 
 def context() -> ForkServerContext:
     """Return processes that are forked off one which has imported torch and TRL."""
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["tests.support.parity.sides"])
-    return made
+    return training_forks()
 
 
 def attempt(case: Case, folder: Path, processes: ForkServerContext) -> Trial:

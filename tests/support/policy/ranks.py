@@ -3,7 +3,6 @@ others itself. Each in processes of their own: torch's world is one a process.""
 
 import contextlib
 import json
-import multiprocessing
 import os
 import pathlib
 import pickle
@@ -32,9 +31,9 @@ from tests.support.measured_memory import measure
 from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Outcome, Recorder, run_stock
+from tests.support.training_forks import training_forks
 
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
+PROCESSES = training_forks()
 PATIENCE_S = 300
 WENT_ON = 3
 """Exit code of an actor that should have ended by itself."""

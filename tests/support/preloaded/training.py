@@ -1,0 +1,8 @@
+"""What processes of tests train with; garbage is not looked for in it, once a trainer at least."""
+
+from mortal_steps.system.imports import imports_without_gc
+
+with imports_without_gc():
+    from tests.support.environments import killed_shard  # noqa: F401
+    from tests.support.parity import sides  # noqa: F401
+    from tests.support.policy import ranks  # noqa: F401
