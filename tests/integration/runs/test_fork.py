@@ -142,10 +142,10 @@ def test_a_run_that_has_ended_is_made_longer(parent, patch):
 
 
 def test_other_rewards_temperature_and_kl(parent, project, patch):
-    (project / "other.py").write_text(
+    (project / "brevity.py").write_text(
         "def short(completions, **kwargs):\n    return [-len(text) for text in completions]\n"
     )
-    changes = ['rewards.functions=["other.py:short"]', "rollout.temperature=0.7"]
+    changes = ['rewards.functions=["brevity.py:short"]', "rollout.temperature=0.7"]
     fork = fork_run(parent, [*changes, "training.beta=0.1"], at_step=2)
     assert fork.manifest.best_step is None, "its parent's rewards are no measure"
     fork = go_on(fork.config)
