@@ -124,7 +124,7 @@ class Session:
         return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
 
     async def draw(self, step: int, round: int, rows: Sequence[int]) -> BatchRef:
-        """Commit these rows of the training problems as those of a later round of a step."""
+        """Commit these rows of the training problems as those of a round of a step."""
         file = step_file("get_batch", step, round)
         problems = [self.problems[row] for row in rows]
         write = functools.partial(self.store.write_record, file, problems, list[Problem])

@@ -16,8 +16,7 @@ from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.docs_examples import write_modules
-from tests.support.extending import SETTINGS, STEPS, configure
-from tests.support.plain_runs import begin_run
+from tests.support.extending import SETTINGS, STEPS, configure, train
 from tests.support.project import write_project
 
 PAGE = "extending.md"
@@ -104,14 +103,12 @@ def test_an_algorithm_that_trains_on_rows_is_resumed_to_the_same_bits(project):
     configure(project, "killed", ROWS, source="killed_once:KilledOnce")
     (script,) = write_modules(PAGE, "The loop without Prefect", project)
 
-    subprocess.run([sys.executable, script, "whole.toml", "whole"], cwd=project, check=True)
-    for ends_as in (-signal.SIGKILL, 0):
-        process = begin_run(project, "killed")
-        process.join()
-        assert process.exitcode == ends_as
+    assert train(script, "whole") == 0
+    assert train(script, "killed") == -signal.SIGKILL
+    assert train(script, "killed") == 0
     whole, killed = (find_run(project / "runs", name) for name in ("whole", "killed"))
     assert killed.manifest.attempts == 2
-    assert workers_of(whole) == {"actor"}
+    assert workers_of(whole) == workers_of(killed) == {"actor"}
     assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
     losses = [row["loss"] for row in whole.metrics()]
     assert [row["loss"] for row in killed.metrics()] == losses

@@ -2,8 +2,6 @@
 user's own kind, some hundred bytes a step. Killed, it has the bits of rows that are written out."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -11,7 +9,7 @@ from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.docs_examples import write_modules
-from tests.support.extending import PAGE, STEPS, configure
+from tests.support.extending import PAGE, STEPS, configure, train
 from tests.support.project import write_project
 
 ROWS = "An algorithm that needs no rollouts"
@@ -125,12 +123,9 @@ def runs(tmp_path_factory):
         settings.read_text().replace("cross_entropy.py:CrossEntropy", "slices:Sliced")
     )
 
-    def train(name):
-        return subprocess.run([sys.executable, script, f"{name}.toml", name], cwd=project)
-
-    assert train("written").returncode == 0
-    assert train("sliced").returncode == -signal.SIGKILL
-    assert train("sliced").returncode == 0
+    assert train(script, "written") == 0
+    assert train(script, "sliced") == -signal.SIGKILL
+    assert train(script, "sliced") == 0
     return {name: find_run(project / "runs", name) for name in ("written", "sliced")}
 
 

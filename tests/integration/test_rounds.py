@@ -2,8 +2,6 @@
 docs/extending.md, as it stands. Killed between the rounds, with other workers: the same bits."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -13,8 +11,7 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.types import GeneratedShard
 from tests.support.docs_examples import write_modules
-from tests.support.extending import PAGE, STEPS, configure
-from tests.support.plain_runs import begin_run
+from tests.support.extending import PAGE, STEPS, configure, train
 from tests.support.project import write_project
 
 ROUNDS = "Several rounds in a step"
@@ -35,7 +32,7 @@ class KilledOnce(Refill):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run that samples in its own process, and the same with three workers that was killed."""
+    """A run with one rollout worker, and the same with three workers that was killed."""
     project = tmp_path_factory.mktemp("project")
     write_project(project)
     write_modules(PAGE, ROUNDS, project)
@@ -44,14 +41,9 @@ def runs(tmp_path_factory):
     configure(project, "whole", ROUNDS)
     configure(project, "killed", ROUNDS, source="killed_once:KilledOnce", num_rollout_workers=3)
 
-    def train(name):
-        return subprocess.run([sys.executable, script, f"{name}.toml", name], cwd=project)
-
-    whole = begin_run(project, "whole")
-    assert train("killed").returncode == -signal.SIGKILL
-    assert train("killed").returncode == 0
-    whole.join()
-    assert whole.exitcode == 0
+    assert train(script, "whole") == 0
+    assert train(script, "killed") == -signal.SIGKILL
+    assert train(script, "killed") == 0
     return {name: find_run(project / "runs", name) for name in ("whole", "killed")}
 
 

@@ -1,6 +1,9 @@
 """Configurations of small runs with code of a page's sections in them."""
 
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from tests.support.docs_examples import settings
@@ -19,3 +22,9 @@ def configure(project, run_id, *headings, source=None, **rollout):
     values["rollout"]["source"] = source or values["rollout"]["source"]
     values["rollout"] |= rollout
     (project / f"{run_id}.toml").write_text(dump_toml(parse_config(values)))
+
+
+def train(script, name):
+    """Begin or continue a run with the script of the page; return how it ended."""
+    command = [sys.executable, script, f"{name}.toml", name]
+    return subprocess.run(command, cwd=Path(script).parent).returncode

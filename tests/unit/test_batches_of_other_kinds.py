@@ -1,6 +1,7 @@
 """A train step may be given a batch of a kind that MORTAL does not know: a class of the user's."""
 
 import dataclasses
+import pickle
 
 import pytest
 
@@ -67,3 +68,17 @@ def test_a_batch_of_an_unknown_kind_is_named():
     for values in ({"kind": "tests.nowhere:Slice"}, {"kind": "slice", "first": 1}, {"first": 1}):
         with pytest.raises((ValueError, ConfigError), match=r"nowhere|slice|first"):
             adapter(Batch).validate_python(values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Weighed(ScoredRollouts):
+    """A kind that is derived from one of MORTAL's."""
+
+    weight: float = 1.0
+
+
+def test_a_kind_that_is_derived_from_another_is_read_as_itself():
+    batch = Weighed(rewards=[], weight=0.5)
+    written = adapter(Batch).dump_python(batch, mode="json")
+    assert written["kind"].endswith(":Weighed")
+    assert adapter(Batch).validate_python(written) == batch == pickle.loads(pickle.dumps(batch))

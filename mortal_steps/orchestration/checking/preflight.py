@@ -126,9 +126,8 @@ def check(
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
     warn_of_repeats(config.training.batch_size, len(train))
-    if config.evaluates and config.evaluation.eval_steps:
-        num_steps = num_train_steps(len(train), config.training)
-        warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
+    num_steps = num_train_steps(len(train), config.training)
+    warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
     warn_of_answers(train)
     check_pictures(config.data.source, config.model, train[0])
     if (config.environment.is_used or config.num_made_rows) and not config.data.source:
@@ -183,9 +182,13 @@ def warn_of_repeats(batch_size: int, num_problems: int) -> None:
         )
 
 
-def warn_of_unjudged_checkpoints(saves: CheckpointsConfig, every: int, num_steps: int) -> None:
-    """Warn of checkpoints before the end that cannot be the best one, where there is an evaluation
-    after `every` so many steps: they have none."""
+def warn_of_unjudged_checkpoints(
+    saves: CheckpointsConfig, every: int | None, num_steps: int
+) -> None:
+    """Warn of checkpoints before the end that cannot be the best one, because they have none of the
+    evaluations after `every` so many steps."""
+    if not every:
+        return
     saved = range(saves.save_steps, num_steps, saves.save_steps)
     unjudged = [step for step in saved if step % every]
     if saves.keep_best and unjudged:

@@ -39,8 +39,9 @@ class Batch(ABC):
 
     @classmethod
     def name(cls) -> str:
-        """Return the kind's name in records."""
-        return f"{cls.__module__}:{cls.__qualname__}" if cls.kind is None else cls.kind
+        """Return the kind's name in records. A kind derived from another has a name of its own."""
+        kind: str | None = cls.__dict__.get("kind")
+        return f"{cls.__module__}:{cls.__qualname__}" if kind is None else kind
 
     @abstractmethod
     def files(self) -> list[FileRef]:
@@ -90,7 +91,7 @@ def _read(values: Any) -> Batch:
         return values
     given = dict(values)
     name = given.pop("kind", "")
-    kinds = {kind.name(): kind for kind in Batch.__subclasses__() if kind.kind != ""}
+    kinds = {kind.name(): kind for kind in Batch.__subclasses__() if kind.name()}
     found = kinds.get(name) if name else _of_0_1_0(given)
     if found is None and ":" in name:
         found = import_code(name, f"a batch of the kind {name!r}")
@@ -102,7 +103,7 @@ def _read(values: Any) -> Batch:
 
 def _of_0_1_0(given: Mapping[str, Any]) -> type[Batch] | None:
     """Return the kind whose fields these are, among those that go without a name."""
-    unnamed = (kind for kind in Batch.__subclasses__() if kind.kind == "")
+    unnamed = (kind for kind in Batch.__subclasses__() if not kind.name())
     return next((kind for kind in unnamed if _required(kind) <= given.keys()), None)
 
 

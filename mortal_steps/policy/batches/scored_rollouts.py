@@ -55,7 +55,10 @@ class ScoredRollouts(Batch):
             [shard.generation.file.sha256, records.read_record(shard.file, RewardedShard).rewards]
             for shard in self.rewards
         ]
-        return {"shards": shards} | ({} if self.kept is None else {"kept": self.kept})
+        chosen = {"kept": self.kept, "cursor": self.cursor}
+        return {"shards": shards} | {
+            name: each for name, each in chosen.items() if each is not None
+        }
 
     def read(self, records: Records, step: int, plan: TrainerPlan) -> RolloutBatch:
         """Put a step's scored rollouts together from verified shards. Raises `CorruptFileError`,

@@ -14,7 +14,10 @@ from tests.support.bare_flow import Killed, go_on, project_config
 from tests.support.commits import in_a_process_killed_at, leftovers
 
 NUM_KILLS = {"full": 4, "adapter": 1}
-SETUPS = {"full": {}, "adapter": {"training.use_lora": "true", "training.lora.r": 2}}
+SETUPS = {
+    "full": {"training.max_steps": 8},
+    "adapter": {"training.use_lora": "true", "training.lora.r": 2},
+}
 
 
 @pytest.mark.parametrize("setup", SETUPS)
@@ -35,7 +38,7 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch, set
         sync = (AdaptedModel, "load")
         for after in (False, True):
             kills.append(in_a_process_killed_at(2, after, lambda: go_on(in_killed), sync))
-    assert kills.count(False) <= 1, "the last may come after the last commit"
+    assert all(kills)
     killed = go_on(in_killed)
     assert killed.manifest.status == "completed"
     for name in ("metrics.jsonl", "evaluations.jsonl"):

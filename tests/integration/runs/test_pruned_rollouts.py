@@ -105,7 +105,7 @@ def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned):
     assert best.relative >= 0 >= worst.relative
 
 
-@pytest.mark.parametrize("unlinks", [0, 4])
+@pytest.mark.parametrize("unlinks", [0, 1, 4])
 def test_a_run_killed_while_it_prunes_goes_on_to_the_same_bits(
     project, patch, whole, tmp_path, unlinks, monkeypatch
 ):

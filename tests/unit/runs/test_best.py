@@ -144,6 +144,8 @@ def test_a_fork_without_evaluations_ignores_those_of_its_parent(begin, tmp_path)
         (3, 2, "1 of the 1 checkpoint before the end"),
         (2, 2, ""),
         (4, 2, ""),
+        (1, 0, ""),
+        (1, None, ""),
     ],
 )
 def test_a_run_says_before_it_begins_which_checkpoints_cannot_be_the_best(
