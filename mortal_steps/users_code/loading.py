@@ -84,8 +84,8 @@ def _module_of_name(name: str) -> ModuleType:
     paths = getattr(sys.modules[parent], "__path__", []) if parent else None
     known = [module.name for module in pkgutil.iter_modules(paths)]
     hint = _hint(missing.rpartition(".")[2], known, prefix=f"{parent}." if parent else "")
-    otherwise = f" from {Path.cwd()}; start in the folder that it is in, or install it"
-    raise _NotThereError(f"no module {missing!r}{hint or otherwise}")
+    otherwise = "start in the folder that it is in, or install it"
+    raise _NotThereError(f"no module {missing!r} from {Path.cwd()}{hint}; {otherwise}")
 
 
 def _module_of_file(path: Path) -> ModuleType:
