@@ -100,7 +100,7 @@ versions: $(VERSIONS)/oldest/.installed $(VERSIONS)/newest/.installed  ## Unit t
 
 docs: venv  ## Write docs/configuration.md from the configuration's own descriptions
 	mkdir -p build
-	$(BIN)/python -m mortal_steps.config.reference > build/configuration.md && mv build/configuration.md docs/configuration.md
+	$(BIN)/python -m mortal_steps.plan.reference > build/configuration.md && mv build/configuration.md docs/configuration.md
 
 fixture: venv  ## A run directory of this version, which later versions have to continue
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.support.begun_run

@@ -21,10 +21,10 @@ from benchmarks.idle import IdleCompute
 from benchmarks.jobs import answer_job
 from benchmarks.meter import StepMeter
 from mortal_flows import grpo_train
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from tests.support.bare import train as train_bare

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.output import console
-from mortal_steps.config.engines import VLLM_PYTHON as PYTHON_ON_NODE
+from mortal_steps.rollout.engines.table import VLLM_PYTHON as PYTHON_ON_NODE
 from tests.modal_plane.plane import ModalPlane, client_environment
 from tests.support.modal.project import ON_MODAL
 from tests.support.modal.sources import hidden_sources

@@ -24,7 +24,7 @@ from datasets import Dataset
 from safetensors.torch import load_file
 
 import mortal
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.report.samples import trained_on
 from mortal_steps.rewards.loading import load_term
 from mortal_steps.runs.run import Run, find_run

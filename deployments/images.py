@@ -8,9 +8,9 @@ from pathlib import Path
 import modal
 
 from mortal_steps.config import ModalConfig
-from mortal_steps.config.engines import VLLM_PYTHON
 from mortal_steps.places.modal.inside.compiled import PINS
 from mortal_steps.places.modal.release import CLUSTER_VARIABLE, VOLUME_VARIABLE, Cluster
+from mortal_steps.rollout.engines.table import VLLM_PYTHON
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements"

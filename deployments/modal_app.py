@@ -22,13 +22,14 @@ from mortal_deployments.images import (
 )
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import ComputeConfig, RunConfig
+from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
 from mortal_steps.places.modal.inside.cluster import ClusterHost
 from mortal_steps.places.modal.inside.host import WorkerHost
 from mortal_steps.places.modal.messages import CallRequest, CallResult
 from mortal_steps.places.modal.release import HUB_VOLUME, Deployed, this_release
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.trial import SampledProblems, sample_here
 from mortal_steps.runs.verify import RunCheck, check_run
 from mortal_steps.types import Problem

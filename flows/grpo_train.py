@@ -43,12 +43,12 @@ from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stop import Stop
 from mortal_flows.terminal import stand_alone
 from mortal_flows.training import Training
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError
-from mortal_steps.orchestration.batch_sources.batch_source import batch_source
+from mortal_steps.orchestration.batch_sources.base import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.places.kinds import PlaceName
+from mortal_steps.places.table import PlaceName
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize

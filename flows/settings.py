@@ -9,16 +9,16 @@ from uuid import UUID
 
 from pydantic import AfterValidator
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import (
+from mortal_steps.config.section import NAME
+from mortal_steps.errors import ConfigError, MortalError
+from mortal_steps.plan.loader import (
     apply_override,
     load_config,
     override_config,
     parse_config,
     read_toml,
 )
-from mortal_steps.config.run import NAME
-from mortal_steps.errors import ConfigError, MortalError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.identity import IDENTITY_FILE
 

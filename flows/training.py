@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
-from mortal_steps.orchestration.batch_sources.batch_source import (
+from mortal_steps.orchestration.batch_sources.base import (
     BatchSource,
     BatchSourceFactory,
     RolloutWorkers,

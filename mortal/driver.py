@@ -30,13 +30,13 @@ from mortal.terminal.output import (
     say,
     tell,
 )
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
-from mortal_steps.orchestration.batch_sources.batch_source import has_samplers
+from mortal_steps.orchestration.batch_sources.base import has_samplers
 from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.checking.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize

@@ -7,7 +7,8 @@ from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources.base import DatasetSource, SourceRequest
 from mortal_steps.environments.kinds.base import AskingEnvironment, CalledEnvironment
-from mortal_steps.orchestration.batch_sources.batch_source import BatchSource, StepBatch
+from mortal_steps.orchestration.batch_sources.base import BatchSource, StepBatch
+from mortal_steps.orchestration.batch_sources.rollouts import Rollouts
 from mortal_steps.places.base import Place, WantedWorkers
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.algorithms.grpo import GRPO
@@ -36,6 +37,7 @@ __all__ = [
     "Place",
     "RewardEnvironment",
     "RewardTerm",
+    "Rollouts",
     "Rows",
     "SampledTokens",
     "ScoredRollouts",

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mortal.trainer import Distributed, MortalTrainer
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import CODE_DATASET, dump_toml, parse_config
 from mortal_steps.config.rewards import SANDBOX
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.loader import CODE_DATASET, dump_toml, parse_config
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.base import text_of
 
 __all__ = [

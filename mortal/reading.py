@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.samples import trained_on
 from mortal_steps.report.units import number
 from mortal_steps.runs.logs import EVALUATIONS

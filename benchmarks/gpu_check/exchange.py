@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check.checked import Checked, Found, Options, check_one, figures, in_words
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 
 ROUNDS = 2
 

@@ -13,9 +13,9 @@ import sys
 import types
 from pathlib import Path
 
-from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.loader import load_config
 from mortal_steps.runs.run import Run
 
 

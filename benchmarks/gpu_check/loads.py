@@ -18,7 +18,7 @@ from benchmarks.gpu_check import (
     trained,
 )
 from benchmarks.gpu_check.checked import Checked, Options
-from mortal_steps.config.rollout import WEIGHT_SYNC
+from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
 
 Check = Callable[[Path, Options], Iterator[Checked]]
 

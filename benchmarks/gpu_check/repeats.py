@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.gpu_check.checked import Checked, Figure, Found, Options, check_one
 from benchmarks.gpu_check.models import RANK, adapter_in, model_in
-from mortal_steps.config.engines import ENGINES
+from mortal_steps.rollout.engines.table import ENGINES
 
 PART_OF_MEMORY = 0.5
 EAGER = {"enforce_eager": True}

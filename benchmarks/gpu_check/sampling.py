@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check.checked import Checked, Failed, Options
-from mortal_steps.config.rollout import WEIGHT_SYNC
+from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
 
 ENGINES_AGREE_NATS = 1e-3
 """Largest difference of log-probabilities in float32 that counts as rounding."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.config.engines import ENGINES
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
+from mortal_steps.rollout.engines.table import ENGINES
 from mortal_steps.types import SamplingParams
 
 PROMPT = 150

@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.gpu_check.checked import Checked, Figure, Found, Options, check_one, in_words
 from benchmarks.gpu_check.models import model_in
-from mortal_steps.config import RunConfig
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import (
     Completion,
     PolicyVersion,
@@ -141,7 +141,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     from mortal_steps.compute.memory import training_memory
     from mortal_steps.models.shape import read_shape
-    from mortal_steps.policy.algorithms import algorithm_of
+    from mortal_steps.policy.algorithms.base import algorithm_of
 
     length = job["prompt"] + job["tokens"]
     config = RunConfig.model_validate(

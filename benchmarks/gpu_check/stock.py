@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproducible_kernels
 
 Answer = dict[str, Any]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ENGINES
-from mortal_steps.config.rollout import WEIGHT_SYNC
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rollout.engines.table import ENGINES
+from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import SamplingParams, WeightsRef

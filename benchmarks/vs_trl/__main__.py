@@ -29,7 +29,7 @@ from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
 from benchmarks.vs_trl.start import starting_model
 from mortal.server.files import Server
 from mortal_steps.compute.local_container import ENVIRONMENT, KEEPING_MEMORY
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 

@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 
 
 def starting_model(path: Path, overrides: list[str]) -> str:
@@ -16,8 +16,8 @@ def starting_model(path: Path, overrides: list[str]) -> str:
 
 
 def _make(path: Path, overrides: list[str]) -> str:
-    from mortal_steps.data import load_problems  # the measuring process stays small
-    from mortal_steps.plan import actor_plan
+    from mortal_steps.data.problems import load_problems  # the measuring process stays small
+    from mortal_steps.plan.parts import actor_plan
     from mortal_steps.policy.starting_model.base_model import make_base_model
 
     config = load_config(path, overrides)

@@ -16,10 +16,10 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from benchmarks.meter import StepMeter
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config
-from mortal_steps.data import load_problems
-from mortal_steps.plan import trainer_plan
+from mortal_steps.data.problems import load_problems
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.rewards.loading import load_term

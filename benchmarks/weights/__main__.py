@@ -37,7 +37,7 @@ import psutil
 
 from benchmarks.jobs import ROOT
 from benchmarks.output import add_output_option, console, results_table, write_results
-from mortal_steps.config.rollout import DIRECT, WEIGHT_SYNC
+from mortal_steps.rollout.weight_sync.table import DIRECT, WEIGHT_SYNC
 
 SIZES = (0.09, 0.5, 1.5)
 METHODS = tuple(WEIGHT_SYNC)

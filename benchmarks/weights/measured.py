@@ -18,8 +18,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.weights.shapes import build
 from benchmarks.weights.sides import Policy, Worker
-from mortal_steps.config import RunConfig
 from mortal_steps.data.problem_files import keep_problems
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.system.threads import BackgroundClock

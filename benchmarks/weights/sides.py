@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 
 
 class Policy:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import WeightsRef
 

@@ -85,8 +85,8 @@ def _pointing(command: Callable[..., None]) -> Callable[..., None]:
             command(**given)
         except MISSING_FILE as error:
             # Imported where used: the help needs no configuration.
-            from mortal_steps.config.hints import beside
-            from mortal_steps.config.loader import read_toml
+            from mortal_steps.plan.hints import beside
+            from mortal_steps.plan.loader import read_toml
 
             path = given.get("config")
             if path is None or (hint := beside(path, read_toml(path))) is None:

@@ -198,7 +198,7 @@ def _run(
 ) -> None:
     checking("reading the options")
     from mortal.driver import drive
-    from mortal_steps.config.loader import apply_override, parse_config
+    from mortal_steps.plan.loader import apply_override, parse_config
     from mortal_steps.runs.run import find_run, new_run_id
     from mortal_steps.system.gpus import has_gpu
 

@@ -20,7 +20,7 @@ def options(
     ] = None,
 ) -> None:
     """Print every configuration key with its default and meaning, as TOML."""
-    from mortal_steps.config.reference import reference_toml
+    from mortal_steps.plan.reference import reference_toml
 
     typer.echo(reference_toml(name), nl=False)
 
@@ -41,7 +41,7 @@ def new_model(
     """Build a tiny Qwen3-shaped model with a character tokenizer."""
     if folder.exists():
         raise ModelError(f"{folder} already exists; name a folder that does not")
-    from mortal_steps.config.loader import parse_config
+    from mortal_steps.plan.loader import parse_config
 
     shape: dict[str, Any] = {
         "hidden_size": hidden_size,

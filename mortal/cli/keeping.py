@@ -13,7 +13,7 @@ from mortal.terminal.output import say
 from mortal_steps.errors import ConfigError
 
 if TYPE_CHECKING:  # help needs no configuration
-    from mortal_steps.config import RunConfig
+    from mortal_steps.plan.run_config import RunConfig
 
 OlderThan = Annotated[
     float | None,
@@ -113,7 +113,7 @@ def deploy(config: ModalSettings = None) -> None:
 
 def _settings(config: Path | None) -> RunConfig:
     """Return a configuration file's settings, or the defaults."""
-    from mortal_steps.config import RunConfig
-    from mortal_steps.config.loader import load_config
+    from mortal_steps.plan.loader import load_config
+    from mortal_steps.plan.run_config import RunConfig
 
     return RunConfig() if config is None else load_config(config)

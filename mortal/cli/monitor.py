@@ -162,7 +162,7 @@ def _find_logs(run: Run, role: str | None, worker: int | None) -> list[Path]:
     Raises `DataError` where there is none.
     """
     from mortal_steps.errors import DataError
-    from mortal_steps.places.kinds import PLACES
+    from mortal_steps.places.table import PLACES
     from mortal_steps.runs.logs import FLOW_LOG
 
     folder = run.store.path("logs")

@@ -110,7 +110,7 @@ def schedule(
     """
     from mortal.driver import QUIET_PREFECT
     from mortal.server.select_server import prefect_server
-    from mortal_steps.config.loader import load_config
+    from mortal_steps.plan.loader import load_config
 
     settings = load_config(config, overrides or [])
     _refuse_contradictions(settings.run_id, cron, timezone)

@@ -21,7 +21,7 @@ from mortal.terminal.output import checking, say, tell
 from mortal_steps.runs.argument import RUNS_DIR
 
 if TYPE_CHECKING:  # commands that need no configuration import none
-    from mortal_steps.config import RunConfig
+    from mortal_steps.plan.run_config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -78,7 +78,7 @@ def train(
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
-    from mortal_steps.config.loader import load_config
+    from mortal_steps.plan.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
     settings = load_config(config, overrides or (), flags)
@@ -110,7 +110,7 @@ def demo(
     Writes FOLDER/demo.toml and rows of data, as an example for those of your own, and trains.
     """
     from mortal.demo import write_demo
-    from mortal_steps.config.loader import load_config
+    from mortal_steps.plan.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
     config = write_demo(folder)

@@ -62,8 +62,8 @@ def test_rollout(
     engine and sampling settings are those of a run with this configuration.
     """
     from mortal.terminal.samples import show_sampled
-    from mortal_steps.config.loader import load_config
     from mortal_steps.orchestration.trials.trial import chosen_problems, try_rollout
+    from mortal_steps.plan.loader import load_config
 
     settings = load_config(config, overrides or (), flags)
     waiting("reading the prompts")
@@ -122,11 +122,11 @@ def test_reward(
 
     Exit code 1: a function failed on a completion.
     """
-    from mortal_steps.config.loader import CODE_DATASET, load_config
     from mortal_steps.orchestration.trials.trial import (
         given_texts,
         try_rewards,
     )
+    from mortal_steps.plan.loader import CODE_DATASET, load_config
     from mortal_steps.rewards.scoring.completions_file import read_completions, sample_programs
 
     settings = load_config(config, overrides or (), flags)
@@ -197,9 +197,9 @@ def test_environment(
     is an answer.
     """
     from mortal.terminal.environments import conclusions, show_environments
-    from mortal_steps.config.loader import load_config
     from mortal_steps.orchestration.trials.environment_trial import read_calls, try_environments
     from mortal_steps.orchestration.trials.trial import chosen_problems
+    from mortal_steps.plan.loader import load_config
 
     settings = load_config(config, overrides or (), flags)
     given = None if calls is None else read_calls(calls)

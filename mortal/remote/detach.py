@@ -16,7 +16,6 @@ import typer
 
 import mortal_steps
 from mortal.terminal.output import say
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError, TransientError
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.modal.deployed import check_pickles
@@ -28,6 +27,7 @@ from mortal_steps.places.modal.detached import (
 )
 from mortal_steps.places.modal.files.project import fetch_project
 from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.run import find_run
 

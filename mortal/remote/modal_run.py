@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from mortal.terminal.output import complain, say
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.flags import FLAGS
+from mortal_steps.plan.run_config import RunConfig
 
 
 def begin_run(
@@ -98,7 +98,7 @@ def clear_cache(model: str | None, yes: bool) -> None:
 
 def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
     """Return the configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
-    from mortal_steps.config.loader import load_config
+    from mortal_steps.plan.loader import load_config
 
     return load_config(Path(config) if config else None, (), {**_flags(given), "backend": "modal"})
 

@@ -13,8 +13,8 @@ from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 from mortal_steps.serving.models import trained_files

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mortal_steps.config.gpus import gpu_count, modal_gpu
-from mortal_steps.config.run import ROLLOUT_WORKERS
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.run_config import ROLLOUT_WORKERS
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system.frames import Answer, Request
 from mortal_steps.system.streams import let_go_of_terminals
 
@@ -41,7 +41,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
 
     from mortal_steps.data.held_out import read_held_out
     from mortal_steps.orchestration.checking.own_rewards import own_rows
-    from mortal_steps.plan import environment_plan
+    from mortal_steps.plan.parts import environment_plan
     from mortal_steps.promotion.judging import Judge
     from mortal_steps.runs.run import find_run
     from mortal_steps.serving.models import trained_model, whole_model

@@ -9,11 +9,12 @@ from mortal.trainer.objects.datasets import eval_keys, source_of
 from mortal.trainer.objects.environments import agent_code, environment_keys
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
-from mortal_steps.config import RunConfig, TrainingConfig
-from mortal_steps.config.loader import CODE_DATASET, every_key, parse_config, write_key
+from mortal_steps.config import TrainingConfig
 from mortal_steps.config.rewards import SANDBOX, in_full
 from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.loader import CODE_DATASET, every_key, parse_config, write_key
+from mortal_steps.plan.run_config import RunConfig
 
 ScaleRewards = Literal["group", "batch", "none"] | bool
 

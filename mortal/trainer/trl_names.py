@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mortal_steps.config.field_metadata import trl_option
-from mortal_steps.config.loader import every_key
 from mortal_steps.config.trl_options import CONFIGS, TRAINER_ARGUMENTS, options_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
+from mortal_steps.plan.loader import every_key
 
 SAME: Mapping[str, str] = {
     option: key for key, field in every_key() if (option := trl_option(field))

@@ -30,7 +30,7 @@ from typing import NoReturn
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.container import serve_owner
-from mortal_steps.config.logging import IMPORTED_BY_TRL
+from mortal_steps.report.trackers.table import IMPORTED_BY_TRL
 from mortal_steps.system.child import Child
 from mortal_steps.system.forks import STATUS, serve_forks
 from mortal_steps.system.gpus import has_gpu

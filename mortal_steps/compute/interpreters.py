@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from mortal_steps.compute.base import Role
 from mortal_steps.config import ComputeConfig, RolloutConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 
 
 def rollout_interpreter(compute: ComputeConfig) -> str:

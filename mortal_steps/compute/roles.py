@@ -9,12 +9,13 @@ from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import measures_memory, sharing_gpus
-from mortal_steps.config import RoleConfig, RolloutConfig, RunConfig
-from mortal_steps.config.engines import TRAINING_MODULES
-from mortal_steps.config.rollout import IN_PLACE, RELOAD
-from mortal_steps.plan import actor_plan, code_plan, scoring_plan
+from mortal_steps.config import RoleConfig, RolloutConfig
+from mortal_steps.plan.parts import actor_plan, code_plan, scoring_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.sources import check_files
+from mortal_steps.rollout.engines.table import TRAINING_MODULES
 from mortal_steps.rollout.episodes.base import ToolSettings
+from mortal_steps.rollout.weight_sync.table import IN_PLACE, RELOAD
 from mortal_steps.system.gpus import has_gpu
 
 ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}

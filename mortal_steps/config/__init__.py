@@ -15,7 +15,6 @@ from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
 from mortal_steps.config.rewards import RewardsConfig, RewardTerm
 from mortal_steps.config.rollout import RolloutConfig
-from mortal_steps.config.run import RunConfig
 from mortal_steps.config.training import LoraConfig, TrainingConfig
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "RewardsConfig",
     "RoleConfig",
     "RolloutConfig",
-    "RunConfig",
     "TrainingConfig",
     "WarmStartConfig",
 ]

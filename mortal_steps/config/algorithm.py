@@ -9,19 +9,7 @@ from pydantic import BeforeValidator, SerializeAsAny
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.config.training import LossType
-from mortal_steps.extensions import Registry, simple
-
-ALGORITHMS = Registry(
-    "algorithm.type",
-    simple(
-        {
-            "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
-            "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
-            "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
-        }
-    ),
-)
-"""`type` of an algorithm -> its class (see mortal_steps/policy/algorithms/)."""
+from mortal_steps.policy.algorithms.table import ALGORITHMS
 
 
 class AlgorithmConfig(Section, extra="allow"):

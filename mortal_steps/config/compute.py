@@ -9,7 +9,7 @@ from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.errors import ConfigError
-from mortal_steps.places.kinds import PLACES, PlaceKind, PlaceName
+from mortal_steps.places.table import PLACES, PlaceKind, PlaceName
 
 REWARD_CPU = 1.0
 """Cores that a container for rewards reserves on Modal."""

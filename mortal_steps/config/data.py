@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from mortal_steps.config.section import Options, Section
-from mortal_steps.extensions import Registry, simple
+from mortal_steps.data.table import DATASET_SOURCES
 from mortal_steps.users_code.loading import names_code
 
 SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")]
@@ -15,14 +15,6 @@ SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$
 
 ENVIRONMENT = "environment"
 """The source whose rows `[environment]` brings."""
-REASONING_GYM = "reasoning_gym"
-"""The source whose rows contain what the verifier of their task needs."""
-DATASET_SOURCES = Registry(
-    "data.source",
-    simple({REASONING_GYM: "mortal_steps.data.sources.reasoning_gym_tasks:read_task"}),
-)
-"""Each is a `DatasetSource` (mortal_steps/data/sources/base.py), written `KIND:TASK`; a user's own
-is `file.py:name` or `module:name`. Anything else is a file, a folder or a dataset of the hub."""
 
 
 class DataConfig(Section):

@@ -13,27 +13,12 @@ from pydantic import (
 )
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
-from mortal_steps.config.rollout import GENERATE, SINGLE_TURN
 from mortal_steps.config.section import LocalPath, Section, of_its_kind
-from mortal_steps.extensions import Registry, simple
+from mortal_steps.environments.table import ENVIRONMENTS, TRL
+from mortal_steps.orchestration.batch_sources.table import GENERATE
+from mortal_steps.rollout.episodes.table import SINGLE_TURN
 from mortal_steps.users_code.loading import is_in_file, names_code
 
-TRL = "trl"
-ENVIRONMENTS = Registry(
-    "environment.type",
-    simple(
-        {
-            TRL: "mortal_steps.config.environment:EnvironmentConfig",
-            "agent": "mortal_steps.environments.kinds.agent:AgentEnvironment",
-            "gem": "mortal_steps.environments.kinds.gem:GemEnvironment",
-            "openenv": "mortal_steps.environments.kinds.openenv:OpenEnvEnvironment",
-            "skyrl": "mortal_steps.environments.kinds.skyrl:SkyRLEnvironment",
-            "textarena": "mortal_steps.environments.kinds.textarena:TextArenaEnvironment",
-            "verifiers": "mortal_steps.environments.kinds.verifiers:VerifiersEnvironment",
-        }
-    ),
-)
-"""`type` of `[environment]` -> its class, an `EnvironmentConfig` in environments/kinds/."""
 OUTAGES = (
     "builtins:ConnectionError",
     "builtins:TimeoutError",

@@ -2,37 +2,11 @@
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints, field_validator
 
 from mortal_steps.config.section import Section
-from mortal_steps.extensions import Extension, Registry
+from mortal_steps.report.trackers.table import TrackerName
 
-TRACKERS = Registry(
-    "logging.report_to",
-    {
-        "wandb": Extension(
-            factory="mortal_steps.report.trackers.wandb:WandbTracker",
-            needs="wandb",
-            install="pip install 'wandb>=0.25'",
-        ),
-        "tensorboard": Extension(
-            factory="mortal_steps.report.trackers.tensorboard:TensorBoardTracker",
-            needs="tensorboard",
-            install="pip install 'tensorboard>=2.20'",
-        ),
-        "trackio": Extension(
-            factory="mortal_steps.report.trackers.trackio:TrackioTracker",
-            needs="trackio",
-            install="pip install 'trackio>=0.30'",
-        ),
-    },
-)
-"""Each is a `Tracker` (mortal_steps/report/trackers/base.py), and is imported by the process that
-follows a run alone."""
-IMPORTED_BY_TRL = ("wandb", "trackio")
-"""Modules of trackers that transformers and TRL import wherever they are installed. No worker logs
-to one, so workers are spared them."""
-TrackerName = Annotated[str, AfterValidator(TRACKERS.check)]
 LONGEST_NAME = 128
 """Characters of a name that W&B takes."""
 Named = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]

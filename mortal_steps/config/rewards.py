@@ -11,30 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, mod
 from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.section import Section, of_its_kind
-from mortal_steps.extensions import Registry, simple
-
-KINDS = Registry(
-    "rewards.terms",
-    simple(
-        {
-            "environment": "mortal_steps.rewards.kinds.users_code:EnvironmentTerm",
-            "exact": "mortal_steps.rewards.kinds.exact:Exact",
-            "format": "mortal_steps.rewards.kinds.format:Format",
-            "function": "mortal_steps.rewards.kinds.users_code:FunctionTerm",
-            "get_reward": "mortal_steps.rewards.kinds.get_reward:GetReward",
-            "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
-            "length": "mortal_steps.rewards.kinds.length:Length",
-            "math": "mortal_steps.rewards.kinds.math:Math",
-            "model": "mortal_steps.rewards.kinds.model:ModelTerm",
-            "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
-            "pickled": "mortal_steps.rewards.kinds.users_code:PickledTerm",
-            "regex": "mortal_steps.rewards.kinds.regex:Regex",
-            "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
-            "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
-        }
-    ),
-)
-"""`type` of a reward term -> its class, a `RewardTerm` in rewards/kinds/."""
+from mortal_steps.rewards.table import KINDS
 
 
 class RewardTerm(Section, extra="allow"):

@@ -1,68 +1,21 @@
 """`[rollout]`: how completions are sampled."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, EngineName
 from mortal_steps.config.field_metadata import NO_NUMBERS, STATE, Decides, Trl
 from mortal_steps.config.section import Options, Section
-from mortal_steps.extensions import Extension, Registry, simple
+from mortal_steps.orchestration.batch_sources.table import (
+    BATCH_SOURCES,
+    GENERATE,
+    BatchSourceName,
+    SourceKind,
+)
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES, EngineKind, EngineName
+from mortal_steps.rollout.episodes.table import SINGLE_TURN, EpisodesName
+from mortal_steps.rollout.weight_sync.table import DIRECT, WEIGHT_SYNC, WeightSyncName
 from mortal_steps.users_code.loading import import_code
-
-GENERATE = "generate"
-"""The run's own workers sample and score each step."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceKind(Extension):
-    """What is known of a batch source before it is imported."""
-
-    options: str = "mortal_steps.config.rollout:SourceOptions"
-    """`module:name` of the class of its `rollout.source_options`."""
-    brings_data: bool = False
-    """Whether its steps are made of something else than the rows of `data.source`."""
-
-
-BATCH_SOURCES = Registry(
-    "rollout.source",
-    {
-        GENERATE: SourceKind(factory="mortal_flows.rollouts:Rollouts"),
-        "atropos": SourceKind(
-            factory="mortal_steps.orchestration.batch_sources.atropos_batches:AtroposBatches",
-            options="mortal_steps.atropos.options:AtroposOptions",
-            brings_data=True,
-        ),
-    },
-)
-"""Each is a `BatchSourceFactory` (mortal_steps/orchestration/batch_sources/batch_source.py)."""
-
-SINGLE_TURN = "single_turn"
-EPISODES = Registry(
-    "rollout.episodes",
-    simple({SINGLE_TURN: "mortal_steps.rollout.episodes.single_turn:SingleTurn"}),
-)
-"""Each is a class of `Episodes` (mortal_steps/rollout/episodes/base.py)."""
-
-RELOAD, VOLUME = "reload", "volume"
-"""The ways that a run takes by default: the first on a CPU and for engines that sleep."""
-DIRECT = "direct"
-"""The way for which the actor publishes the weights in shared memory."""
-WEIGHT_SYNC = Registry(
-    "rollout.weight_sync",
-    simple(
-        {
-            RELOAD: "mortal_steps.rollout.weight_sync.base:Reload",
-            VOLUME: "mortal_steps.rollout.weight_sync.base:Volume",
-            "checkpoint": "mortal_steps.rollout.weight_sync.base:Checkpoint",
-            DIRECT: "mortal_steps.rollout.weight_sync.base:Volume",
-        }
-    ),
-)
-"""Each is a `WeightSync` (mortal_steps/rollout/weight_sync/base.py)."""
-IN_PLACE = (RELOAD, VOLUME, DIRECT)
-"""Ways in which an engine takes new weights without being started anew."""
 
 SamplingType = Literal["float32", "bfloat16", "float16"]
 """Data type of a sampler's weights."""
@@ -73,10 +26,6 @@ HALF_PRECISION_TOLERANCE = 0.3
 so this is no bound: of tens of tokens, one may differ by more in two correct implementations."""
 HALF_PRECISION_MEAN = 0.1
 """The same of their mean, in which roundings cancel."""
-
-WeightSyncName = Annotated[str, AfterValidator(WEIGHT_SYNC.check)]
-BatchSourceName = Annotated[str, AfterValidator(BATCH_SOURCES.check)]
-EpisodesName = Annotated[str, AfterValidator(EPISODES.check)]
 
 
 class SourceOptions(Section, extra="allow"):
@@ -189,7 +138,8 @@ class RolloutConfig(Section):
     @property
     def source_settings(self) -> SourceOptions:
         """`source_options` as the source takes them; raises `ValueError` for other ones."""
-        kind: type[SourceOptions] = import_code(self.source_kind.options, "rollout.source")
+        named = self.source_kind.options
+        kind = SourceOptions if named is None else import_code(named, "rollout.source")
         try:
             return kind.model_validate(self.source_options)
         except ValidationError as error:

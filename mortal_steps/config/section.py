@@ -111,3 +111,5 @@ LocalPath = Annotated[str, AfterValidator(_expanded)]
 """A path on this machine; `~` is the home folder."""
 Options = Annotated[dict[str, Any], AfterValidator(_carried)]
 """What a library is given as it is; TOML carries it."""
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Of runs, which are folders."""

@@ -7,8 +7,3 @@ problems        all problems of a run, the batch of a step
 values          what a row may hold
 problem_files   problems on disk, read one by one; the dataset's fingerprint
 """
-
-from mortal_steps.data.problem_files import dataset_fingerprint
-from mortal_steps.data.problems import get_batch, load_problems
-
-__all__ = ["dataset_fingerprint", "get_batch", "load_problems"]

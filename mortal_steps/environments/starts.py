@@ -3,9 +3,9 @@
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.config.environment import TRL
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.messages import EpisodeStart
+from mortal_steps.environments.table import TRL
 from mortal_steps.errors import DataError
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import Problem

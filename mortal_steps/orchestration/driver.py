@@ -10,16 +10,12 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError, WeightsMismatchError
-from mortal_steps.orchestration.batch_sources.batch_source import (
-    declared,
-    has_samplers,
-    needed_roles,
-)
+from mortal_steps.orchestration.batch_sources.base import declared, has_samplers, needed_roles
 from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.places.base import WantedWorkers, place_of
-from mortal_steps.plan import actor_plan, code_plan
+from mortal_steps.plan.parts import actor_plan, code_plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.markdown import shortened

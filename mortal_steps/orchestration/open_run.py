@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mortal_steps.config import ModelConfig, RunConfig
-from mortal_steps.config.loader import override_config
-from mortal_steps.config.run import NAME
+from mortal_steps.config import ModelConfig
+from mortal_steps.config.section import NAME
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration.checking import preflight
@@ -29,7 +28,9 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.places.base import place_of
 from mortal_steps.places.modal.place import fetch
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.loader import override_config
+from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
 from mortal_steps.rewards.sources import check_sources, digest_of_present

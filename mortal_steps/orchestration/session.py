@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, Role
 from mortal_steps.compute.pool import Compute
-from mortal_steps.data import get_batch
 from mortal_steps.data.problem_files import open_problems
+from mortal_steps.data.problems import get_batch
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration import evaluation
 from mortal_steps.policy.batches import Batch, TrainRequest

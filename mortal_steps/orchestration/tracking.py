@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config.loader import parse_config
-from mortal_steps.config.logging import TRACKERS
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.report.trackers.base import tracker_class
+from mortal_steps.report.trackers.table import TRACKERS
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.notices import new_notice, note
 from mortal_steps.runs.run import Run

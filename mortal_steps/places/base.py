@@ -19,8 +19,8 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.interpreters import check_interpreters, engine_of, rollout_interpreter
 from mortal_steps.compute.placement import Placement
 from mortal_steps.compute.pool import Compute
-from mortal_steps.config import RunConfig
-from mortal_steps.places.kinds import PLACES
+from mortal_steps.places.table import PLACES
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.run import Run
 

@@ -1,15 +1,8 @@
-"""The plan of a run: its configuration as the program works with it.
+"""The plan of a run: its configuration, and what the program works with.
 
-A configuration is what a user writes and a run records. The functions here read it into the parts
-that workers and stages are given; what follows from several of its sections is computed here.
+run_config   the whole configuration, which a user writes and a run records
+loader       reads it: a TOML file, flags, overrides, and errors that a user can act on
+hints        what to write instead
+reference    every key, as TOML and as a page
+parts        the configuration read into the parts that workers and stages are given
 """
-
-from mortal_steps.plan.parts import (
-    actor_plan,
-    code_plan,
-    environment_plan,
-    scoring_plan,
-    trainer_plan,
-)
-
-__all__ = ["actor_plan", "code_plan", "environment_plan", "scoring_plan", "trainer_plan"]

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from mortal_steps.config import RunConfig
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.environments.plan import EnvironmentPlan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.rewards.plan import CodePlan, ScoringPlan

@@ -16,12 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
-from mortal_steps.policy.algorithms import Stepper, algorithm_of
+from mortal_steps.policy.algorithms.base import Stepper, algorithm_of
 from mortal_steps.policy.batches import TrainRequest
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.policy.checks import check_model, check_options
@@ -37,6 +36,7 @@ from mortal_steps.policy.saving import Saver
 from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.policy.state_manager import StateManager
+from mortal_steps.report.trackers.table import IMPORTED_BY_TRL
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
 from mortal_steps.types import ActorReady, Checkpoint, FileRef, FinalModel, StepResult

@@ -11,7 +11,7 @@ from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.environments.starts import environment_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
-from mortal_steps.policy.algorithms import Algorithm, algorithm_of
+from mortal_steps.policy.algorithms.base import Algorithm, algorithm_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.chat_settings import chat_of

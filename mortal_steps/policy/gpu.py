@@ -3,8 +3,8 @@
 from typing import Any
 
 from mortal_steps.config import RolloutConfig
-from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.policy.ranks.world import num_ranks
+from mortal_steps.rollout.weight_sync.table import IN_PLACE, RELOAD
 from mortal_steps.system.gpus import expects_gpu
 from mortal_steps.types import TrainingPlace
 

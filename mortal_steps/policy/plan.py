@@ -12,7 +12,8 @@ from mortal_steps.config import (
     RolloutConfig,
     TrainingConfig,
 )
-from mortal_steps.config.rollout import GENERATE, SamplingType
+from mortal_steps.config.rollout import SamplingType
+from mortal_steps.orchestration.batch_sources.table import GENERATE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.data.problem_files import find_train_problems
 from mortal_steps.errors import WeightsMismatchError
-from mortal_steps.policy.algorithms import Stepper
+from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.rollout.prompts import tokenize_prompts
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, published_in

@@ -14,7 +14,7 @@ from typing import Any
 
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import journal
-from mortal_steps.policy.algorithms import Stepper
+from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.plan import TrainerPlan

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
-from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError, RunNotFoundError
+from mortal_steps.plan.loader import override_config
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.promotion.comparison import Comparison, Verdict
 from mortal_steps.promotion.judging import Judge, Judgement

@@ -23,12 +23,12 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RunConfig
-from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.held_out import eval_set_sizes
+from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from mortal_steps.errors import DataError
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.report.dialogue import completion_text, prompt_of

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mortal_steps.config import RewardTerm
-from mortal_steps.config.loader import in_plain_words
+from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.environments import RewardEnvironment

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 from mortal_steps.rollout.episodes.base import (
     TOOL_EPISODES,
     Episodes,

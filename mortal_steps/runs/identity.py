@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mortal_steps.config import ComputeConfig, RunConfig
-from mortal_steps.config.loader import dump_toml
-from mortal_steps.data import dataset_fingerprint
+from mortal_steps.config import ComputeConfig
 from mortal_steps.data.held_out import eval_set_sizes
-from mortal_steps.data.problem_files import check_problem_file, keep_problems
+from mortal_steps.data.problem_files import check_problem_file, dataset_fingerprint, keep_problems
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.loader import dump_toml
+from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.sources import begin_sources
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore

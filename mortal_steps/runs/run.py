@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_stored_config, read_toml
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.extensions import nearest
+from mortal_steps.plan.loader import load_stored_config, read_toml
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.runs.lease import Lease, acquire, is_driven

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 
 from mortal_steps.errors import StoreError
-from mortal_steps.places.kinds import PLACES
+from mortal_steps.places.table import PLACES
 from mortal_steps.runs.run import Run
 from mortal_steps.store.identity import IDENTITY_FILE
 

@@ -22,7 +22,7 @@ from typing import Literal
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError
 from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
 from mortal_steps.models.local_folder import OTHERS, check_model
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan.parts import actor_plan
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.starting_model.base_model import first_model, model_cache

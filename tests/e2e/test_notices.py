@@ -15,8 +15,8 @@ from prefect.states import Crashed, Running, Suspended
 from mortal.server import automations, notifications
 from mortal_flows.deployed import flow_run_url
 from mortal_flows.grpo_train import tell_the_end
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.alerts import Alerts
 from mortal_steps.runs.notices import NOTICES, new_notice, note, read_notices, unsent
 from mortal_steps.runs.run import Run

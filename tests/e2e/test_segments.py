@@ -13,8 +13,8 @@ from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.timings import timing_row
 from mortal_steps.runs.logs import METRICS, TIMINGS
 from mortal_steps.runs.run import Run

@@ -11,7 +11,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from mortal.server.resilient_runner import ResilientRunner
 from mortal.server.scheduled import cron_schedule, scheduled_deployments
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from tests.support.deployments import PATIENCE_S
 from tests.support.paths import ROOT
 

@@ -9,10 +9,10 @@ import time
 import httpx
 import pytest
 
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking import preflight
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.loader import load_config
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.runs.logs import TIMINGS
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run

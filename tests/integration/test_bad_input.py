@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import NewModelConfig, RunConfig
-from mortal_steps.config.loader import load_config, parse_config
-from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.problem_files import open_problems
+from mortal_steps.config import NewModelConfig
+from mortal_steps.data.problem_files import dataset_fingerprint, open_problems
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -24,6 +22,8 @@ from mortal_steps.errors import (
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.loader import load_config, parse_config
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.report.alerts import note_warnings
 from mortal_steps.runs.identity import write_identity

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from mortal.driver import drive
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import (
     ServerError,
 )
+from mortal_steps.plan.loader import load_config
 from tests.support.project import write_project
 
 

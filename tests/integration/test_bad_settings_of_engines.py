@@ -2,12 +2,12 @@
 
 import pytest
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import check_adapter, check_engine
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import trainer_plan
 
 
 def checked(values):

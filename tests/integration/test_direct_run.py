@@ -9,7 +9,7 @@ import signal
 from mortal_flows.stop import Stop
 from mortal_flows.training import Training
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.batch_sources.batch_source import batch_source
+from mortal_steps.orchestration.batch_sources.base import batch_source
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.session import Session

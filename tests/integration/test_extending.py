@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources import batches
 from mortal_steps.orchestration.session import Session
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan.loader import load_config, parse_config
+from mortal_steps.plan.parts import actor_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run

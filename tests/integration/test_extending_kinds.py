@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.errors import ConfigError, EngineError, RewardError
-from mortal_steps.plan import scoring_plan, trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.loader import dump_toml, load_config, parse_config
+from mortal_steps.plan.parts import scoring_plan, trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.rewards.sources import find_history
 from mortal_steps.rewards.worker import RewardWorker

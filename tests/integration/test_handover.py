@@ -11,8 +11,8 @@ from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
 from mortal_flows import deployed
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE

@@ -10,8 +10,8 @@ from mortal.server.scheduled import cron_schedule, next_time, scheduled_deployme
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import grpo_train
 from mortal_flows.promote import promote
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.loader import load_config
 from tests.support.paths import ROOT
 
 CONFIG = load_config(ROOT / "deployments/configs/demo.toml", ["training.max_steps=20"])

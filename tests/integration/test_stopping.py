@@ -9,8 +9,8 @@ import pytest
 
 from mortal import stopping
 from mortal.stopping import stop_local
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError, TransientError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.store import RunStore

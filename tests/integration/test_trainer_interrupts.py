@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from mortal.trainer import owner
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 
 
 def test_an_interrupt_during_its_start_is_answered(monkeypatch, tmp_path, capfd):

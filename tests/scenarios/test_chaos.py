@@ -2,8 +2,8 @@
 
 import pytest
 
-from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.loader import load_config
 from tests.support.bare_flow import bare_in, go_on
 from tests.support.chaos.schedule import STARTING, Shot
 from tests.support.chaos.server import KillableServer

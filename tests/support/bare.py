@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mortal_flows.stop import Stop
 from mortal_flows.training import Training
-from mortal_steps.orchestration.batch_sources.batch_source import batch_source
+from mortal_steps.orchestration.batch_sources.base import batch_source
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.recorder import Recorder

@@ -7,11 +7,11 @@ import importlib
 import pytest
 import torch
 
-from mortal_steps.config.loader import load_config
-from mortal_steps.data import load_problems
+from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.loader import load_config
 from mortal_steps.report.recorder import Recorder
 from tests.support import bare
 from tests.support.project import write_project

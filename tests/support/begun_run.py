@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from mortal_steps import __version__
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.runs.logs import EVALUATIONS

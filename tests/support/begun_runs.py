@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.store import RunStore

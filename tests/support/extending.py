@@ -5,7 +5,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
+from mortal_steps.plan.loader import dump_toml, load_config, parse_config
 from tests.support.docs_examples import settings
 
 PAGE = "extending.md"

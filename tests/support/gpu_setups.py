@@ -1,10 +1,10 @@
 """The machines of docs/gpu.md, what is trained on them, and what a dry run shows."""
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import lines_of
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
 SMALL, LARGE = "Qwen2.5-0.5B-Instruct", "Qwen2.5-7B-Instruct"

@@ -2,11 +2,11 @@
 
 import tomllib
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import lines_of
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.gpu_setups import PROMPT
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 

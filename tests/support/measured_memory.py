@@ -10,8 +10,9 @@ from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from mortal_steps.config import NewModelConfig, RunConfig
-from mortal_steps.plan import trainer_plan
+from mortal_steps.config import NewModelConfig
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.starting_model.new_model import build_tokenizer

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data import load_problems
+from mortal_steps.data.problems import load_problems
 from mortal_steps.types import Problem
 
 SPELL = {

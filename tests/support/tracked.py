@@ -12,8 +12,8 @@ from types import ModuleType
 
 import psutil
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.orchestration.tracking import FOLLOW
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import Run, find_run

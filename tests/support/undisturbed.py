@@ -2,10 +2,10 @@
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import find_run
 from tests.support.bare_flow import bare_in, go_on, unchecked
 

@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
-from mortal_steps.config.engines import ENGINES
-from mortal_steps.config.loader import parse_config
-from mortal_steps.config.rollout import BATCH_SOURCES, EPISODES, WEIGHT_SYNC
 from mortal_steps.errors import ConfigError, EngineError
-from mortal_steps.plan import trainer_plan
+from mortal_steps.orchestration.batch_sources.table import BATCH_SOURCES
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.rollout.engines.table import ENGINES
+from mortal_steps.rollout.episodes.table import EPISODES
+from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
 
 
 @pytest.mark.parametrize(

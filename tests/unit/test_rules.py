@@ -56,7 +56,7 @@ def test_the_files_that_hold_the_guarantees_are_there():
 def test_what_is_exchanged_is_named_by_itself_and_in_its_table_alone():
     """The loop, the configuration and the checks ask a batch source, and never which one it is."""
     own = ("mortal_steps/atropos/", "mortal_steps/policy/algorithms/", "batch_sources/atropos")
-    tables = {"mortal_steps/config/rollout.py", "mortal_steps/config/algorithm.py"}
+    tables = {"mortal_steps/orchestration/batch_sources/table.py"}
     paths = [path for folder in ("flows", "mortal_steps") for path in (ROOT / folder).rglob("*.py")]
     found = set()
     for path in paths:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mortal_steps.config import RunConfig, TrainingConfig
+from mortal_steps.config import TrainingConfig
 from mortal_steps.orchestration.checking.resolve_defaults import with_own_seed
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.schedule import (
     RunSchedule,
     completion_seed,

@@ -5,7 +5,7 @@ files                 in a file, in a folder, on the hub
 arrow_types           what the columns of a table stand for
 environment           brought by the environment of the run, which hands them over as `OwnRows`
 
-A kind of its own is an entry of `DATASET_SOURCES` (config/data.py), or `module:name`.
+A kind of its own is an entry of `DATASET_SOURCES` (data/table.py), or `module:name`.
 """
 
 import difflib
@@ -15,15 +15,10 @@ from pathlib import Path
 from typing import cast
 
 from mortal_steps.config import DataConfig
-from mortal_steps.config.data import (
-    DATASET_SOURCES,
-    ENVIRONMENT,
-    REASONING_GYM,
-    MadeRows,
-    made_rows,
-)
+from mortal_steps.config.data import ENVIRONMENT, MadeRows, made_rows
 from mortal_steps.data.sources.base import DatasetSource, OwnRows, Row, SourceRequest
 from mortal_steps.data.sources.files import FILE_TYPES, is_file, read_dataset, read_file
+from mortal_steps.data.table import DATASET_SOURCES, REASONING_GYM
 from mortal_steps.errors import DataError
 
 __all__ = ["OwnRows", "Row", "check_options", "comes_from_gym", "read_rows"]

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig, RewardTerm
-from mortal_steps.config.environment import TRL
 from mortal_steps.environments.messages import Description
 from mortal_steps.environments.processes.interpreter import check_interpreter, packages_for
+from mortal_steps.environments.table import TRL
 from mortal_steps.errors import ConfigError, WorkerLostError
 from mortal_steps.hosts.base import ForkingHost, HostLostError
 from mortal_steps.hosts.process import HostProcess

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.config.environment import TRL
+from mortal_steps.environments.table import TRL
 from mortal_steps.errors import ConfigError
 
 OLDEST = (3, 11)

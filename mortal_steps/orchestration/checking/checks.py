@@ -13,7 +13,6 @@ from mortal_steps.config import (
     RolloutConfig,
     TrainingConfig,
 )
-from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.config.sharding import check_sharding
 from mortal_steps.config.training import FULL
 from mortal_steps.config.trl_options import CONFIGS, check_names
@@ -28,6 +27,7 @@ from mortal_steps.models.local_folder import (
 )
 from mortal_steps.models.shape import count_parameters
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
+from mortal_steps.rollout.engines.table import ALWAYS_THERE
 from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
 from mortal_steps.compute.placement import Placement, gpus_per_engine, sharing_gpus
-from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
+from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.vllm.platforms import KV_CACHE_SEQUENCES, MIN_KV_CACHE_BYTES
 from mortal_steps.system.resources import available_bytes, total_bytes
 

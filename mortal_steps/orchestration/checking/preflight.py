@@ -16,18 +16,12 @@ from pathlib import Path
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import (
-    CheckpointsConfig,
-    EnvironmentConfig,
-    ModalConfig,
-    RewardsConfig,
-    RunConfig,
-)
+from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, ModalConfig, RewardsConfig
 from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.batch_sources.batch_source import declared, needed_roles
+from mortal_steps.orchestration.batch_sources.base import declared, needed_roles
 from mortal_steps.orchestration.checking.checks import (
     check_adapter,
     check_engine,
@@ -53,7 +47,8 @@ from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alik
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.places.base import place_of
-from mortal_steps.plan import environment_plan, trainer_plan
+from mortal_steps.plan.parts import environment_plan, trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
 from mortal_steps.report.units import counted

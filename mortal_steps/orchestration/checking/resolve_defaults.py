@@ -8,22 +8,24 @@ from typing import Any
 
 from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.compute.placement import Placement, have_bfloat16
-from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig, TrainingConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
-from mortal_steps.config.loader import find_key, write_key
-from mortal_steps.config.rollout import RELOAD, VOLUME, SamplingType
+from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
+from mortal_steps.config.rollout import SamplingType
 from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
-from mortal_steps.orchestration.batch_sources.batch_source import has_samplers
+from mortal_steps.orchestration.batch_sources.base import has_samplers
 from mortal_steps.orchestration.checking.own_rewards import (
     classes_in,
     with_described_rewards,
     with_own_rewards,
 )
 from mortal_steps.places.base import place_of
-from mortal_steps.plan import environment_plan, trainer_plan
+from mortal_steps.plan.loader import find_key, write_key
+from mortal_steps.plan.parts import environment_plan, trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import TrainerPlan
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
+from mortal_steps.rollout.weight_sync.table import RELOAD, VOLUME
 from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)

@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
-from mortal_steps.config.loader import override_config
-from mortal_steps.config.rollout import GENERATE
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.orchestration.checking.forecast import Card, Forecast, gib
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
+from mortal_steps.plan.loader import override_config
 from mortal_steps.report.units import counted
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 
 VLLM_SEQUENCES = 256
 """Sequences that vLLM samples at once by default, at least."""

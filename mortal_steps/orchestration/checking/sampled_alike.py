@@ -7,9 +7,9 @@ settings with which it reports something else, or samples at another temperature
 
 from __future__ import annotations
 
-from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.plan import TrainerPlan
+from mortal_steps.rollout.engines.table import ALWAYS_THERE
 
 MASK = "off_policy_mask_threshold"
 """Option of TRL's that reads what is recorded, besides the importance-sampling correction."""

@@ -9,10 +9,10 @@ up to as long again.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mortal_steps.config.rollout import GENERATE
 from mortal_steps.models.shape import ModelShape
+from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.orchestration.checking.forecast import Forecast
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.cpu_rates import Product
 from mortal_steps.policy.plan import TrainerPlan
 

@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.config.field_metadata import shapes_state
-from mortal_steps.config.loader import override_config, parse_config
-from mortal_steps.data import dataset_fingerprint
-from mortal_steps.data.problem_files import open_problems
+from mortal_steps.data.problem_files import dataset_fingerprint, open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration.checking import preflight
@@ -25,7 +23,9 @@ from mortal_steps.orchestration.checking.preflight import Problems
 from mortal_steps.orchestration.checking.resolve_defaults import find_reward_commit, with_own_seed
 from mortal_steps.orchestration.forking.fork_files import ForkFiles
 from mortal_steps.orchestration.open_run import changes_between
-from mortal_steps.plan import environment_plan
+from mortal_steps.plan.loader import override_config, parse_config
+from mortal_steps.plan.parts import environment_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.run import Run, check_never_begun, find_run

@@ -7,12 +7,12 @@ from typing import Any
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
-from mortal_steps.config import RunConfig
 from mortal_steps.environments.messages import Description, Opened
 from mortal_steps.environments.trials.tried import GivenCall, TriedEnvironments
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from mortal_steps.orchestration.checking.own_rewards import environment_worker
-from mortal_steps.plan import environment_plan
+from mortal_steps.plan.parts import environment_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import Problem
 
 TRIAL = "mortal_steps.environments.trials.trial:EnvironmentTrial"

@@ -19,7 +19,7 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.interpreters import check_interpreter, check_interpreters
 from mortal_steps.compute.local import REHEARSAL, call_once, call_several
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.config import RewardsConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError
@@ -33,7 +33,8 @@ from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.session import step_file
 from mortal_steps.places.base import place_of
-from mortal_steps.plan import actor_plan, environment_plan
+from mortal_steps.plan.parts import actor_plan, environment_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
 from mortal_steps.report.reward_functions import FunctionRow

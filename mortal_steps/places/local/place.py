@@ -14,9 +14,10 @@ from typing import Literal
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
 from mortal_steps.compute.placement import PARALLEL, Placement, gpus_per_engine
 from mortal_steps.compute.pool import Compute
-from mortal_steps.config import LocalConfig, RoleConfig, RunConfig
+from mortal_steps.config import LocalConfig, RoleConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import Place, WantedWorkers
+from mortal_steps.plan.run_config import RunConfig
 
 logger = logging.getLogger(__name__)
 

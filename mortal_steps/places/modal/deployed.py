@@ -11,8 +11,7 @@ from typing import Any
 import modal
 
 from mortal_steps.compute.base import Role
-from mortal_steps.config import ComputeConfig, ModalConfig, RolloutConfig, RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
+from mortal_steps.config import ComputeConfig, ModalConfig, RolloutConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError, ConfigError
 from mortal_steps.places.modal.gpus import cluster_of
@@ -24,6 +23,8 @@ from mortal_steps.places.modal.release import (
     this_release,
 )
 from mortal_steps.places.modal.retry import call_with_retries
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 
 PATIENCE_S = 20.0
 """How long Modal may be out of reach before anything is started."""
@@ -183,6 +184,6 @@ def _engine_class(rollout: RolloutConfig) -> str:
     if name is None:
         raise ConfigError(
             f"rollout.engine = {engine!r}: no image on Modal has it; set compute.backend = "
-            "'local', or add it to deployments/modal_app.py and mortal_steps/config/engines.py"
+            "'local', or add it to deployments/modal_app.py and rollout/engines/table.py"
         )
     return name

@@ -9,8 +9,6 @@ from typing import Any
 
 import modal
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.rollout import RELOAD
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.files.mirror import Mirror
 from mortal_steps.places.modal.files.project import (
@@ -26,8 +24,10 @@ from mortal_steps.places.modal.files.volume_lease import find_lease, in_use
 from mortal_steps.places.modal.files.volume_runs import download_run
 from mortal_steps.places.modal.messages import Settings
 from mortal_steps.places.modal.retry import call_with_retries
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.sources import folders_of_models
+from mortal_steps.rollout.weight_sync.table import RELOAD
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.users_code.loading import names_code

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from mortal_steps.compute.devices import Gpu, gpus_elsewhere
 from mortal_steps.compute.placement import Placement, gpus_per_engine
-from mortal_steps.config import ComputeConfig, RunConfig
+from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu, most_per_container
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.release import Cluster
+from mortal_steps.plan.run_config import RunConfig
 
 CLUSTERED = ("H100", "H100!", "H200", "B200", "B200+", "B300")
 """GPUs of machines that Modal connects with each other, as far as its guide says."""

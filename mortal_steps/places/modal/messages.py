@@ -24,9 +24,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from mortal_steps.compute.base import Role
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
 from mortal_steps.places.modal.release import Release
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import FileRef

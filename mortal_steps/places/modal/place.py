@@ -11,10 +11,10 @@ from pathlib import Path
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.placement import Placement
 from mortal_steps.compute.pool import Compute
-from mortal_steps.config.engines import ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import Place, WantedWorkers
 from mortal_steps.places.modal.gpus import gpus_on_modal
+from mortal_steps.rollout.engines.table import ENGINES
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import call_in_thread
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Protocol
 from pydantic import ValidationError
 
 from mortal_steps.config import AlgorithmConfig
-from mortal_steps.config.algorithm import ALGORITHMS
-from mortal_steps.config.loader import in_plain_words
+from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.policy.batches import Batch, ScoredRollouts
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import TrainingPlace

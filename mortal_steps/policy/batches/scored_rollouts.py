@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
-from mortal_steps.config.rollout import GENERATE
 from mortal_steps.errors import StoreError
+from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.policy.batches.base import Batch, Records
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.trainable import check_trainable

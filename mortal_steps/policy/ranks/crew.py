@@ -19,8 +19,7 @@ from typing import Any, NoReturn, cast
 
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError
-from mortal_steps.policy.algorithms import Stepper, algorithm_of
-from mortal_steps.policy.algorithms.base import Snapshot
+from mortal_steps.policy.algorithms.base import Snapshot, Stepper, algorithm_of
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.ranks.follower import ANSWERED, FORGET, MAKE
 from mortal_steps.policy.ranks.machines import CONNECTIONS, ORDERS_PORT, Machines, Ranks, machines

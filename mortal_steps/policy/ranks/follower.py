@@ -15,12 +15,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config.logging import IMPORTED_BY_TRL
 from mortal_steps.config.training import FULL
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.gpu import empty_cache, gives_back
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.ranks.world import join, neighbours, rank
+from mortal_steps.report.trackers.table import IMPORTED_BY_TRL
 from mortal_steps.system.faults import as_mortal_error, ends_process
 from mortal_steps.system.frames import Answer, Request, receive_frame, send_frame
 from mortal_steps.system.threads import yield_to_others

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mortal_steps.config.logging import TRACKERS
 from mortal_steps.report.trackers import FOLDER
+from mortal_steps.report.trackers.table import TRACKERS
 from mortal_steps.runs.run import Run
 
 STEP = "train/global_step"

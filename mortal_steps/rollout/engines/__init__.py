@@ -1,1 +1,1 @@
-"""Inference engines, a module each; `mortal_steps/config/engines.py` lists them."""
+"""Inference engines, a module each; `mortal_steps/rollout/engines/table.py` lists them."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig, RolloutConfig
-from mortal_steps.config.rollout import EPISODES
 from mortal_steps.errors import ConfigError, EngineError, StoreError
 from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.episodes.table import EPISODES
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     ChatSettings,

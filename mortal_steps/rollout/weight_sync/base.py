@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from mortal_steps.config import RolloutConfig
-from mortal_steps.config.rollout import RELOAD, WEIGHT_SYNC
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.weight_sync.table import RELOAD, WEIGHT_SYNC
 from mortal_steps.system.faults import ends_process
 
 logger = logging.getLogger(__name__)

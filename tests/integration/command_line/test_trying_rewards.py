@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.trials.trial import try_rewards
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.scoring.completions_file import read_completions
 
 SOURCE = """

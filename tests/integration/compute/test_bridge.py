@@ -7,10 +7,10 @@ import subprocess
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ComputeError, MortalError
 from mortal_steps.places.ray import compute
 from mortal_steps.places.ray.compute import RayContainer
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

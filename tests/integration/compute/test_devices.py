@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from mortal.maintenance import doctor
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.run_config import RunConfig
 
 NOT_THERE = str(torch.cuda.device_count())
 

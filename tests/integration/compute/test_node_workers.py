@@ -10,11 +10,11 @@ import pytest
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import VLLM_PYTHON
 from mortal_steps.errors import DataError, WorkerLostError
 from mortal_steps.places.modal.inside.host import Workers
 from mortal_steps.places.modal.inside.specs import in_containers
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rollout.engines.table import VLLM_PYTHON
 
 SPEC = WorkerSpec(factory="tests.support.workers:Counter", kwargs={})
 

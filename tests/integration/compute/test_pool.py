@@ -10,9 +10,9 @@ import pytest
 from mortal_steps.compute import pool
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, WorkerLostError
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef

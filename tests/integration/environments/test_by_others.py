@@ -5,10 +5,10 @@ import tomllib
 import pytest
 
 from mortal_steps.config import RewardsConfig
-from mortal_steps.config.loader import parse_config
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.trials.trial import EnvironmentTrial
 from mortal_steps.environments.trials.tried import GivenCall
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.types import Problem
 from tests.support.docs_examples import settings, write_modules
 from tests.support.environments.served import ECHO, served

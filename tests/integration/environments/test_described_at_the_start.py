@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import EnvironmentConfig, RunConfig
+from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.processes import host
 from mortal_steps.errors import ConfigError, WorkerLostError
 from mortal_steps.orchestration.checking import own_rewards
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults, resolved_like
 from mortal_steps.orchestration.open_run import changes
-from mortal_steps.plan import environment_plan
+from mortal_steps.plan.parts import environment_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.scores import reward_weights
 from tests.support.environments.describing import describe_once
 

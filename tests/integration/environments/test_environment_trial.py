@@ -2,11 +2,12 @@
 
 import pytest
 
-from mortal_steps.config import EnvironmentConfig, RewardsConfig, RunConfig
+from mortal_steps.config import EnvironmentConfig, RewardsConfig
 from mortal_steps.environments.trials.trial import EnvironmentTrial
 from mortal_steps.environments.trials.tried import GivenCall
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import Problem
 from tests.support.environments import unsteady
 from tests.support.paths import ROOT

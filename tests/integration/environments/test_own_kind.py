@@ -8,12 +8,12 @@ import tomllib
 import pytest
 
 from mortal_steps.config import RewardsConfig
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.trials.trial import EnvironmentTrial
 from mortal_steps.environments.trials.tried import GivenCall
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.loader import dump_toml, load_config, parse_config
+from mortal_steps.plan.parts import code_plan
 from mortal_steps.types import Problem
 from tests.support.docs_examples import settings, write_modules
 from tests.support.paths import ENVIRONMENTS_PYTHON

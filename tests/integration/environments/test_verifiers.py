@@ -8,9 +8,9 @@ from dataclasses import asdict
 import pytest
 
 from mortal_steps.config import EnvironmentConfig
-from mortal_steps.config.loader import parse_config
 from mortal_steps.environments.rows import RowReader
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
+from mortal_steps.plan.loader import parse_config
 from tests.support.environments.cases import CaseRun
 from tests.support.environments.describing import describe_once
 from tests.support.environments.engine import SCRIPTS, Voice, called

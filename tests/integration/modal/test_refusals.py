@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError, ConfigError, StoreError
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.base import place_of
@@ -16,6 +15,7 @@ from mortal_steps.places.modal.deployed import check_deployed, check_pickles
 from mortal_steps.places.modal.files.mirror import Mirror
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.places.modal.release import Release, this_release
+from mortal_steps.plan.loader import load_config
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem

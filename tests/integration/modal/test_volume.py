@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError
 from mortal_steps.places.modal.deployed import check_deployed, worker_of
 from mortal_steps.places.modal.files import volume_lease
 from mortal_steps.places.modal.files.mirror import Mirror
 from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.plan.loader import load_config
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest

@@ -7,8 +7,8 @@ import torch
 from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan import trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from tests.support.docs_examples import settings, write_modules

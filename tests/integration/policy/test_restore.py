@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mortal_steps.errors import CheckpointMismatchError
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.checkpoints import STATE_FILE
 from tests.support.policy.rollouts import make_batch, make_config

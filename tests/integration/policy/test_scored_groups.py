@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM
 
 from mortal_steps.atropos.groups import Group, sequences_of
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan import actor_plan, trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.parts import actor_plan, trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.scored_groups import clipped_loss, padded
 from mortal_steps.policy.batches import RowBatch
 from mortal_steps.policy.checks import check_options

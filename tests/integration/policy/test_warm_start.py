@@ -8,16 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mortal_steps.config import (
-    DataConfig,
-    ModelConfig,
-    NewModelConfig,
-    RunConfig,
-    WarmStartConfig,
-)
-from mortal_steps.data import dataset_fingerprint
+from mortal_steps.config import DataConfig, ModelConfig, NewModelConfig, WarmStartConfig
+from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.base_model import (
     base_model_path,
     keep_base_model,

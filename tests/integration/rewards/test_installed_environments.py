@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError, RewardError, TransientError
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.sources import (
     begin_sources,
     check_sources,

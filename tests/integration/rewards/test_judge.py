@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import ConfigError, RewardError
-from mortal_steps.plan import scoring_plan
+from mortal_steps.plan.parts import scoring_plan
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore

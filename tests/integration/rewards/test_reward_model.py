@@ -12,9 +12,9 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ModelError, MortalError, RewardError, WorkerLostError
-from mortal_steps.plan import scoring_plan
+from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, arguments_of
 from mortal_steps.rewards.host import ModelHost

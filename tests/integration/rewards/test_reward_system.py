@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.plan import scoring_plan
+from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard

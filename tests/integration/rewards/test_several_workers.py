@@ -12,9 +12,10 @@ import pytest
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.plan import scoring_plan
+from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard, RewardRef, RewardRequest
 from tests.support.rewards.shards import make_request, make_shard

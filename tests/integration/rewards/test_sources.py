@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import RewardError
-from mortal_steps.plan import code_plan, scoring_plan
+from mortal_steps.plan.parts import code_plan, scoring_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.sources import (
     SOURCES_FILE,
     begin_sources,

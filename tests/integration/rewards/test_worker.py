@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.config import RewardsConfig, RunConfig, TrainingConfig
+from mortal_steps.config import RewardsConfig, TrainingConfig
 from mortal_steps.errors import CorruptFileError, RewardError
-from mortal_steps.plan import scoring_plan
+from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import (

@@ -14,8 +14,9 @@ import pytest
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import RolloutConfig, RunConfig
+from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.rewards.processes import is_alive
 from tests.support.rollout.cases import SPREAD_ENV
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import RewardError
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.rewards.sources import begin_sources
 from mortal_steps.rollout.trial import FinishedModelWorker

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import NewerFormatError, StoreError
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.open_run import open_run
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.weights import weights_digest

@@ -17,8 +17,8 @@ import pytest
 
 from mortal_flows import deployed
 from mortal_flows.deployed import wait_for_holder
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs import lease
 from mortal_steps.runs.lease import LeaseRecord, acquire, is_driven, read_lease
 from mortal_steps.runs.run import Run

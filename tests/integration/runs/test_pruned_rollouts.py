@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.report.samples import samples_of

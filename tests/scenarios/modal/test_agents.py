@@ -2,7 +2,7 @@
 
 import shutil
 
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from mortal_steps.runs.run import find_run
 from tests.support.modal.project import MORTAL, ON_MODAL, assert_same, at
 from tests.support.paths import ROOT

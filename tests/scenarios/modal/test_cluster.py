@@ -9,11 +9,12 @@ import sys
 
 import pytest
 
-from mortal_steps.config import RunConfig, gpus
-from mortal_steps.config.loader import dump_toml
+from mortal_steps.config import gpus
 from mortal_steps.errors import ComputeError
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.modal.deployed import check_deployed
+from mortal_steps.plan.loader import dump_toml
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import find_run
 from tests.support import bare_flow
 from tests.support.chaos.comparison import digests

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps.config.loader import dump_toml
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.places.modal.release import HUB_VOLUME
+from mortal_steps.plan.loader import dump_toml
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import find_run
 from tests.support import bare_flow

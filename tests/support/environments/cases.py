@@ -8,15 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import (
-    EnvironmentConfig,
-    RewardsConfig,
-    RolloutConfig,
-    RunConfig,
-    TrainingConfig,
-)
+from mortal_steps.config import EnvironmentConfig, RewardsConfig, RolloutConfig, TrainingConfig
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.environments.kinds.agent import AgentEnvironment
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import Problem
 from tests.support.environments import code
 from tests.support.environments.engine import SCRIPTS, Voice, called

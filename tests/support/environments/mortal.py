@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.data.problem_files import keep_problems
-from mortal_steps.plan import actor_plan, scoring_plan
+from mortal_steps.plan.parts import actor_plan, scoring_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.rewards.worker import RewardWorker

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from mortal_steps.config.engines import ENGINES
+from mortal_steps.rollout.engines.table import ENGINES
 from tests.support.environments.cases import Case, build
 from tests.support.environments.mortal import run_mortal
 from tests.support.environments.stock import Outcome, run_stock

@@ -2,7 +2,7 @@
 
 import sys
 
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from tests.support.chaos.project import write_project
 
 MORTAL = (sys.executable, "-m", "mortal")

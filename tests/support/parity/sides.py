@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy import journal
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping import stepper as stepping
 from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproducible_kernels

@@ -4,8 +4,8 @@ import dataclasses
 
 import torch
 
-from mortal_steps.plan import trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.schedule import train_seed
 from tests.support.policy.rollouts import make_batch, make_config
 from tests.support.policy.stock import Outcome, Recorder, run_stock

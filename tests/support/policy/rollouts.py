@@ -3,7 +3,8 @@
 import dataclasses
 import random
 
-from mortal_steps.config import RewardsConfig, RolloutConfig, RunConfig, TrainingConfig
+from mortal_steps.config import RewardsConfig, RolloutConfig, TrainingConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup, Turn
 

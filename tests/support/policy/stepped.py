@@ -1,6 +1,6 @@
 """A stepper that has trained a little."""
 
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from tests.support.policy.rollouts import make_batch, make_config
 

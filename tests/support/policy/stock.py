@@ -17,7 +17,7 @@ from peft import LoraConfig
 from transformers import BitsAndBytesConfig, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.schedule import train_seed
 from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, REWARD_FUNCTIONS, REWARD_WEIGHTS
 

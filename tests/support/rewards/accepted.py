@@ -1,6 +1,6 @@
 """A configuration whose code is accepted as it is now."""
 
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.parts import code_plan
 from mortal_steps.rewards.sources import digest_of_present
 
 

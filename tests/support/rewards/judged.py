@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RewardsConfig, RunConfig
-from mortal_steps.plan import scoring_plan
+from mortal_steps.config import RewardsConfig
+from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE

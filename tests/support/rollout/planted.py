@@ -24,10 +24,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import RunConfig
-from mortal_steps.config.rollout import DIRECT, WEIGHT_SYNC
 from mortal_steps.errors import MortalError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.vllm.library import import_vllm
+from mortal_steps.rollout.weight_sync.table import DIRECT, WEIGHT_SYNC
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import SamplingParams, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, RANK, seeds

@@ -18,9 +18,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
-from mortal_steps.config.engines import VLLM_ADAPTERS
+from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rollout.engines.table import VLLM_ADAPTERS
 from mortal_steps.rollout.engines.vllm import platforms
 from mortal_steps.rollout.engines.vllm.engine import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync

@@ -5,10 +5,10 @@ import contextlib
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.batch_sources.atropos_batches import AtroposBatches
+from mortal_steps.orchestration.batch_sources.atropos import AtroposBatches
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, Problem, WeightsRef

@@ -3,7 +3,7 @@
 import time
 
 from mortal.terminal.bridge_times import summary
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

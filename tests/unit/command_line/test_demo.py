@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mortal.demo import write_demo
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from tests.support.paths import ROOT
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mortal import driver
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.made_up_gpus import let_there_be, several
 
 

@@ -18,10 +18,10 @@ from mortal.cli import app
 from mortal.migrating import OF_TRL, of_strings
 from mortal.remote.modal_run import settings_of
 from mortal.trainer.settings import KEYS
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.run_config import RunConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
 MAKEFILE = PAGE.parents[1] / "Makefile"

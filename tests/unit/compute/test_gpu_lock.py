@@ -11,7 +11,7 @@ from mortal_steps.compute import devices
 from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.compute.pool import GpuLock, Pool
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system import gpus
 from tests.support.made_up_gpus import several
 

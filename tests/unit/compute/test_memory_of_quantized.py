@@ -3,7 +3,7 @@
 import pytest
 
 from mortal_steps.compute.memory import training_memory
-from mortal_steps.config.loader import parse_config
+from mortal_steps.plan.loader import parse_config
 from tests.support.shapes import SEVEN_BILLION
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.loader import parse_config
 from tests.support.refused import refused
 
 

@@ -4,9 +4,9 @@ import tomllib
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.loader import dump_toml, load_config, parse_config
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.refused import refused
 
 TOOLS = {"tools": ["tools.py:search"]}

@@ -2,10 +2,11 @@
 
 import pytest
 
-from mortal_steps.config import RewardsConfig, RunConfig
-from mortal_steps.config.loader import parse_config
+from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolved, resolved_like
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.scores import reward_names
 from tests.support.refused import refused
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.refused import refused
 
 FUNCTION = {"type": "function", "function": "rewards.py:f"}

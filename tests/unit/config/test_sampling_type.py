@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.checking import resolve_defaults as defaults
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system import gpus
 
 

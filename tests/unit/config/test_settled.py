@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 from mortal_steps.compute import interpreters
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import check_adapter
 from mortal_steps.orchestration.checking.resolve_defaults import (
@@ -17,7 +15,9 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
 )
 from mortal_steps.orchestration.open_run import changes
 from mortal_steps.places.base import place_of
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.made_up_gpus import let_there_be, several
 from tests.support.refused import refused
 

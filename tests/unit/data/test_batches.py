@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data import dataset_fingerprint, get_batch, load_problems
 from mortal_steps.data.held_out import eval_set_sizes
+from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.data.problems import get_batch, load_problems
 from mortal_steps.errors import DataError
 from mortal_steps.orchestration.checking.preflight import warn_of_repeats
 from mortal_steps.types import Problem

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import ReadProblems, read_problems
 from mortal_steps.errors import DataError
 from mortal_steps.orchestration.checking.data_lines import rows_in_words
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system.scratch import Scratch
 from tests.support.refused import refused
 from tests.support.rows import load, prompts, write_lines

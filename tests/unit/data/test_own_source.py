@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data import load_problems
+from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError, DataError
 from tests.support.docs_examples import settings, write_modules
 from tests.support.refused import refused

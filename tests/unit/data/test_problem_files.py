@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data import dataset_fingerprint, get_batch
 from mortal_steps.data.problem_files import (
     ROWS_PER_BATCH,
     ProblemFile,
     Texts,
     check_problem_file,
+    dataset_fingerprint,
     keep_problems,
     select,
     write_problems,
     write_texts,
 )
-from mortal_steps.data.problems import read_problems
+from mortal_steps.data.problems import get_batch, read_problems
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store import RunStore
 from mortal_steps.system.scratch import Scratch

@@ -12,7 +12,8 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data import dataset_fingerprint, load_problems
+from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.data.problems import load_problems
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests.support.rows import SPELL, load, write_lines

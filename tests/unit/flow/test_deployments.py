@@ -14,8 +14,8 @@ from prefect.utilities.callables import parameter_schema
 from mortal.remote.deploy import POOLS
 from mortal_flows.settings import settings
 from mortal_steps import __version__
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.paths import ROOT
 
 SHIPPED = PrefectYamlModel.model_validate(

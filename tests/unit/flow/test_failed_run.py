@@ -2,13 +2,13 @@
 
 import pytest
 
-from mortal_flows.rollouts import Rollouts
 from mortal_flows.stop import Stop
 from mortal_flows.training import Training
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError, DataError, LeaseLostError
+from mortal_steps.orchestration.batch_sources.rollouts import Rollouts
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run

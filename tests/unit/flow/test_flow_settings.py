@@ -5,9 +5,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from mortal_flows.settings import run_id, run_name, settings
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import with_own_seed
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 

@@ -3,10 +3,10 @@
 import pytest
 
 from mortal_flows.saves import Saves
-from mortal_steps.config import RunConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.errors import DiskError, WorkerLostError
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.batch_sources.batch_source import RolloutWorkers
+from mortal_steps.orchestration.batch_sources.base import RolloutWorkers
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

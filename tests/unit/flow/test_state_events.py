@@ -8,7 +8,7 @@ import pytest
 from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs import notices
 from mortal_steps.runs.notices import new_notice, note, unsent
 from mortal_steps.runs.run import Run

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.places.modal import CLIENT_PATH
 from mortal_steps.places.modal.inside.cluster import REQUESTS_PORT, ClusterHost
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system.frames import send_frame
 from mortal_steps.system.links import reach
 from mortal_steps.types import FileRef

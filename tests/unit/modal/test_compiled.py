@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.places.modal.inside import compiled
 from mortal_steps.places.modal.inside.compiled import CACHES, PINS, compiled_for
 from mortal_steps.places.modal.inside.host import WorkerHost
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.modal.requests import REQUEST
 from tests.support.modal.travel import Volume
 

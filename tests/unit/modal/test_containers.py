@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.places.modal.compute import num_containers
+from mortal_steps.plan.run_config import RunConfig
 
 
 @pytest.mark.parametrize(

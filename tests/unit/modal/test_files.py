@@ -6,7 +6,6 @@ import time
 import pytest
 from modal import exception
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.checking.preflight import check_rewards, passing_workers
@@ -14,6 +13,7 @@ from mortal_steps.places.modal import retry
 from mortal_steps.places.modal.files import volume_runs
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.places.modal.retry import call_with_retries
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.policy.journal import JournalEntry, write_entry
 from mortal_steps.runs.identity import write_identity

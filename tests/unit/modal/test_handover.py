@@ -2,9 +2,9 @@
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.detached import check_reachable, for_run
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.refused import refused
 
 

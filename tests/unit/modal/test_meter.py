@@ -2,11 +2,11 @@
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import parse_config
 from mortal_steps.places.modal import meter
 from mortal_steps.places.modal.messages import CallResult, ContainerTimes
 from mortal_steps.places.modal.meter import Meter
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
 

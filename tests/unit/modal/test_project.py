@@ -1,8 +1,8 @@
 """What of a user's folder goes along to containers."""
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.detached import code_of
+from mortal_steps.plan.loader import parse_config
 from tests.support.refused import refused
 
 

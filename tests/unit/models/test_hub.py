@@ -10,14 +10,14 @@ from mortal_steps.config import (
     ModelConfig,
     NewModelConfig,
     RewardsConfig,
-    RunConfig,
     TrainingConfig,
 )
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models import hub
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults, resolved
 from mortal_steps.orchestration.open_run import create_run, open_run
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.policy.starting_model.new_model import build_model

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
+from mortal_steps.config import ModelConfig, NewModelConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.models import local_folder
 from mortal_steps.models.local_folder import check_folder, describe_model
 from mortal_steps.models.shape import count_parameters
 from mortal_steps.orchestration.open_run import create_run, open_run
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import find_run
 from mortal_steps.types import FinalModel
 from tests.support.refused import refused

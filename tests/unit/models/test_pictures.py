@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import check_pictures
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import Problem
 from tests.support.refused import refused
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
+from mortal_steps.config import ModelConfig, NewModelConfig
 from mortal_steps.orchestration.checking.resolve_defaults import _is_small, resolve_defaults
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.new_model import build_model
 
 SMALL = NewModelConfig()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.checking.data_lines import data_lines, warn_of_answers
 from mortal_steps.orchestration.open_run import as_begun, changes
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths
 from mortal_steps.types import Problem
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import Place, place_of
-from mortal_steps.places.kinds import PLACES
+from mortal_steps.places.table import PLACES
+from mortal_steps.plan.loader import parse_config
 
 
 def test_each_place_of_the_table_answers():

@@ -8,12 +8,13 @@ import pytest
 
 from mortal_steps.compute import devices
 from mortal_steps.compute.placement import sharing_gpus
-from mortal_steps.config import ComputeConfig, RunConfig
+from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import as_begun
 from mortal_steps.orchestration.trials.trial import trial_specs
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.promotion.judging import finished_specs
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ComputeError, ConfigError, LeaseLostError
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.places.base import place_of
 from mortal_steps.places.ray import compute
 from mortal_steps.places.ray.node import Node, Orders, this_mortal
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.waits import LEFT_AFTER_S, note_wait, waits
 from mortal_steps.store import RunStore

@@ -8,11 +8,12 @@ import pytest
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from mortal_steps.config import EnvironmentConfig, RunConfig
+from mortal_steps.config import EnvironmentConfig
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.environments.chat import Chat
 from mortal_steps.errors import ModelError, StoreError
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 from mortal_steps.rollout.episodes.base import CHAT_FILE

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mortal_steps.errors import ConfigError, DivergedError, WeightsMismatchError
-from mortal_steps.plan import trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping import stepper
 from mortal_steps.policy.algorithms.stepping.stepper import check_finite
 from mortal_steps.rollout.weight_sync.canary import check_probe

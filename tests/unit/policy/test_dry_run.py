@@ -3,8 +3,8 @@
 import pytest
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan import trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping import dry_run
 from mortal_steps.policy.library_warnings import LibraryWarnings

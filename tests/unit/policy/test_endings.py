@@ -6,8 +6,8 @@ import pickle
 import pytest
 import torch
 
-from mortal_steps.plan import trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.endings import trained_ids
 from mortal_steps.schedule import train_seed
 from mortal_steps.types import Episode, Turn

@@ -7,8 +7,8 @@ import torch
 from trl import GRPOConfig
 
 from mortal_steps.compute import devices
-from mortal_steps.config import RunConfig
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.stepping.options import our_options
 from mortal_steps.policy.gpu import has_bfloat16, on_cpu_beside_gpu, why_unused
 from mortal_steps.system import gpus

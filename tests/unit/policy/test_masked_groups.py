@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from mortal_steps.plan import trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from tests.support.policy.rollouts import FIRST_LETTER, make_batch, make_config
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_config

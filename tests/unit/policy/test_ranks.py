@@ -14,7 +14,7 @@ from mortal_steps.config.sharding import SHARDED_OPTIMIZERS
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError, ConfigError, StoreError
 from mortal_steps.orchestration.checking.checks import check_trl_options
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy import checks
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.ranks import crew, loading, parts

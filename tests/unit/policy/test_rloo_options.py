@@ -3,13 +3,13 @@
 import pytest
 from trl import RLOOConfig
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import STATE, trl_options_decided
-from mortal_steps.config.loader import dump_toml, load_stored_config, parse_config
 from mortal_steps.config.trl_options import options_of
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan import trainer_plan
-from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.plan.loader import dump_toml, load_stored_config, parse_config
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.rloo import LACKING, RLOO
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from tests.support.policy.rollouts import make_config

@@ -12,9 +12,7 @@ import torch
 import trl
 from trl import GRPOConfig
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import trl_options_decided
-from mortal_steps.config.loader import parse_config
 from mortal_steps.config.trl_options import (
     CONFIGS,
     IDLE,
@@ -25,7 +23,9 @@ from mortal_steps.config.trl_options import (
 )
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import place_of
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping import lora, options
 from mortal_steps.policy.algorithms.stepping.options import (

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig, Qwen3
 from mortal_steps.config import NewModelConfig
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.policy.publishing import Publisher, probe_tokens

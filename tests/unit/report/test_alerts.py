@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from mortal_steps.config import RunConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.alerts import EQUAL, Alerts
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run

@@ -6,7 +6,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from mortal.terminal.display import console, show_run
-from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.config import RewardsConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.evaluations import DIFFERING, mean_metrics, mean_scores

@@ -9,7 +9,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from mortal.terminal.display import console, show_run
-from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.config import RewardsConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.report_files import report_html, report_in_one, write_report
 from mortal_steps.report.run_report import report_markdown

@@ -5,13 +5,13 @@ import os
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.logging import TRACKERS
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.tracking import check_trackers
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.trackers.base import COLUMNS, tracked_run
 from mortal_steps.report.trackers.committed import CommittedSteps, entry_of, step_of_timing
+from mortal_steps.report.trackers.table import TRACKERS
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.run_info import run_info

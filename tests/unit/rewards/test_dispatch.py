@@ -13,7 +13,8 @@ import numpy
 import pytest
 import torch
 
-from mortal_steps.config import RunConfig, TrainingConfig
+from mortal_steps.config import TrainingConfig
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.calling.calls import CallFailure
 from mortal_steps.rewards.calling.dispatch import is_async, takes_environments

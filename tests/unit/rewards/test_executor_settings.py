@@ -2,8 +2,8 @@
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, SandboxError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.scoring.assignments import sandbox_settings
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.executors import (

@@ -11,7 +11,7 @@ import pytest
 
 from mortal.rewards.functions import exact_match
 from mortal_steps.config import DataConfig
-from mortal_steps.data import load_problems
+from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.functions import (

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import EngineError, UnusableProcessError
 from mortal_steps.orchestration.checking import resolve_defaults as defaults
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.vllm.engine import VllmEngine
 from mortal_steps.rollout.engines.vllm.platforms import with_fixed_kernels
 from mortal_steps.system.faults import ends_process

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from mortal_steps.compute.roles import sampler_settings
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import (
     ConfigError,
     CorruptFileError,
@@ -23,6 +22,7 @@ from mortal_steps.errors import (
     StoreError,
     WeightsMismatchError,
 )
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.schedule import completion_seed, completion_seeds, derive_seed

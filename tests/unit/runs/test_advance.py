@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.manifest import read_manifest
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

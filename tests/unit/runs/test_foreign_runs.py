@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.places.modal.files.mirror import pull_folder
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.policy.starting_model.base_model import StartingModel
 from mortal_steps.runs import trust
 from mortal_steps.runs.identity import write_identity

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, RunStoppedError, WeightsMismatchError
 from mortal_steps.orchestration import driver
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.alerts import Alerts
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.report_files import write_report

@@ -8,8 +8,8 @@ import pytest
 
 from mortal.maintenance.gc import carry_out, plan
 from mortal.trainer.objects.datasets import source_of
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError, RunNotFoundError
 from mortal_steps.orchestration.open_run import resume_config
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from mortal.cli import app
 from mortal.maintenance import gc as removal
 from mortal.maintenance.gc import carry_out, plan
-from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.registry.registry import Registry, in_use
 from mortal_steps.runs import lease
 from mortal_steps.runs.identity import write_identity

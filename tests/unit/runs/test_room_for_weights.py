@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import check_room_for_weights
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.store.shared_memory import SHARED_MEMORY
 
 

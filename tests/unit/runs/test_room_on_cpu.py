@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking import forecast as forecasts
@@ -18,6 +17,7 @@ from mortal_steps.orchestration.checking.step_time import (
     step_time,
     warnings_of_time,
 )
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.cpu_rates import measure_rates
 from tests.support.gpu_setups import LARGE, SMALL
 from tests.support.made_up_gpus import SHAPES, let_there_be, several

@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import override_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.shape import read_shape
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.checking.room_on_gpus import warnings_of
+from mortal_steps.plan.loader import override_config
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.gpu_setups import LARGE, PROMPT, RTX, SMALL
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 from tests.support.refused import refused

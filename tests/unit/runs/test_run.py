@@ -1,9 +1,9 @@
 """Opening a run: what was settled when it began holds wherever it goes on."""
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.checking import preflight, resolve_defaults
 from mortal_steps.orchestration.open_run import open_run
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.bare_flow import project_config, unchecked

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run
 from mortal_steps.serving.models import choose, whole_model
 from mortal_steps.store import RunStore

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from mortal.maintenance import gc
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.open_run import create_run
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs import lease
 from mortal_steps.store import RunStore, shared_memory
 

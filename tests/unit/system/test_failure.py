@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.errors import ConfigError, WorkerError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system.faults import NO_MEMORY, as_mortal_error
 
 

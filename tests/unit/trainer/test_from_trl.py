@@ -19,7 +19,7 @@ from mortal.trainer.metrics_table import MetricsTable
 from mortal.trainer.trl_names import IN_ARGS, OTHER, SAME, SPECIAL
 from mortal_steps.config.trl_options import idleness, options_of, refusal
 from mortal_steps.errors import ConfigError, MortalError
-from mortal_steps.plan import trainer_plan
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms import grpo
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from tests.support.refused import refused

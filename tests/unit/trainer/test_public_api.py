@@ -8,8 +8,8 @@ import pytest
 import mortal
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
 from mortal_steps import errors
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.run_config import RunConfig
 
 PARAMETERS = {
     "model": "Qwen/Qwen2.5-0.5B-Instruct",

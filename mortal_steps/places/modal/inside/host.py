@@ -47,7 +47,7 @@ from mortal_steps.places.modal.release import (
     other_volume,
     this_release,
 )
-from mortal_steps.plan import actor_plan
+from mortal_steps.plan.parts import actor_plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.system.faults import as_mortal_error

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import gpus_per_engine, sharing_gpus
-from mortal_steps.config import LocalConfig, RunConfig
+from mortal_steps.config import LocalConfig
 from mortal_steps.config.gpus import gpu_count
+from mortal_steps.plan.run_config import RunConfig
 
 
 def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:

@@ -15,7 +15,7 @@ from transformers import BitsAndBytesConfig
 from transformers.utils.import_utils import BITSANDBYTES_MIN_VERSION, is_bitsandbytes_available
 
 from mortal_steps.config import ModelConfig, TrainingConfig
-from mortal_steps.config.loader import in_plain_words
+from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.training import USUAL_LAYERS
 from mortal_steps.errors import ConfigError
 

@@ -15,10 +15,10 @@ from peft.utils.other import ModulesToSaveWrapper, TrainableTokensWrapper
 from transformers import PreTrainedModel
 
 from mortal_steps.config import ModelConfig, TrainingConfig
-from mortal_steps.config.engines import ALWAYS_THERE, ENGINES
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.model_options import without_weights
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 
 KEY = "training.lora.target_modules"
 

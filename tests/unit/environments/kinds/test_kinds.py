@@ -2,11 +2,11 @@
 
 import pytest
 
-from mortal_steps.config.loader import parse_config
 from mortal_steps.environments.kinds.episode_return import EpisodeReturn
 from mortal_steps.environments.kinds.skyrl import added_to
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import code_plan
 
 PROMPT = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1?"}]
 

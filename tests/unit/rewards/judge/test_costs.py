@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.judge.ledger import Ledger, Spending
 from mortal_steps.runs.costs import COSTS, add_up
 from mortal_steps.runs.run import Run

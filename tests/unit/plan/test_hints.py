@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config.hints import beside
-from mortal_steps.config.loader import load_config, parse_config
-from mortal_steps.config.reference import reference_toml
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.hints import beside
+from mortal_steps.plan.loader import load_config, parse_config
+from mortal_steps.plan.reference import reference_toml
 from tests.support.refused import refused
 
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import (
     keys_of,
     shapes_state,
     trl_options_decided,
 )
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
+from mortal_steps.plan.loader import dump_toml, load_config, parse_config
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.scores import reward_names, reward_weights
 from tests.support.refused import refused
 

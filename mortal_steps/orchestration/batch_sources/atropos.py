@@ -15,11 +15,7 @@ from mortal_steps.atropos.api import AtroposApi, Registration
 from mortal_steps.atropos.options import AtroposOptions
 from mortal_steps.errors import BatchSourceError, CorruptFileError
 from mortal_steps.models.shape import find_shape
-from mortal_steps.orchestration.batch_sources.batch_source import (
-    BatchSource,
-    RolloutWorkers,
-    StepBatch,
-)
+from mortal_steps.orchestration.batch_sources.base import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session, step_file
 from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_result

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from mortal_steps.compute.base import Role
 from mortal_steps.config import RolloutConfig
-from mortal_steps.config.rollout import BATCH_SOURCES
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.orchestration.batch_sources.table import BATCH_SOURCES
 from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.batches import Batch, ScoredRollouts
 from mortal_steps.report.recorder import Recorder

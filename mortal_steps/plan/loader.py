@@ -1,7 +1,6 @@
 """Reads a configuration: a TOML file, flags, `--set` overrides, and errors a user can act on."""
 
 import copy
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,17 +9,18 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from mortal_steps.config import RunConfig, hints
-from mortal_steps.config.algorithm import ALGORITHMS
-from mortal_steps.config.environment import ENVIRONMENTS
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
+from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.rewards import SANDBOX
-from mortal_steps.config.rollout import BATCH_SOURCES
-from mortal_steps.config.run import NAME
 from mortal_steps.config.trl_options import CONFIGS, check_names
+from mortal_steps.environments.table import ENVIRONMENTS
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import Extension, Registry, nearest
 from mortal_steps.flags import FLAGS, Flag
+from mortal_steps.orchestration.batch_sources.table import BATCH_SOURCES
+from mortal_steps.plan import hints
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.table import ALGORITHMS
 
 CODE_DATASET: Mapping[str, Any] = {
     "source": "OpenCoder-LLM/opc-sft-stage2",
@@ -36,19 +36,6 @@ OF_A_KIND: Mapping[str, Registry[Extension]] = {
 }
 """Tables whose `type` decides which keys they have. The first of a registry is the default."""
 MISSING = object()
-
-PLAIN_WORDS = (
-    (re.compile(r", (unable to parse|got a number with) .*"), ""),
-    (re.compile(r"^Input should be"), "must be"),
-    (re.compile(r"a valid dictionary( or instance of \w+)?"), "a table of keys"),
-    (re.compile(r"a valid integer"), "a whole number"),
-    (re.compile(r"a valid "), "a "),
-    (
-        re.compile(rf"^String should match pattern '{re.escape(NAME)}'"),
-        "must consist of letters, digits, '.', '_' and '-', and start with a letter or a digit",
-    ),
-)
-"""pydantic's phrases -> the same without its own terms."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -240,14 +227,6 @@ def _annotation_at(location: list[str]) -> Any:
     section = section_at(location[:-1])
     field = section.model_fields.get(location[-1]) if section else None
     return field.annotation if field else None
-
-
-def in_plain_words(reason: str) -> str:
-    """pydantic's complaint about a value, without its own terms: `must be a whole number`."""
-    plain = reason.removeprefix("Value error, ")
-    for pattern, words in PLAIN_WORDS:
-        plain = pattern.sub(words, plain)
-    return plain
 
 
 def _suggest(location: list[str], values: Mapping[str, Any]) -> str:

@@ -14,11 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any
 
-from mortal_steps.orchestration.batch_sources.batch_source import (
-    BatchSource,
-    RolloutWorkers,
-    StepBatch,
-)
+from mortal_steps.orchestration.batch_sources.base import BatchSource, RolloutWorkers, StepBatch
 from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.types import BatchRef, GenerationRef, PolicyVersion, RewardRef, WeightsRef

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config.loader import parse_config
-from mortal_steps.config.reference import reference_markdown
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.reference import reference_markdown
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import dump_toml, load_config, parse_config
-from mortal_steps.config.reference import reference_toml
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.meter import dollars_per_second
+from mortal_steps.plan.loader import dump_toml, load_config, parse_config
+from mortal_steps.plan.reference import reference_toml
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.paths import ROOT
 from tests.support.refused import refused
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
+from mortal_steps.config.algorithm import Algorithm, grpo
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
@@ -34,12 +34,11 @@ from mortal_steps.config.rollout import (
     RolloutConfig,
     check_one_machine,
 )
-from mortal_steps.config.section import LocalPath, Section
+from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
+from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.types import SamplingParams
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-"""Of runs, which are folders."""
 ROLLOUT_WORKERS = 2
 
 

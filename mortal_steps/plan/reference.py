@@ -1,6 +1,6 @@
 """The configuration's own documentation: every key, its default, its meaning.
 
-`mortal options` prints it as TOML; `python -m mortal_steps.config.reference` prints the page
+`mortal options` prints it as TOML; `python -m mortal_steps.plan.reference` prints the page
 docs/configuration.md (`make docs` writes it).
 """
 
@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args, get_origin
 import tomli_w
 from pydantic.fields import FieldInfo
 
-from mortal_steps.config.loader import every_key, section_at
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
+from mortal_steps.plan.loader import every_key, section_at
 
 WIDTH = 100
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from mortal_steps.config import RunConfig
 from mortal_steps.config.field_metadata import keys_of
-from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.flags import FLAGS
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.run_config import RunConfig
 from tests.support.refused import refused
 
 DATASET = {"dataset": "train.jsonl"}
