@@ -107,7 +107,7 @@ def test_loading_problems_needs_no_torch(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
     probe = (
         "import sys; from mortal_steps.config import DataConfig;"
-        "from mortal_steps.data import load_problems;"
+        "from mortal_steps.data.problems import load_problems;"
         f"source = {str(tmp_path / 'rows.jsonl')!r};"
         "print(load_problems(DataConfig(source=source), 0)[0][0].prompt);"
         "print('torch' in sys.modules)"
@@ -122,7 +122,7 @@ def test_the_rollout_worker_is_light_until_it_starts():
     heavy = ("torch", "transformers", "vllm", "safetensors")
     probe = (
         "import sys; from mortal_steps.compute.roles import sampler_settings;"
-        "from mortal_steps.config import RunConfig;"
+        "from mortal_steps.plan.run_config import RunConfig;"
         "from mortal_steps.rollout.worker import RolloutWorker;"
         "RolloutWorker(run_dir='nowhere', **sampler_settings(RunConfig(), 'nothing'));"
         f"print([name for name in {heavy} if name in sys.modules])"
@@ -138,8 +138,9 @@ def test_the_actor_is_spared_trackers_that_are_installed(tmp_path, tracker):
     """transformers and TRL import them where they find them."""
     (tmp_path / f"{tracker}.py").write_text("run = None")
     probe = (
-        "import importlib.util; from mortal_steps.config import RunConfig;"
-        "from mortal_steps.plan import actor_plan; from mortal_steps.policy.actor import Actor;"
+        "import importlib.util; from mortal_steps.plan.run_config import RunConfig;"
+        "from mortal_steps.plan.parts import actor_plan;"
+        "from mortal_steps.policy.actor import Actor;"
         f"print(importlib.util.find_spec({tracker!r}) is None);"
         "plan = actor_plan(RunConfig());"
         "Actor(run_dir='.', plan=plan, fingerprint='f', model_path='', num_steps=1);"

@@ -120,7 +120,7 @@ FLOW_ALONE = """
 from pathlib import Path
 from mortal.driver import _run_flow
 from mortal.server.files import Server
-from mortal_steps.config.loader import load_config
+from mortal_steps.plan.loader import load_config
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.open_run import create_run
 from mortal_steps.runs.run import find_run

@@ -50,9 +50,9 @@ py-modules = ["my_env"]
 ASK_A_WORKER = """
 import sys
 from pathlib import Path
-from mortal_steps.config.loader import parse_config
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.rewards.sources import check_files
-from mortal_steps.plan import code_plan
+from mortal_steps.plan.parts import code_plan
 from mortal_steps.store import RunStore
 config = parse_config({"environment": {"factory": sys.argv[1]}})
 check_files(RunStore(Path(sys.argv[2])), code_plan(config), Path.cwd())

@@ -72,9 +72,7 @@ async def test_a_batch_is_asked_for_again_after_the_policy_could_not_be_served(t
 async def test_a_policy_that_is_lost_while_a_batch_is_waited_for_stops_that_wait_alone(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "mortal_steps.orchestration.batch_sources.atropos_batches.LOOK_EVERY_S", 0.01
-    )
+    monkeypatch.setattr("mortal_steps.orchestration.batch_sources.atropos.LOOK_EVERY_S", 0.01)
     workers = LostAtFirst()
     workers.loads = -1
     with AtroposStub() as stub:
