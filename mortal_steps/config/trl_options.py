@@ -16,11 +16,16 @@ from typing import Any
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
-CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
+CONFIGS: Mapping[str, str] = {
+    "grpo": "GRPOConfig",
+    "rloo": "RLOOConfig",
+    "sft": "SFTConfig",
+}
 """Algorithm -> its configuration in TRL."""
 SOURCES: Mapping[str, tuple[str, str]] = {
     "GRPOConfig": ("trl", "trainer/grpo_config.py"),
     "RLOOConfig": ("trl", "trainer/rloo_config.py"),
+    "SFTConfig": ("trl", "trainer/sft_config.py"),
     "_BaseConfig": ("trl", "trainer/base_config.py"),
     "TrainingArguments": ("transformers", "training_args.py"),
 }

@@ -22,6 +22,7 @@ def trainer_plan(config: RunConfig) -> TrainerPlan:
         rollout=config.rollout,
         reward_weights=reward_weights(config.rewards),
         here=config.compute.place.here,
+        evaluation=config.evaluation if config.evaluates else None,
     )
 
 

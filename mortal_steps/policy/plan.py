@@ -8,6 +8,7 @@ from mortal_steps.config import (
     AlgorithmConfig,
     CheckpointsConfig,
     EnvironmentConfig,
+    EvaluationConfig,
     ModelConfig,
     RolloutConfig,
     TrainingConfig,
@@ -30,6 +31,8 @@ class TrainerPlan:
     """Weight of each reward by its name, in the order of the rewards."""
     here: bool
     """Whether it trains on the machine that checks the run."""
+    evaluation: EvaluationConfig | None = None
+    """When the held-out problems are scored."""
 
     @property
     def published_in(self) -> SamplingType | None:

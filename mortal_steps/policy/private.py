@@ -55,6 +55,32 @@ def log_update(trainer: Any, grad_norm: Any, learning_rate: Any) -> None:
     )
 
 
+def num_items(trainer: Any, micro_batches: Collection[Any]) -> Any:
+    """Return the number of items, such as tokens, that the loss of an update is a mean over."""
+    return trainer._get_num_items_in_batch(list(micro_batches), trainer.args.device)
+
+
+def tokens_seen(trainer: Any) -> int:
+    """Return how many tokens a trainer that learns from rows has been given; it logs them as
+    `num_tokens`. TRL's own checkpoints leave the count out, and begin again at 0."""
+    return int(trainer._total_train_tokens)
+
+
+def set_tokens_seen(trainer: Any, tokens: int) -> None:
+    """Restore what `tokens_seen` returned."""
+    trainer._total_train_tokens = tokens
+
+
+def rows_for_the_model(trainer: Any) -> Any:
+    """Return the training rows without the columns that the model does not take."""
+    return trainer._remove_unused_columns(trainer.train_dataset, "training")
+
+
+def evaluate(trainer: Any) -> dict[str, float]:
+    """Evaluate as TRL's loop does where an evaluation is due; returns the metrics of all sets."""
+    return dict(trainer._evaluate(None, None, skip_scheduler=True))
+
+
 def save_scaler(trainer: Any, folder: Path) -> None:
     """Write the state of fp16's gradient scaler, as `Trainer.train` reads it when it resumes."""
     trainer._save_scaler(str(folder))

@@ -7,6 +7,7 @@ ALGORITHMS = Registry(
     simple(
         {
             "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
+            "sft": "mortal_steps.policy.algorithms.sft:SFT",
             "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
             "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
         }

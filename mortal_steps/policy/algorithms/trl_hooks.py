@@ -24,6 +24,11 @@ class TrlHooks(Algorithm):
         """Return the options of TRL's configuration that the algorithm's own settings decide."""
         return {}
 
+    def options_of_run(self, training: TrainingConfig) -> dict[str, Any]:
+        """Return the options of TRL's configuration that follow from `[training]` in another way
+        than for algorithms that learn from scored completions."""
+        return {}
+
     def rows_of(self, batch: Any) -> list[dict[str, Any]]:
         """Return what the trainer is given of a batch, if the algorithm trains on something else
         than scored rollouts (`trains_on`): by default the rows of a `RowBatch`."""

@@ -2,6 +2,7 @@
 
 from mortal_steps.policy.batches.base import Batch, TrainRequest
 from mortal_steps.policy.batches.dataset_rows import RowBatch, Rows
+from mortal_steps.policy.batches.prepared_rows import PreparedRows
 from mortal_steps.policy.batches.scored_rollouts import ScoredRollouts
 
-__all__ = ["Batch", "RowBatch", "Rows", "ScoredRollouts", "TrainRequest"]
+__all__ = ["Batch", "PreparedRows", "RowBatch", "Rows", "ScoredRollouts", "TrainRequest"]

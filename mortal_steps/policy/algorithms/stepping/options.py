@@ -91,7 +91,8 @@ def build_options(
     for name, value in given.items():
         check_type(kind, name, value, key=f"training.trl.{name}")
     chosen = {name: value for name, value in given.items() if not idleness(name)}
-    ours = our_options(plan, kind, num_steps=num_steps, output_dir=output_dir) | own
+    ours = our_options(plan, kind, num_steps=num_steps, output_dir=output_dir)
+    ours |= algorithm.options_of_run(plan.training) | own
     # Said where there is nothing else, or transformers refuses autocast.
     ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
     if autocast is not None:

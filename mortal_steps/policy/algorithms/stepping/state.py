@@ -115,13 +115,18 @@ def why_no_copy(trainer: Stepped) -> str | None:
 def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
     """Read the moving reference model, which transformers does not restore; one `renewed` by
     another configuration may begin here."""
-    if trainer.args.sync_ref_model and (not renewed or any(folder.glob(f"{REFERENCE}*"))):
+    if _moves_reference(trainer) and (not renewed or any(folder.glob(f"{REFERENCE}*"))):
         load_model(trainer.ref_model, folder, REFERENCE)
+
+
+def _moves_reference(trainer: Stepped) -> bool:
+    """Whether the reference model follows the policy. Not every trainer has one."""
+    return bool(getattr(trainer.args, "sync_ref_model", False))
 
 
 def _tensors_of(trainer: Stepped) -> dict[str, Any]:
     """Return the parts of a `TrainerState` that are large, as they live."""
-    adapted, moves = isinstance(trainer.model, PeftModel), trainer.args.sync_ref_model
+    adapted, moves = isinstance(trainer.model, PeftModel), _moves_reference(trainer)
     return {
         "model": {} if adapted else published_tensors(trainer.model, own_names=True),
         "reference": published_tensors(trainer.ref_model, own_names=True) if moves else {},
@@ -151,6 +156,6 @@ def _small_digests(trainer: Stepped, add_up: AddUp) -> dict[str, str]:
         "schedule": digests.digest([groups, trainer.lr_scheduler.state_dict()]),
         **trainer.control_digests(),
     }
-    if trainer.args.sync_ref_model:
+    if _moves_reference(trainer):
         parts["reference"] = digests.weights_digest(trainer.ref_model)
     return parts

@@ -13,7 +13,7 @@ One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 m
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,8 @@ class TrlStepper(Stepper):
         self._plan = plan
         self._model_path = model_path
         self._base = base or named_base(plan.model, model_path)
-        self._observer = Observer()
+        self._num_steps = num_steps
+        self._observer = self._observer_of()
         self._sums = digests.WeightSums()
         self._published_in = getattr(torch, plan.published_in or "", None)
         self.tokenizer = load_tokenizer(model_path, plan.model.trust_remote_code)
@@ -110,10 +111,8 @@ class TrlStepper(Stepper):
                 corrects=plan.corrects_importance,
                 model=model_path,
                 args=arguments,
-                reward_funcs=[recorded_reward(name) for name in plan.reward_weights],
-                # Never read: `begin` ends before the first row. Without a length, transformers has
-                # no epochs to run out of, so that even a finished run can be resumed.
-                train_dataset=Dataset.from_list(NO_ROWS).to_iterable_dataset(),
+                attributes=self._class_attributes(),
+                **self._given(),
                 processing_class=self.tokenizer,
                 peft_config=lora_config(plan.training),
                 quantization_config=quantization_config(plan.model),
@@ -124,6 +123,22 @@ class TrlStepper(Stepper):
         except (ValueError, NotImplementedError, ImportError) as error:
             raise ConfigError(f"TRL refuses this configuration: {error}") from error
         self._trainer.remove_callback(PrinterCallback)
+
+    def _observer_of(self) -> Observer:
+        return Observer()
+
+    def _class_attributes(self) -> Mapping[str, Any]:
+        """Return what the trainer's constructor finds in its class."""
+        return {}
+
+    def _given(self) -> Mapping[str, Any]:
+        """Return TRL's arguments about data."""
+        return {
+            "reward_funcs": [recorded_reward(name) for name in self._plan.reward_weights],
+            # Never read: `begin` ends before the first row. Without a length, transformers has
+            # no epochs to run out of, so that even a finished run can be resumed.
+            "train_dataset": Dataset.from_list(NO_ROWS).to_iterable_dataset(),
+        }
 
     def begin(
         self,

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from trl import GRPOTrainer, RLOOTrainer
+from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import private
+from mortal_steps.policy.algorithms.rows.trainer import SteppedOnRows
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
@@ -32,7 +33,7 @@ NO_ROWS = [{"prompt": ""}]
 in the user's home, which may be read-only in a container."""
 
 
-TRAINERS = {"GRPOConfig": GRPOTrainer, "RLOOConfig": RLOOTrainer}
+TRAINERS = {"GRPOConfig": GRPOTrainer, "RLOOConfig": RLOOTrainer, "SFTConfig": SFTTrainer}
 """Configuration of TRL's -> the trainer that takes it."""
 
 
@@ -55,19 +56,22 @@ def check_trainer(algorithm: TrlHooks) -> None:
         )
 
 
-def build_trainer(algorithm: TrlHooks, *, corrects: bool, **arguments: Any) -> Stepped:
-    """Build the algorithm's trainer, to be run from outside, with these arguments of TRL's.
+def build_trainer(
+    algorithm: TrlHooks, *, corrects: bool, attributes: Mapping[str, Any], **arguments: Any
+) -> Stepped:
+    """Build the algorithm's trainer, to be run from outside, with these arguments of TRL's and
+    these attributes of its class.
 
     With `corrects`, TRL corrects for the difference between sampler and trainer by truncated
     importance sampling (https://fengyao.notion.site/off-policy-rl). Raises as `check_trainer`.
     """
     check_trainer(algorithm)
     kind = algorithm.trainer_class()
-    base: type[Stepped] = SteppedRLOOTrainer
+    base = next(ours for trls, ours in STEPPED.items() if issubclass(kind, trls))
     if issubclass(kind, GRPOTrainer):
-        base = SteppedGRPOTrainer
         arguments["rollout_func"] = recorded_rollouts
-    stepped: type[Stepped] = type(kind.__name__, (base, kind), {"algorithm": algorithm})
+    own = {"algorithm": algorithm, **attributes}
+    stepped: type[Stepped] = type(kind.__name__, (base, kind), own)
     shares = arguments["args"].fsdp and neighbours
     with loading_once() if shares else contextlib.nullcontext():
         trainer = stepped(**arguments)
@@ -168,3 +172,11 @@ def recorded_reward(name: str) -> Callable[..., list[float | None]]:
 
     reward.__name__ = name
     return reward
+
+
+STEPPED: Mapping[type, type[Stepped]] = {
+    GRPOTrainer: SteppedGRPOTrainer,
+    RLOOTrainer: SteppedRLOOTrainer,
+    SFTTrainer: SteppedOnRows,
+}
+"""Trainer of TRL's -> what makes it be run from outside."""

@@ -1,0 +1,84 @@
+"""An algorithm that one of TRL's dataset trainers computes.
+
+Nothing here imports torch or TRL before an algorithm is checked: configurations are read with it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from mortal_steps.config import TrainingConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.base import Stepper
+from mortal_steps.policy.algorithms.rows.epochs import micro_batch_size, num_steps
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.batches.prepared_rows import PreparedRows
+from mortal_steps.policy.plan import TrainerPlan
+from mortal_steps.types import Problem
+
+
+class RowsAlgorithm(TrlHooks):
+    """An algorithm that learns from rows of a dataset, which TRL prepares once."""
+
+    trains_on = PreparedRows
+    rows_in_words: ClassVar[str]
+    """The columns that TRL's trainer takes, for people."""
+
+    def check(self, plan: TrainerPlan) -> tuple[str, ...]:
+        from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
+        from mortal_steps.policy.algorithms.stepping.options import check_options
+        from mortal_steps.policy.algorithms.stepping.trainers import check_trainer
+
+        check_trainer(self)
+        _check_batch(plan.training)
+        idle = check_options(plan, self)
+        return idle + check_targets(plan.training, plan.model, engine=plan.rollout.engine)
+
+    def prepare(
+        self,
+        plan: TrainerPlan,
+        train: Sequence[Problem],
+        held_out: Sequence[Problem],
+        *,
+        model_path: str,
+        folder: Path,
+    ) -> int:
+        """See `prepare_rows`."""
+        from mortal_steps.policy.algorithms.rows.preparing import prepare_rows
+
+        return prepare_rows(self, plan, train, held_out, model_path=model_path, folder=folder)
+
+    def num_steps(self, prepared: Path, training: TrainingConfig) -> int:
+        """Return the train steps of a run on the rows that were prepared in a folder."""
+        from mortal_steps.policy.algorithms.rows.preparing import TRAIN, open_prepared
+
+        return num_steps(len(open_prepared(prepared)[TRAIN]), training)
+
+    def small_model(self, folder: Path) -> Any:
+        """Return a model of next to no size, of the kind that the trainer takes."""
+        from transformers import AutoModelForCausalLM
+
+        from mortal_steps.policy.algorithms.stepping.dry_run import SMALL
+        from mortal_steps.policy.starting_model.new_model import build_model
+
+        build_model(folder, SMALL, seed=0)
+        return AutoModelForCausalLM.from_pretrained(folder)
+
+    def options_of_run(self, training: TrainingConfig) -> dict[str, Any]:
+        return {"per_device_train_batch_size": micro_batch_size(training)}
+
+    def stepper(self, plan: TrainerPlan, **options: Any) -> Stepper:
+        from mortal_steps.policy.algorithms.rows.stepper import RowsStepper
+
+        return RowsStepper(self, plan, **options)
+
+
+def _check_batch(training: TrainingConfig) -> None:
+    """Raise `ConfigError` unless the rows of a step divide into its micro-batches."""
+    size, pieces = training.batch_size, training.accumulation_steps
+    if size % pieces:
+        raise ConfigError(
+            f"training.gradient_accumulation_steps = {pieces} does not divide the "
+            f"training.batch_size = {size} rows of a step into micro-batches of one size; choose a "
+            "divisor of it"
+        )

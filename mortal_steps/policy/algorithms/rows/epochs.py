@@ -1,0 +1,49 @@
+"""Epochs of prepared rows: how many steps they take. Imports no torch."""
+
+import math
+from dataclasses import dataclass
+
+from mortal_steps.config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Epochs:
+    """How the steps of a run lie in epochs. A step never reaches over the end of an epoch: the
+    last one of an epoch has the micro-batches that are left."""
+
+    steps_per_epoch: int
+    accumulation: int
+    """Micro-batches of a step."""
+
+    def epoch(self, step: int) -> int:
+        return step // self.steps_per_epoch
+
+    def begins(self, step: int) -> bool:
+        """Whether `step` is the first of its epoch."""
+        return step % self.steps_per_epoch == 0
+
+    def first_micro_batch(self, step: int) -> int:
+        """Return where the step begins in the order of its epoch."""
+        return step % self.steps_per_epoch * self.accumulation
+
+
+def epochs_of(num_rows: int, training: TrainingConfig) -> Epochs:
+    """Return the epochs of so many prepared rows, as transformers' Trainer counts them."""
+    size, drops = micro_batch_size(training), bool(training.trl.get("dataloader_drop_last"))
+    micro_batches = num_rows // size if drops else math.ceil(num_rows / size)
+    accumulation = training.accumulation_steps
+    return Epochs(
+        steps_per_epoch=max(1, math.ceil(micro_batches / accumulation)), accumulation=accumulation
+    )
+
+
+def num_steps(num_rows: int, training: TrainingConfig) -> int:
+    """Return the train steps of a run: `max_steps`, or as many as `num_epochs` takes."""
+    if training.max_steps > 0:
+        return training.max_steps
+    return math.ceil(training.num_epochs * epochs_of(num_rows, training).steps_per_epoch)
+
+
+def micro_batch_size(training: TrainingConfig) -> int:
+    """Rows of a micro-batch: those of a step (`batch_size`), dealt out evenly."""
+    return max(1, training.batch_size // training.accumulation_steps)

@@ -1,0 +1,142 @@
+"""Rows as TRL prepares them, once: tokenized, masked, truncated, dropped or packed.
+
+    first.json     the first row, as the user wrote it
+    train.arrow    the prepared rows
+    eval.arrow     the held-out ones; of several sets, a file each, by their names
+
+TRL's own trainer prepares them, with the run's options and tokenizer, and a model of next to no
+size.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mortal_steps.data.held_out import EVAL, TRAIN, eval_set_sizes
+from mortal_steps.data.values import NO_PROMPT
+from mortal_steps.errors import ConfigError, DataError
+from mortal_steps.policy.plan import TrainerPlan
+from mortal_steps.types import Problem
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
+
+FIRST, SUFFIX = "first.json", ".arrow"
+ROWS_AT_ONCE = 1000
+
+
+def prepare_rows(
+    algorithm: RowsAlgorithm,
+    plan: TrainerPlan,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    *,
+    model_path: str,
+    folder: Path,
+) -> int:
+    """Write the prepared rows to `folder`, and return how many are trained on. Raises `ConfigError`
+    for options, and `DataError` for rows, that TRL does not take."""
+    # Imported where used: imports torch and TRL.
+    from datasets import Dataset
+
+    from mortal_steps.policy.algorithms.stepping.options import build_options
+    from mortal_steps.policy.model_files.tokenizer import load_tokenizer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FIRST).write_text(json.dumps(row_of(train[0]), ensure_ascii=False))
+    with tempfile.TemporaryDirectory(prefix="preparing-") as name:
+        scratch = Path(name)
+        sets = {
+            name: Dataset.from_generator(
+                _rows, gen_kwargs={"problems": problems}, cache_dir=str(scratch / name)
+            )
+            for name, problems in {TRAIN: train, **sets_of(held_out)}.items()
+        }
+        held = {name: rows for name, rows in sets.items() if name != TRAIN}
+        arguments = build_options(
+            plan, algorithm, num_steps=1, output_dir=scratch, use_cpu=True, autocast=False
+        )
+        arguments.model_init_kwargs = None  # of the run's own model
+        try:
+            trainer = algorithm.trainer_class()(
+                model=algorithm.small_model(scratch / "model"),
+                args=arguments,
+                train_dataset=sets[TRAIN],
+                eval_dataset=held.get(EVAL, held) or None,
+                processing_class=load_tokenizer(model_path, plan.model.trust_remote_code),
+            )
+        except (ValueError, KeyError, TypeError, NotImplementedError) as error:
+            said = f"algorithm.type = {algorithm.type!r}: TRL cannot prepare these rows"
+            columns = ", ".join(row_of(train[0]))
+            raise DataError(
+                f"{said}, with the columns {columns} ({type(error).__name__}: {error}); it takes "
+                f"{algorithm.rows_in_words}"
+            ) from error
+        evaluated = trainer.eval_dataset
+        prepared = evaluated if isinstance(evaluated, dict) else {EVAL: evaluated}
+        for name, rows in {TRAIN: trainer.train_dataset, **prepared}.items():
+            if rows is not None:
+                _write(rows, folder / f"{name}{SUFFIX}")
+        count = len(trainer.train_dataset)
+    if not count:
+        raise DataError(
+            "no row is left to train on: all of them were dropped where TRL prepared them, which "
+            "it does with rows that hold no token of the loss; raise training.trl.max_length"
+        )
+    return count
+
+
+def open_prepared(folder: Path) -> dict[str, Dataset]:
+    """Map the prepared rows of a folder into memory, by the names of their sets: `train` and, if
+    rows are held out, `eval` or the names of `data.eval_sets`."""
+    from datasets import Dataset
+
+    files = {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}"))}
+    return {name: Dataset.from_file(str(path)) for name, path in files.items()}
+
+
+def first_row(folder: Path) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads((folder / FIRST).read_text())
+    return row
+
+
+def row_of(problem: Problem) -> dict[str, Any]:
+    """Return a row as the user wrote it."""
+    prompt = {} if problem.prompt == NO_PROMPT else {"prompt": problem.prompt}
+    return {**prompt, **problem.columns}
+
+
+def sets_of(held_out: Sequence[Problem]) -> Mapping[str, Sequence[Problem]]:
+    """Return the held-out rows by the names of their sets."""
+    if not held_out:
+        return {}
+    sizes, found, first = eval_set_sizes(held_out), {}, 0
+    for name, size in sizes.items():
+        found[name] = held_out[first : first + size]
+        first += size
+    return found or {EVAL: held_out}
+
+
+def _rows(problems: Iterable[Problem]) -> Iterator[dict[str, Any]]:
+    return map(row_of, problems)
+
+
+def _write(rows: Dataset, path: Path) -> None:
+    """Write a dataset as one file, as `Dataset.from_file` opens it."""
+    import pyarrow
+
+    whole = rows.with_format("arrow")
+    with pyarrow.OSFile(str(path), "wb") as file:
+        writer = None
+        for table in whole.iter(ROWS_AT_ONCE):
+            writer = writer or pyarrow.ipc.new_stream(file, table.schema)
+            writer.write_table(table)
+        if writer is None:
+            raise ConfigError(f"the set {path.stem!r} has no rows left after TRL prepared them")
+        writer.close()

@@ -1,0 +1,129 @@
+"""A trainer of TRL's that learns from rows, taken one train step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from mortal_steps.errors import ActorStateError
+from mortal_steps.policy import private
+from mortal_steps.policy.algorithms.rows.epochs import Epochs, epochs_of
+from mortal_steps.policy.algorithms.rows.preparing import first_row, open_prepared
+from mortal_steps.policy.algorithms.rows.streams import Streams, draw_loader_seed
+from mortal_steps.policy.algorithms.rows.trainer import ObserverOfRows, SteppedOnRows
+from mortal_steps.policy.algorithms.stepping.loop import Observer
+from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper, check_finite
+from mortal_steps.policy.batches.prepared_rows import EpochOrder, RowIndices
+
+
+class RowsStepper(TrlStepper):
+    """One run's trainer on prepared rows. What it holds is a function of the configuration and of
+    the orders of the epochs; seeds of steps have no part in it."""
+
+    _trainer: SteppedOnRows
+
+    def __init__(self, *args: Any, prepared: Path, **options: Any) -> None:
+        """`prepared`: the folder in which the rows lie, as `preparing` writes it."""
+        self._prepared = prepared
+        super().__init__(*args, **options)
+        self._evaluation = self._plan.evaluation
+
+    def _observer_of(self) -> Observer:
+        return ObserverOfRows()
+
+    def _given(self) -> Mapping[str, Any]:
+        """Return TRL's arguments about rows. It looks at the first row as the user wrote it, to
+        find the form of all, and then asks for them prepared."""
+        row = Dataset.from_list([first_row(self._prepared)])
+        held_out = [name for name in open_prepared(self._prepared) if name != "train"]
+        given: dict[str, Any] = {"train_dataset": row}
+        if held_out:
+            given["eval_dataset"] = row if held_out == ["eval"] else dict.fromkeys(held_out, row)
+        return given
+
+    def _class_attributes(self) -> Mapping[str, Any]:
+        return {"prepared": open_prepared(self._prepared)}
+
+    def begin(self, resume_from: Path | None = None, *, renewed_at: int | None = None) -> None:
+        super().begin(resume_from, renewed_at=renewed_at)
+        trainer = self._trainer
+        trainer.streams = Streams()
+        self._loader = trainer.callback_handler.train_dataloader
+        self._rows = private.rows_for_the_model(trainer)
+        self.epochs: Epochs = epochs_of(len(self._rows), self._plan.training)
+        if resume_from is not None:
+            trainer.load_control(resume_from)
+        elif self._evaluation is not None and self._evaluation.on_start:
+            with trainer.streams.drawn_from():
+                self._pass_by_evaluation()
+
+    def draw_order(self, epoch: int) -> EpochOrder:
+        """Draw the order of the epoch that begins now, and leave the streams as they are."""
+        with self._trainer.streams.looked_at():
+            return self._draw_order(epoch)
+
+    def _draw_order(self, epoch: int) -> EpochOrder:
+        """Draw it as TRL's loop does. The default sampler's is a function of the seed and the
+        epoch; that of `group_by_length` draws from torch's stream, and so can only be drawn where
+        the epoch begins."""
+        draw_loader_seed()
+        sampler = self._loader.batch_sampler
+        for each in (self._loader, getattr(sampler, "batch_sampler", None)):
+            if hasattr(each, "set_epoch"):
+                each.set_epoch(epoch)
+        return EpochOrder(epoch=epoch, micro_batches=[list(indices) for indices in sampler])
+
+    def train_step(self, batch: RowIndices, *, seed: int) -> dict[str, float]:
+        """Train on micro-batches of the order. Returns TRL's metrics of the step. Raises
+        `ActorStateError` if TRL draws another order than the recorded one."""
+        self._sums.forget()
+        trainer, chosen = self._trainer, batch.order.micro_batches[batch.first : batch.stop]
+        with trainer.streams.drawn_from():
+            if self.epochs.begins(batch.step):
+                drawn = self._draw_order(self.epochs.epoch(batch.step))
+                if drawn.micro_batches != [list(each) for each in batch.order.micro_batches]:
+                    raise ActorStateError(
+                        f"step {batch.step}: TRL's sampler draws another order of epoch "
+                        f"{drawn.epoch} than the recorded one; use the versions of the libraries "
+                        "with which the run began"
+                    )
+            rows = [[self._rows[index] for index in indices] for indices in chosen]
+            trainer.train_on([trainer.data_collator(each) for each in rows])
+            metrics = self._observer.take_metrics()
+            if self._evaluates_after(batch.step):
+                self._pass_by_evaluation()
+        if self._observer.not_finite:
+            check_finite(trainer.model, batch.step, self._observer.not_finite)
+        trainer.state.log_history.clear()
+        return metrics
+
+    def evaluate(self) -> dict[str, float]:
+        """Return TRL's metrics of the held-out rows, by the weights as they are now."""
+        with self._trainer.streams.looked_at():
+            found = private.evaluate(self._trainer)
+        self._trainer.state.log_history.clear()
+        self._observer.take_metrics()
+        return {name: value for name, value in found.items() if not name.endswith(OF_THE_CLOCK)}
+
+    def random_digest(self) -> str:
+        return self._trainer.streams.digest()
+
+    def _evaluates_after(self, step: int) -> bool:
+        """Whether an evaluation is due after `step`. Stock TRL evaluates inside its loop, where the
+        loaders of the held-out rows draw from the streams of training."""
+        if self._evaluation is None or not self._evaluation.eval_steps:
+            return False
+        return (step + 1) % self._evaluation.eval_steps == 0 or step + 1 == self._num_steps
+
+    def _pass_by_evaluation(self) -> None:
+        sets = self._trainer.eval_dataset
+        count = len(sets) if isinstance(sets, dict) else int(sets is not None)
+        for _ in range(count):
+            draw_loader_seed()
+
+
+OF_THE_CLOCK = ("runtime", "per_second", "epoch")
+"""Metrics of an evaluation that are no function of the run."""

@@ -1,0 +1,184 @@
+"""Stock `.train()` of TRL's dataset trainers, and the same rows trained on step by step."""
+
+import dataclasses
+import random
+
+import trl
+from datasets import Dataset
+from transformers import PrinterCallback, TrainerCallback
+
+from mortal_steps.config import DataConfig
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy import private
+from mortal_steps.policy.algorithms.base import algorithm_of
+from mortal_steps.policy.algorithms.rows.preparing import sets_of
+from mortal_steps.policy.algorithms.stepping import digests
+from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.batches.prepared_rows import RowIndices
+from mortal_steps.types import Problem
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz "
+TRAINERS = {"sft": (trl.SFTTrainer, trl.SFTConfig)}
+NO_NUMBERS = ("runtime", "per_second", "epoch", "total_flos", "train_loss")
+
+
+def texts(count, seed=0, longest=30):
+    rng = random.Random(seed)
+    return [
+        {"text": "".join(rng.choice(LETTERS) for _ in range(rng.randint(3, longest)))}
+        for _ in range(count)
+    ]
+
+
+def problems(rows, prefix="train"):
+    return [
+        Problem(
+            id=f"{prefix}-{number}",
+            prompt=row.get("prompt", [{"role": "user", "content": ""}]),
+            columns={name: value for name, value in row.items() if name != "prompt"},
+        )
+        for number, row in enumerate(rows)
+    ]
+
+
+def make_config(model_path, kind="sft", *, eval_steps=None, on_start=False, **training):
+    options = {"batch_size": 4, "learning_rate": 1e-3, "num_epochs": 2} | training
+    evaluation = {"on_start": on_start} | ({"eval_steps": eval_steps} if eval_steps else {})
+    held_out = {"data": DataConfig(eval_samples=1)} if eval_steps else {}
+    return RunConfig(
+        seed=7,
+        model={"name_or_path": str(model_path)},
+        algorithm={"type": kind},
+        training=options,
+        evaluation=evaluation,
+        **held_out,
+    )
+
+
+class Heard(TrainerCallback):
+    """What TRL logs, by the update after which it does."""
+
+    def __init__(self):
+        self.steps, self.evaluations = {}, []
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        numbers = {n: v for n, v in logs.items() if not n.endswith(NO_NUMBERS)}
+        if "loss" in logs:
+            self.steps[state.global_step] = numbers
+        elif any(name.startswith("eval_") for name in logs):
+            self.evaluations.append((state.global_step, numbers))
+
+
+def stock(config, model_path, folder, rows, held_out=None):
+    """Return what stock `.train()` makes of the rows."""
+    training, kind = config.training, config.algorithm.type
+    trainer_class, config_class = TRAINERS[kind]
+    every = config.evaluation.eval_steps
+    arguments = config_class(
+        **{
+            "output_dir": str(folder),
+            "seed": config.seed,
+            "per_device_train_batch_size": training.batch_size // training.accumulation_steps,
+            "gradient_accumulation_steps": training.accumulation_steps,
+            "learning_rate": training.learning_rate,
+            "num_train_epochs": training.num_epochs,
+            "max_steps": training.max_steps,
+            "gradient_checkpointing": training.gradient_checkpointing,
+            "logging_steps": 1,
+            "eval_strategy": "steps" if every else "no",
+            "eval_steps": every,
+            "eval_on_start": config.evaluation.on_start,
+            "save_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+            "dataloader_pin_memory": False,
+            "bf16": False,
+            "use_cpu": True,
+            **training.trl,
+        }
+    )
+    heard = Heard()
+    given = {"eval_dataset": Dataset.from_list(held_out)} if held_out else {}
+    trainer = trainer_class(
+        model=str(model_path),
+        args=arguments,
+        train_dataset=Dataset.from_list(rows),
+        peft_config=lora_config(training),
+        callbacks=[heard],
+        **given,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return outcome(trainer), heard
+
+
+def outcome(trainer):
+    state = trainer.optimizer.state_dict()
+    return {
+        "weights": digests.weights_digest(trainer.model),
+        "optimizer": digests.digest(state["state"]),
+        "groups": digests.digest(state["param_groups"]),
+        "schedule": digests.digest(trainer.lr_scheduler.state_dict()),
+        "tokens": private.tokens_seen(trainer),
+    }
+
+
+@dataclasses.dataclass
+class Stepping:
+    """A run of prepared rows, from where it stands."""
+
+    config: RunConfig
+    model_path: str
+    folder: object
+
+    def prepare(self, rows, held_out=None):
+        algorithm = algorithm_of(self.config.algorithm)
+        plan = trainer_plan(self.config)
+        algorithm.check(plan)
+        algorithm.prepare(
+            plan,
+            problems(rows),
+            problems(held_out or [], "eval"),
+            model_path=str(self.model_path),
+            folder=self.folder / "prepared",
+        )
+
+    def train(self, first=0, *, resume_from=None, save_at=None, orders=None):
+        """Return the stepper after its last step, with what each step logged and evaluated."""
+        algorithm, plan = algorithm_of(self.config.algorithm), trainer_plan(self.config)
+        steps = algorithm.num_steps(self.folder / "prepared", plan.training)
+        stepper = algorithm.stepper(
+            plan,
+            model_path=str(self.model_path),
+            num_steps=steps,
+            output_dir=self.folder / "output",
+            prepared=self.folder / "prepared",
+        )
+        stepper.begin(resume_from)
+        orders = {} if orders is None else orders
+        logged, evaluations = {}, []
+        if first == 0 and self.config.evaluation.on_start:
+            evaluations.append((0, stepper.evaluate()))
+        epochs = stepper.epochs
+        every = self.config.evaluation.eval_steps
+        for step in range(first, steps):
+            epoch = epochs.epoch(step)
+            if epoch not in orders:
+                assert epochs.begins(step)
+                orders[epoch] = stepper.draw_order(epoch)
+            start = epochs.first_micro_batch(step)
+            batch = RowIndices(
+                step=step, order=orders[epoch], first=start, stop=start + epochs.accumulation
+            )
+            random.random()  # others draw, too
+            logged[step + 1] = stepper.train_step(batch, seed=step)
+            if every and ((step + 1) % every == 0 or step + 1 == steps):
+                evaluations.append((step + 1, stepper.evaluate()))
+            if step + 1 == save_at:
+                (self.folder / "saved").mkdir()
+                stepper.save_state(self.folder / "saved")
+        return stepper, logged, evaluations
+
+
+__all__ = ["Heard", "Stepping", "make_config", "outcome", "problems", "sets_of", "stock", "texts"]
