@@ -133,7 +133,8 @@ class Training:
         schedule = session.schedule
         async with self._source_from(ready):
             if ready.step == 0 and schedule.evaluates(0) and not self._recorder.evaluated(0):
-                starting = self._evaluate(0, ready.weights[0], progress)
+                first = ready.weights[0] if schedule.samples_held_out else None
+                starting = self._evaluate(0, first, progress)
                 run.update(evaluation=await stop.guard(starting))
             progress.begin_steps(ready.step)
             for step in range(ready.step, run.info.num_steps):
@@ -149,7 +150,6 @@ class Training:
                     await self._begin_next(self._trained)
                 took = self._recorder.step(problems, batch, result)
                 if schedule.evaluates(self._trained):
-                    assert result.weights is not None  # RunSchedule.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note(evaluation=await self._or_save(stop.guard(judging), progress))
                     await self._begin_next(self._trained)
@@ -213,9 +213,16 @@ class Training:
             raise StopRequested from error
         return await self._source.take(step)
 
-    async def _evaluate(self, done: int, weights: WeightsRef, progress: ProgressLine) -> Evaluation:
-        async with self._workers.sampling_with(weights):
-            result = await self._session.evaluate(done, weights)
+    async def _evaluate(
+        self, done: int, weights: WeightsRef | None, progress: ProgressLine
+    ) -> Evaluation:
+        """Evaluate after `done` steps. `weights` are the published ones to sample with; None: the
+        actor judges by the loss."""
+        if weights is None:
+            result = await self._session.evaluate(done, None)
+        else:
+            async with self._workers.sampling_with(weights):
+                result = await self._session.evaluate(done, weights)
         self._recorder.evaluation(result)
         progress.evaluated(done, result.metrics)
         return result

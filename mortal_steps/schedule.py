@@ -30,6 +30,8 @@ class RunSchedule:
     """Whether the policy is evaluated at all."""
     samples: bool = True
     """Whether the steps are sampled with the run's weights (`BatchSource.samples`)."""
+    samples_held_out: bool = True
+    """Whether evaluations are."""
 
     def sampling_version(self, step: int) -> PolicyVersion:
         return sampling_version(self.rollout, step)
@@ -38,7 +40,7 @@ class RunSchedule:
         """Whether anybody samples with the weights after `step` train steps."""
         every = self.rollout.sync_weights_every
         due = self.samples and policy_version(step, sync_weights_every=every) == step
-        return due or self.evaluates(step)
+        return due or (self.samples_held_out and self.evaluates(step))
 
     def evaluates(self, step: int) -> bool:
         if not self.holds_evaluations:

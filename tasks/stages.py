@@ -99,9 +99,15 @@ async def sync_weights(
 
 
 @task(name="evaluate", task_run_name="evaluate/{step}", **DURABLE)
-async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluation:
+async def evaluate(session: Session, step: int, weights: WeightsRef | None) -> Evaluation:
     tag_stage("evaluate")
     return await Session.evaluate(session, step, weights)
+
+
+@task(name="draw_order", task_run_name="draw_order/{epoch}", **DURABLE)
+async def draw_order(session: Session, epoch: int, step: int) -> FileRef:
+    tag_stage("draw_order")
+    return await Session.draw_order(session, epoch, step)
 
 
 @task(name="checkpoint", task_run_name="checkpoint/{step}", **DURABLE)
@@ -172,8 +178,12 @@ class PrefectSession(Session):
         async with self._segments.at(weights.version):  # the first step that it may sample
             return await sync_weights(self, weights.version, worker, opaque(weights))
 
-    async def evaluate(self, step: int, weights: WeightsRef) -> Evaluation:
+    async def evaluate(self, step: int, weights: WeightsRef | None) -> Evaluation:
         return await evaluate(self, step, weights)
+
+    async def draw_order(self, epoch: int, step: int) -> FileRef:
+        async with self._segments.at(step):
+            return await draw_order(self, epoch, step)
 
     async def checkpoint(self, step: int, *, best_score: float | None) -> Checkpoint:
         return await checkpoint(self, step, best_score)

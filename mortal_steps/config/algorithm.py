@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny
 
@@ -19,9 +19,15 @@ class AlgorithmConfig(Section, extra="allow"):
     `type`, and is imported where the actor works.
     """
 
+    source: ClassVar[str | None] = None
+    """The batch source that supplies what it trains on; None: the run's `rollout.source`."""
+    judges_by_loss: ClassVar[bool] = False
+    """Whether evaluations are the loss on held-out rows; otherwise these are sampled and scored."""
+
     type: Annotated[str, STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
-    TRL's RLOO, with settings of its own (docs/algorithms.md). `atropos`: GRPO on the groups of
+    TRL's RLOO, with settings of its own (docs/algorithms.md). `sft`: supervised fine-tuning, as TRL
+    has it, on rows of the dataset (docs/supervised.md). `atropos`: GRPO on the groups of
     Atropos' environments (docs/atropos.md). Or `file.py:Class` or `module:Class` of your own."""
 
 
@@ -43,3 +49,10 @@ def grpo() -> AlgorithmConfig:
 
 
 Algorithm = Annotated[SerializeAsAny[AlgorithmConfig], BeforeValidator(_of_its_kind)]
+
+
+def source_of(algorithm: Any) -> str | None:
+    """Return the batch source that an `[algorithm]` table asks for, if it is one of MORTAL's kinds
+    and asks for one. Raises `ValueError` for a table that is none."""
+    chosen = algorithm if isinstance(algorithm, AlgorithmConfig) else _of_its_kind(algorithm)
+    return chosen.source if isinstance(chosen, AlgorithmConfig) else None

@@ -73,7 +73,7 @@ async def open_session(
             session = session_type(
                 run,
                 compute,
-                needed_roles(run.config.rollout, evaluates=run.config.evaluates),
+                needed_roles(run.config.rollout, evaluates=run.config.samples_held_out),
                 samples=samples,
             )
             yield session
@@ -111,7 +111,7 @@ async def _workers(
     )
     place = place_of(run.config)
     found = place.placement(
-        samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
+        samples=has_samplers(run.config.rollout, evaluates=run.config.samples_held_out)
     )
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))

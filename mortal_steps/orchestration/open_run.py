@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.config.section import NAME
+from mortal_steps.data.prepared import Prepared
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration.checking import preflight
@@ -205,7 +206,11 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
 
 
 def create_run(
-    root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+    root: Path,
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    prepared: Prepared | None = None,
 ) -> None:
     """Commit the identity, run.json last: what a kill leaves without it is overwritten."""
     store = RunStore(root)
@@ -213,7 +218,7 @@ def create_run(
     try:
         if not (root / IDENTITY_FILE).exists():  # else another process has just made it
             shared_memory.remove_folder(root)  # of a run of this name that was killed and deleted
-            write_identity(store, config, train, held_out)
+            write_identity(store, config, train, held_out, prepared)
     finally:
         lease.release()
 

@@ -92,6 +92,7 @@ class Session:
             num_steps=run.info.num_steps,
             holds_evaluations=run.config.evaluates,
             samples=samples,
+            samples_held_out=run.config.samples_held_out,
         )
         self.budget = Budget(compute, run.store.root, run.config.compute.modal.max_cost)
 
@@ -206,8 +207,20 @@ class Session:
         )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
-    async def evaluate(self, step: int, weights: WeightsRef) -> Evaluation:
-        """Sample and score the held-out problems with `weights`; return the means."""
+    async def draw_order(self, epoch: int, step: int) -> FileRef:
+        """Have the actor commit the order of an epoch of rows, of which `step` is the first."""
+        order: FileRef = await self.compute.call(
+            "actor", "draw_order", key=self._key("draw_order", step), epoch=epoch, step=step
+        )
+        return order
+
+    async def evaluate(self, step: int, weights: WeightsRef | None) -> Evaluation:
+        """Sample and score the held-out problems with `weights`; return the means. Without any, the
+        actor returns the loss on the held-out rows."""
+        if weights is None:
+            key, started = self._key("evaluate", step), time.perf_counter()
+            judged: Evaluation = await self.compute.call("actor", "evaluate", key=key, step=step)
+            return dataclasses.replace(judged, timing=_with_wait(judged.timing, started))
         return await evaluation.evaluate(self.run, self.call, step, weights)
 
     def forget(self, before: int) -> None:
@@ -227,7 +240,7 @@ class Session:
         worker is enough to begin."""
         started = time.perf_counter()
         key = self._key("start_workers", step)
-        publish = self.schedule.samples or self.schedule.evaluates(0)
+        publish = self.schedule.publishes(0)
         others: list[Role] = [role for role in ROLES if role != "actor" and role in self.roles]
         ready: ActorReady
         ready, *_ = await asyncio.gather(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.algorithm import Algorithm, grpo
+from mortal_steps.config.algorithm import Algorithm, grpo, source_of
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
@@ -66,6 +66,17 @@ class RunConfig(Section):
     retention: Annotated[RetentionConfig, NO_NUMBERS] = RetentionConfig()
     compute: ComputeConfig = ComputeConfig()
     logging: Annotated[LoggingConfig, NO_NUMBERS] = LoggingConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _the_source_is_the_algorithms(cls, values: Any) -> Any:
+        """Where no batch source is named, take the one that the algorithm learns from."""
+        if not isinstance(values, Mapping) or "algorithm" not in values:
+            return values
+        source, rollout = source_of(values["algorithm"]), values.get("rollout", {})
+        if source is None or not isinstance(rollout, Mapping) or "source" in rollout:
+            return values
+        return {**values, "rollout": {**rollout, "source": source}}
 
     @model_validator(mode="after")
     def _options_of_trl_have_one_place(self) -> Self:
@@ -141,9 +152,10 @@ class RunConfig(Section):
 
     @property
     def num_made_rows(self) -> int | None:
-        """Rows of a run whose environment or batch source gives the prompts; None where rows have
-        them."""
+        """Rows of a run whose environment or batch source gives the prompts, or whose rows are no
+        prompts; None where rows have them."""
         elsewhere = self.environment.gives_prompts or self.rollout.source_kind.brings_data
+        elsewhere = elsewhere or self.algorithm.judges_by_loss
         return self.training.batch_size if elsewhere else None
 
     @property
@@ -198,6 +210,11 @@ class RunConfig(Section):
     def evaluates(self) -> bool:
         every = self.evaluation.eval_steps
         return self.data.holds_out if every is None else bool(every)
+
+    @property
+    def samples_held_out(self) -> bool:
+        """Whether evaluations sample the held-out problems and score the completions."""
+        return self.evaluates and not self.algorithm.judges_by_loss
 
     @property
     def only_merged(self) -> str | None:

@@ -12,6 +12,7 @@ from the newest whole checkpoint when the next step needs them.
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from typing import Any
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
-from mortal_steps.policy import gpu, journal
+from mortal_steps.policy import epochs, gpu, journal
 from mortal_steps.policy.algorithms.base import Stepper, algorithm_of
-from mortal_steps.policy.batches import TrainRequest
+from mortal_steps.policy.batches import PreparedRows, TrainRequest
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.policy.checks import check_model, check_options
 from mortal_steps.policy.cpu_rates import Product, measure_rates
@@ -39,7 +40,16 @@ from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.report.trackers.table import IMPORTED_BY_TRL
 from mortal_steps.store import RunStore
 from mortal_steps.system.threads import BackgroundClock
-from mortal_steps.types import ActorReady, Checkpoint, FileRef, FinalModel, StepResult
+from mortal_steps.types import (
+    ActorReady,
+    Checkpoint,
+    Evaluation,
+    FileRef,
+    FinalModel,
+    Problem,
+    StageTiming,
+    StepResult,
+)
 
 
 class Actor:
@@ -91,7 +101,10 @@ class Actor:
             "base": base_of(self._store, model, self._model_path),
         }
         if training.ranks == 1:
-            return algorithm_of(trainer.algorithm).stepper(trainer, **options)
+            algorithm = algorithm_of(trainer.algorithm)
+            if algorithm.trains_on is PreparedRows:
+                options["prepared"] = epochs.prepared_folder(self._store)
+            return algorithm.stepper(trainer, **options)
         if self._crew is None:
             self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
         return self._crew.stepper(trainer, **options)
@@ -101,6 +114,26 @@ class Actor:
     ) -> tuple[tuple[str, ...], tuple[str, ...], prompt_lengths.PromptLengths]:
         """See `check_options`."""
         return check_options(self._plan, **asked)
+
+    def prepare_rows(
+        self, *, train: Sequence[Problem], held_out: Sequence[Problem], folder: str
+    ) -> int:
+        """Have TRL prepare the rows of a run that learns from them; see `RowsAlgorithm.prepare`."""
+        trainer = self._plan.trainer
+        algorithm: Any = algorithm_of(trainer.algorithm)
+        count: int = algorithm.prepare(trainer, train, held_out, folder=Path(folder))
+        return count
+
+    def draw_order(self, *, epoch: int, step: int) -> FileRef:
+        """See `epochs.draw_order`."""
+        return epochs.draw_order(self._store, self._states, epoch=epoch, step=step)
+
+    def evaluate(self, *, step: int) -> Evaluation:
+        """Return the metrics of the held-out rows after `step` steps, computed once."""
+        started = time.perf_counter()
+        metrics = epochs.evaluate(self._store, self._states, step)
+        timing = StageTiming(stage="evaluate", step=step, busy_s=time.perf_counter() - started)
+        return Evaluation(step=step, num_problems=0, metrics=metrics, timing=timing)
 
     def measure_rates(self, products: tuple[Product, ...]) -> tuple[float, ...]:
         """See `cpu_rates.measure_rates`."""

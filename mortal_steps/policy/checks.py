@@ -13,7 +13,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms.base import Algorithm, algorithm_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
-from mortal_steps.policy.batches import ScoredRollouts
+from mortal_steps.policy.batches import PreparedRows, ScoredRollouts
 from mortal_steps.policy.chat_settings import chat_of
 from mortal_steps.policy.gpu import has_bfloat16
 from mortal_steps.policy.library_warnings import LibraryWarnings
@@ -65,6 +65,8 @@ def check_options(
             )
         check_ranks(trainer, algorithm)
         idle = algorithm.check(trainer)
+        if algorithm.trains_on is PreparedRows:  # TRL makes tokens of them: `prepare_rows`
+            return idle, (*settings, *warned.take()), prompt_lengths.NOT_MEASURED
         tools = _tools_of(plan.environment, chain(train, held_out), offered or {})
         lengths = prompt_lengths.measure(trainer.model, options, prompts, sampled, tools)
     warnings = (*settings, *warned.take(), *lengths.warnings)

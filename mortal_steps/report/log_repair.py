@@ -127,6 +127,10 @@ def _metrics_of(run: Run, step: int) -> Row | None:
 
 
 def _evaluation_of(run: Run, step: int) -> Row | None:
+    if run.config.algorithm.judges_by_loss:
+        path, lost = f"evaluations/{step:06d}/metrics.json", "its line is taken from the log"
+        judged = run.store.find_whole(path, dict[str, float], lost)
+        return None if judged is None else {"step": step, **judged[1]}
     num_shards = len(shard_bounds(run.info.num_eval_problems, run.config.num_shards))
     folder = f"evaluations/{step:06d}"
     names = [shard_file(folder, "rewards", shard) for shard in range(num_shards)]

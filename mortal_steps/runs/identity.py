@@ -12,12 +12,14 @@ from pathlib import Path
 
 from mortal_steps.config import ComputeConfig
 from mortal_steps.data.held_out import eval_set_sizes
+from mortal_steps.data.prepared import Prepared
 from mortal_steps.data.problem_files import check_problem_file, dataset_fingerprint, keep_problems
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.plan.loader import dump_toml
 from mortal_steps.plan.parts import code_plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.rows.epochs import num_steps
 from mortal_steps.rewards.sources import begin_sources
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
@@ -52,6 +54,7 @@ def write_identity(
     config: RunConfig,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
+    prepared: Prepared | None = None,
     parent: Parent | None = None,
     *,
     fingerprint: str | None = None,
@@ -70,19 +73,24 @@ def write_identity(
     private = any(role.env for _, role in config.compute.local)
     write_atomically(store.path(CONFIG_FILE), settings, private=private)
     train_file, eval_file = keep_problems(store, train, held_out)
+    steps = num_train_steps(len(train), config.training)
+    if prepared is not None:
+        steps = num_steps(prepared.num_rows, config.training)
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,
         fingerprint=fingerprint or config.fingerprint(),
         dataset_fingerprint=dataset_fingerprint(train),
         working_dir=str(Path.cwd()),
-        num_steps=num_train_steps(len(train), config.training),
+        num_steps=steps,
         num_problems=len(train),
         num_eval_problems=len(held_out),
         eval_sets=eval_set_sizes(held_out),
         config_sha256=hashlib.sha256(settings).hexdigest(),
         train_problems=train_file,
         eval_problems=eval_file,
+        prepared_rows=prepared.keep(store) if prepared is not None else None,
+        num_prepared=prepared.num_rows if prepared is not None else None,
         created_at=time.time(),
         model_files=describe_model(config.model),
         parent=parent,

@@ -58,6 +58,10 @@ class RunInfo:
     """Problem file, or record of `list[Problem]`."""
     eval_problems: FileRef
     """Record of `list[Problem]`; an empty list without held-out problems."""
+    prepared_rows: FileRef | None = None
+    """Folder of the rows as TRL prepared them, where the run learns from rows."""
+    num_prepared: int | None = None
+    """How many of these are trained on."""
     created_at: float
     """Seconds since the epoch."""
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)

@@ -25,6 +25,9 @@ BATCH_SOURCES = Registry(
     "rollout.source",
     {
         GENERATE: SourceKind(factory="mortal_steps.orchestration.batch_sources.rollouts:Rollouts"),
+        "rows": SourceKind(
+            factory="mortal_steps.orchestration.batch_sources.rows:RowsOfTheDataset"
+        ),
         "atropos": SourceKind(
             factory="mortal_steps.orchestration.batch_sources.atropos:AtroposBatches",
             options="mortal_steps.atropos.options:AtroposOptions",

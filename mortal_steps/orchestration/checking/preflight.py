@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
@@ -19,6 +20,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, ModalConfig, RewardsConfig
 from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.held_out import check_not_the_same
+from mortal_steps.data.prepared import Prepared
 from mortal_steps.data.problems import read_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.base import declared, needed_roles
@@ -43,6 +45,7 @@ from mortal_steps.orchestration.checking.data_lines import (
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
 from mortal_steps.orchestration.checking.own_rewards import own_rows
+from mortal_steps.orchestration.checking.rows import check_source, prepare
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
@@ -67,7 +70,16 @@ WORTH_A_WORD = 20_000
 READING = ".reading-"
 """Prefix of the temporary folder, among the runs, that holds the rows while they are read."""
 
-Problems = tuple[Sequence[Problem], Sequence[Problem]]
+
+class Problems(NamedTuple):
+    """What a run learns from."""
+
+    train: Sequence[Problem]
+    held_out: Sequence[Problem]
+    prepared: Prepared | None = None
+    """The rows as TRL prepared them, if the run learns from rows."""
+
+
 """The training problems and the held-out problems of a run."""
 
 
@@ -102,11 +114,13 @@ def check(
     tell = show or tell or logger.info
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
-    roles = needed_roles(config.rollout, evaluates=config.evaluates)
+    roles = needed_roles(config.rollout, evaluates=config.samples_held_out)
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
     config.rollout.source_settings.check(context_of(config.model))
     check_trl_options(config.algorithm.type, config.model, config.training)
+    if config.algorithm.judges_by_loss:
+        check_source(config.compute, config.data, config.algorithm.type)
     place, workers = place_of(config), passing_workers(config)
     place.check_access(say)
     if problems is None:
@@ -114,13 +128,14 @@ def check(
     begin_workers_imports(config)
     parallel.begin()
     say("reading the dataset")
-    train, held_out = problems or _read(config, say, tell)
+    train, held_out, _ = problems or _read(config, say, tell)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
-    warn_of_repeats(config.training.batch_size, len(train))
+    if not config.algorithm.judges_by_loss:
+        warn_of_repeats(config.training.batch_size, len(train))
     num_steps = num_train_steps(len(train), config.training)
     warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
     warn_of_answers(train)
@@ -154,6 +169,10 @@ def check(
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
     lengths = check_training(workers["actor"], train, held_out, warned, sampled, tools)
+    if config.algorithm.judges_by_loss:
+        runs_dir, training = Path(config.runs_dir), config.training
+        rows = prepare(workers["actor"], train, held_out, runs_dir, training, tell)
+        return Problems(train, held_out, rows)
     found = keep_fitting(config.data, train, held_out, lengths)
     report_data(lengths, train[0].id, scores, show)
     longest = min(lengths.longest, max(1, lengths.fits))
@@ -200,7 +219,9 @@ def warn_of_unjudged_checkpoints(
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    place_of(config).check_interpreters(needed_roles(config.rollout, evaluates=config.evaluates))
+    place_of(config).check_interpreters(
+        needed_roles(config.rollout, evaluates=config.samples_held_out)
+    )
     begin_imports(dataclasses.replace(passing_workers(config)["actor"], rounding=rounding))
 
 
@@ -217,7 +238,7 @@ def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], N
         raise
     if config.data.source:
         tell(f"{'data':<11}{rows_in_words(config.data, found)}")
-    return found.train, found.held_out
+    return Problems(found.train, found.held_out)
 
 
 def check_rewards(worker: WorkerSpec, problems: Sequence[Problem]) -> Scores:

@@ -61,7 +61,7 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     config = config.model_copy(update={"rewards": rewards})
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
-    samples = has_samplers(config.rollout, evaluates=config.evaluates)
+    samples = has_samplers(config.rollout, evaluates=config.samples_held_out)
     place = place_of(config)
     found = place.placement(samples=samples)
     resolved_config = resolved(

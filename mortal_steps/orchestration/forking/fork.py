@@ -106,7 +106,14 @@ def fork_run(
 
 
 def _check_place(parent: Run) -> None:
-    """Raise `StoreError` if no run can be made beside the parent."""
+    """Raise `ConfigError` for a parent that learns from rows, and `StoreError` if no run can be
+    made beside the parent."""
+    if parent.config.algorithm.judges_by_loss:
+        raise ConfigError(
+            f"run {parent.info.run_id} learns from rows (algorithm.type = "
+            f"{parent.config.algorithm.type!r}), and such a run cannot be forked; train a new run, "
+            f"which may begin with its model (model.name_or_path)"
+        )
     folder = parent.store.root.parent
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -185,7 +192,7 @@ def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Probl
     if any(is_below(key, sections) and key != "data.on_long" for key in changes):
         return None
     check_problems(store, info)
-    return (
+    return Problems(
         open_problems(store, info.train_problems),
         open_problems(store, info.eval_problems),
     )

@@ -63,6 +63,10 @@ class PromptLengths:
         return max(self.tokens, default=0)
 
 
+NOT_MEASURED = PromptLengths(tokens=(), unusable={}, context=0)
+"""Of rows that are no prompts."""
+
+
 def measure(
     model: ModelConfig,
     options: Mapping[str, Any],
@@ -87,6 +91,17 @@ def measure(
         return measure_prompts(
             *(prompts, tokenizer, options), tools=tools, context=context, fits=context - sampled
         )
+
+
+def tokenizer_of(model: ModelConfig) -> Any:
+    """Return the model's tokenizer, whether the model is there or is yet to be made. Raises
+    `ModelError`."""
+    from mortal_steps.policy.model_files.tokenizer import load_tokenizer
+    from mortal_steps.policy.starting_model.new_model import build_tokenizer
+
+    if model.new is not None:
+        return build_tokenizer(model.new)
+    return load_tokenizer(tokenizer_folder(model), model.trust_remote_code)
 
 
 @contextlib.contextmanager

@@ -140,7 +140,6 @@ class Stepping:
             plan,
             problems(rows),
             problems(held_out or [], "eval"),
-            model_path=str(self.model_path),
             folder=self.folder / "prepared",
         )
 

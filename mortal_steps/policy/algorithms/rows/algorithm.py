@@ -20,6 +20,8 @@ from mortal_steps.types import Problem
 class RowsAlgorithm(TrlHooks):
     """An algorithm that learns from rows of a dataset, which TRL prepares once."""
 
+    source = "rows"
+    judges_by_loss = True
     trains_on = PreparedRows
     rows_in_words: ClassVar[str]
     """The columns that TRL's trainer takes, for people."""
@@ -40,13 +42,12 @@ class RowsAlgorithm(TrlHooks):
         train: Sequence[Problem],
         held_out: Sequence[Problem],
         *,
-        model_path: str,
         folder: Path,
     ) -> int:
         """See `prepare_rows`."""
         from mortal_steps.policy.algorithms.rows.preparing import prepare_rows
 
-        return prepare_rows(self, plan, train, held_out, model_path=model_path, folder=folder)
+        return prepare_rows(self, plan, train, held_out, folder=folder)
 
     def num_steps(self, prepared: Path, training: TrainingConfig) -> int:
         """Return the train steps of a run on the rows that were prepared in a folder."""

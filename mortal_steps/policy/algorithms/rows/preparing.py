@@ -37,7 +37,6 @@ def prepare_rows(
     train: Sequence[Problem],
     held_out: Sequence[Problem],
     *,
-    model_path: str,
     folder: Path,
 ) -> int:
     """Write the prepared rows to `folder`, and return how many are trained on. Raises `ConfigError`
@@ -46,7 +45,7 @@ def prepare_rows(
     from datasets import Dataset
 
     from mortal_steps.policy.algorithms.stepping.options import build_options
-    from mortal_steps.policy.model_files.tokenizer import load_tokenizer
+    from mortal_steps.policy.starting_model.prompt_lengths import tokenizer_of
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FIRST).write_text(json.dumps(row_of(train[0]), ensure_ascii=False))
@@ -69,7 +68,7 @@ def prepare_rows(
                 args=arguments,
                 train_dataset=sets[TRAIN],
                 eval_dataset=held.get(EVAL, held) or None,
-                processing_class=load_tokenizer(model_path, plan.model.trust_remote_code),
+                processing_class=tokenizer_of(plan.model),
             )
         except (ValueError, KeyError, TypeError, NotImplementedError) as error:
             said = f"algorithm.type = {algorithm.type!r}: TRL cannot prepare these rows"

@@ -17,6 +17,7 @@ from mortal_steps.policy.algorithms.rows.trainer import ObserverOfRows, SteppedO
 from mortal_steps.policy.algorithms.stepping.loop import Observer
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper, check_finite
 from mortal_steps.policy.batches.prepared_rows import EpochOrder, RowIndices
+from mortal_steps.policy.gpu import on_cpu_beside_gpu
 
 
 class RowsStepper(TrlStepper):
@@ -107,6 +108,9 @@ class RowsStepper(TrlStepper):
         self._trainer.state.log_history.clear()
         self._observer.take_metrics()
         return {name: value for name, value in found.items() if not name.endswith(OF_THE_CLOCK)}
+
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(filter(None, [on_cpu_beside_gpu()]))
 
     def random_digest(self) -> str:
         return self._trainer.streams.digest()

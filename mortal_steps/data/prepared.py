@@ -1,0 +1,26 @@
+"""Rows as a trainer takes them, on their way from the check of a run into its directory."""
+
+import shutil
+from dataclasses import dataclass
+
+from mortal_steps.store import RunStore
+from mortal_steps.system.scratch import Scratch
+from mortal_steps.types import FileRef
+
+PREPARED = "data/prepared"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """Prepared rows in a temporary folder."""
+
+    scratch: Scratch
+    num_rows: int
+    """Rows that are trained on."""
+
+    def keep(self, store: RunStore) -> FileRef:
+        """Commit them as a folder of the run."""
+        with store.committing_folder(PREPARED) as folder:
+            for path in self.scratch.path.iterdir():
+                shutil.copyfile(path, folder / path.name)
+        return FileRef(path=PREPARED, sha256=store.folder_digest(PREPARED))

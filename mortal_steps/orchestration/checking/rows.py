@@ -1,0 +1,58 @@
+"""What is checked of a run that learns from rows: that TRL can prepare them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.local import call_once
+from mortal_steps.config import ComputeConfig, DataConfig, TrainingConfig
+from mortal_steps.data.prepared import Prepared
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
+from mortal_steps.report.units import counted
+from mortal_steps.system.scratch import Scratch
+from mortal_steps.types import Problem
+
+PREPARING = "preparing-"
+"""Begins the names of folders with rows on their way into a run."""
+
+
+def check_source(compute: ComputeConfig, data: DataConfig, algorithm: str) -> None:
+    """Raise `ConfigError` without a dataset, and for workers on other machines, which do not see
+    the prepared rows."""
+    if not data.source:
+        raise ConfigError(
+            f"data.source names no dataset, and algorithm.type = {algorithm!r} learns from the "
+            "rows of one; name one with --dataset"
+        )
+    if not compute.place.here:
+        raise ConfigError(
+            f"compute.backend = {compute.backend!r}: algorithm.type = {algorithm!r} trains on this "
+            "machine alone; leave compute.backend out"
+        )
+
+
+def prepare(
+    actor: WorkerSpec,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    runs_dir: Path,
+    training: TrainingConfig,
+    tell: Callable[[str], None],
+) -> Prepared:
+    """Have TRL prepare the rows in a process of its own, and tell what came of them."""
+    scratch = Scratch(runs_dir.absolute(), PREPARING)
+    try:
+        count = call_once(
+            actor, "prepare_rows", train=train, held_out=held_out, folder=str(scratch.path)
+        )
+    except BaseException:
+        scratch.remove()
+        raise
+    steps, epoch = num_steps(count, training), epochs_of(count, training).steps_per_epoch
+    became = f" became {counted(count, 'row')} to train on" if count != len(train) else ""
+    tell(
+        f"{'rows':<11}{counted(len(train), 'row')}{became}: {counted(steps, 'step')}, of which an "
+        f"epoch has {epoch:,}"
+    )
+    return Prepared(scratch=scratch, num_rows=count)

@@ -1,0 +1,50 @@
+"""What an actor that learns from rows commits beside its steps: the order of each epoch, and the
+loss on held-out rows.
+
+    orders/000002.json                the rows of the third epoch, micro-batch by micro-batch
+    evaluations/000012/metrics.json   TRL's metrics of the held-out rows after 12 steps
+"""
+
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.errors import StoreError
+from mortal_steps.policy.batches.prepared_rows import EpochOrder
+from mortal_steps.policy.state_manager import StateManager
+from mortal_steps.store import RunStore
+from mortal_steps.store.identity import read_identity
+from mortal_steps.types import FileRef
+
+METRICS = "metrics.json"
+
+
+def prepared_folder(store: RunStore) -> Path:
+    """Return the folder of the run's prepared rows, verified."""
+    info = read_identity(store)
+    if info is None or info.prepared_rows is None:
+        raise StoreError(f"{store.root} has no prepared rows")
+    return store.verify_folder(info.prepared_rows.path, info.prepared_rows.sha256)
+
+
+def draw_order(store: RunStore, states: StateManager, *, epoch: int, step: int) -> FileRef:
+    """Commit the order of an epoch, of which `step` is the first, unless it is there."""
+    path, otherwise = f"orders/{epoch:06d}.json", f"the order of epoch {epoch} is drawn again"
+    found = store.find_whole(path, EpochOrder, otherwise)
+    if found is not None:
+        return found[0]
+    stepper: Any = states.bring_to(step).stepper
+    return store.write_record(path, stepper.draw_order(epoch), EpochOrder)
+
+
+def evaluate(store: RunStore, states: StateManager, step: int) -> dict[str, float]:
+    """Return the metrics of the held-out rows after `step` steps, computed once and committed."""
+    path = f"evaluations/{step:06d}/{METRICS}"
+    found = store.find_whole(path, dict[str, float], f"step {step} is evaluated again")
+    if found is not None:
+        return found[1]
+    stepper: Any = states.bring_to(step).stepper
+    metrics: dict[str, float] = stepper.evaluate()
+    one_set = all(name.startswith("eval_") for name in metrics) and "eval_loss" in metrics
+    named = {name.removeprefix("eval_") if one_set else name: metrics[name] for name in metrics}
+    store.write_record(path, named, dict[str, float])
+    return named
