@@ -134,8 +134,17 @@ def _write(rows: Dataset, path: Path) -> None:
     with pyarrow.OSFile(str(path), "wb") as file:
         writer = None
         for table in whole.iter(ROWS_AT_ONCE):
-            writer = writer or pyarrow.ipc.new_stream(file, table.schema)
-            writer.write_table(table)
+            schema = _without_fingerprint(table.schema)
+            writer = writer or pyarrow.ipc.new_stream(file, schema)
+            writer.write_table(table.cast(schema))
         if writer is None:
             raise ConfigError(f"the set {path.stem!r} has no rows left after TRL prepared them")
         writer.close()
+
+
+def _without_fingerprint(schema: Any) -> Any:
+    """Return the schema of a dataset without what `datasets` names its cache by: the same rows are
+    the same file."""
+    about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    about.pop("fingerprint", None)
+    return schema.with_metadata({b"huggingface": json.dumps(about, sort_keys=True).encode()})
