@@ -110,7 +110,7 @@ def show_run(run: RunSummary) -> None:
         line("warning", text)
     line("began", _times(run))
     if run.step:
-        line("reward", _rewards(run))
+        line(run.merit, _merits(run))
     for changed in run.changed_rewards:
         line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
     if run.quarantined:
@@ -205,11 +205,12 @@ def _times(run: RunSummary) -> str:
     return f"{began}; last change {duration(now - run.updated_at)} ago"
 
 
-def _rewards(run: RunSummary) -> str:
+def _merits(run: RunSummary) -> str:
     """Of training; the two ends of a run that is too short for both are not told apart."""
-    trend = run.reward_trend
+    trend = run.reward_trend or run.loss_trend
     if trend is None:
-        return f"{number(run.reward)}  (training, {counted(run.step, 'step')})"
+        merit = run.reward if run.loss is None else run.loss
+        return f"{number(merit)}  (training, {counted(run.step, 'step')})"
     means = f"{number(trend['first'])} -> {number(trend['last'])}"
     return f"{means}  (training, first {counted(trend['steps'], 'step')} -> last {trend['steps']})"
 

@@ -32,12 +32,17 @@ def print_runs(statuses: Sequence[RunStatus]) -> None:
             f"{run.step}/{run.max_steps}",
             duration(time.time() - run.created_at),
             duration(run.updated_at - run.created_at),
-            number(run.reward),
-            number(run.held_out),
+            _merit(run.reward, run.loss),
+            _merit(run.held_out, run.held_out_loss),
         )
         for run in statuses
     ]
     print_columns([HEADING, *rows])
+
+
+def _merit(reward: float | None, loss: float | None) -> str:
+    """Return a reward or, where rows are learned and there is none, the loss."""
+    return number(reward) if loss is None else f"loss {number(loss)}"
 
 
 def print_checkpoints(statuses: Sequence[RunStatus], *, as_json: bool) -> None:
@@ -91,8 +96,8 @@ def _cells(run: RunStatus) -> tuple[str, ...]:
         run.run_id,
         run.status,
         f"{run.step}/{run.max_steps}",
-        number(run.reward),
-        number(run.held_out),
+        _merit(run.reward, run.loss),
+        _merit(run.held_out, run.held_out_loss),
         "-" if run.pace_s is None else f"{run.pace_s:.2f}",
         f"{duration(time.time() - run.updated_at)} ago"
         if run.eta_s is None

@@ -13,6 +13,7 @@ from typing import Any
 from mortal_steps.policy.library_warnings import gist
 from mortal_steps.report.units import number
 from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import Notice, new_notice, note, read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.scores import reward_names
@@ -203,14 +204,25 @@ class Alerts:
         )
 
     def _of_evaluation(self, row: Mapping[str, Any]) -> Iterator[Notice]:
-        reward: float | None = row.get("reward")
-        if reward is None or not math.isfinite(reward):
+        reward = merit_of(row)
+        if reward is None:
             yield self._of_missing_evaluation(row["step"])
             return
         if self._best is None or reward >= self._best[0]:
             self._best = (reward, row["step"])
         best, best_step = self._best
         if best - reward <= REGRESSED_SHARE * abs(best):
+            return
+        if row.get("reward") is None:
+            yield self._warning(
+                "mortal.evaluation.regressed",
+                row["step"],
+                -reward,
+                f"the held-out loss after step {row['step']} is {-reward:.3f}; the lowest one, "
+                f"after step {best_step}, was {-best:.3f}",
+                "the model learns its rows by heart: train for fewer epochs "
+                "(training.num_epochs), or with a lower training.learning_rate",
+            )
             return
         yield self._warning(
             "mortal.evaluation.regressed",

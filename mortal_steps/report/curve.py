@@ -47,16 +47,19 @@ def reward_curve(title: str, metrics: Rows, evaluations: Rows) -> bytes:
 
 
 def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> None:
-    steps, rewards = _points(metrics, "reward")
+    """Draw rewards, or losses where rows of a dataset are learned."""
+    merit = "loss" if "num_rows" in metrics[-1] else "reward"
+    judged = "reward" if any("reward" in row for row in evaluations) else merit
+    steps, rewards = _points(metrics, merit)
     axes.plot(steps, rewards, color=FAINT, linewidth=1, label="training, each step")
     label = f"training, mean of {WINDOW} steps"
     axes.plot(steps, _means(rewards), color=FULL, linewidth=2, label=label)
-    steps, rewards = _points(evaluations, "reward")
+    steps, rewards = _points(evaluations, judged)
     if steps:
         axes.plot(
             steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label="held-out problems"
         )
-    axes.set(title=title, xlabel="train step", ylabel="mean reward")
+    axes.set(title=title, xlabel="train step", ylabel=f"mean {merit}")
     axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.3)
     axes.legend(loc="best", fontsize="small")

@@ -25,7 +25,7 @@ def scores_text(scores: Mapping[str, float]) -> str:
 
 def judged_text(scores: Mapping[str, float]) -> str:
     """Return the scores of an evaluation in a line, which says so if there is no reward."""
-    missing = "" if "reward" in scores else "no reward"
+    missing = "" if "reward" in scores or "loss" in scores else "no reward"
     return ", ".join(filter(None, [missing, scores_text(scores)]))
 
 

@@ -18,7 +18,7 @@ from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import RunSummary, quarantine_in_words
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
-from mortal_steps.runs.manifest import is_comparable
+from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
@@ -83,11 +83,11 @@ def _rewards(run: RunSummary, picture: str | None) -> Iterator[str]:
     if picture is None:
         yield "No step is done yet."
         return
-    yield f"![reward curve]({picture})"
-    trend = run.reward_trend
+    yield f"![{run.merit} curve]({picture})"
+    trend = run.reward_trend or run.loss_trend
     if trend is not None:
         yield (
-            f"Training reward: **{number(trend['first'])}** over the first "
+            f"Training {run.merit}: **{number(trend['first'])}** over the first "
             f"{counted(trend['steps'], 'step')}, "
             f"**{number(trend['last'])}** over the last {trend['steps']}."
         )
@@ -110,19 +110,19 @@ def _functions(rows: Sequence[FunctionRow]) -> Iterator[str]:
 
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Compare the last evaluation with the first and the best, by their reward."""
+    """Compare the last evaluation with the first and the best, by their reward or their loss."""
     if not rows:
         return
     last = rows[-1]
-    judged = [row for row in rows if is_comparable(row.get("reward"))]
-    best = max(judged, key=lambda row: row["reward"], default=None)
+    merits = [(merit, row) for row in rows if (merit := merit_of(row)) is not None]
+    best = max(merits, key=lambda each: each[0], default=(0.0, None))[1]
     columns = [("last", last)]
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
     known = dict.fromkeys(name for _, row in reversed(columns) for name in row)
     scores = [name for name in known if name not in ("step", "reward")]
     scores.sort(key=lambda name: name.startswith(EPISODES))  # last, how episodes went
-    names = ["reward", *scores]
+    names = [*(["reward"] if "reward" in known else []), *scores]
     yield "## Held-out problems"
     yield table(
         ["score", *(f"{which}, step {row['step']}" for which, row in columns)],

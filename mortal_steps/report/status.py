@@ -34,6 +34,10 @@ class RunStatus:
     """Mean training reward of the last 20 steps."""
     held_out: float | None
     """Reward of the last evaluation."""
+    loss: float | None
+    """Mean training loss of the last 20 steps, where rows of a dataset are learned."""
+    held_out_loss: float | None
+    """Loss of the last evaluation, where that is the loss on held-out rows."""
     pace_s: float | None
     """Seconds per step, where a process trains it."""
     eta_s: float | None
@@ -59,6 +63,7 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
     """Read the end of the log, the manifest, and what the driver says. `volume`: the Modal Volume
     that `run` is a copy from, whose pace is not known here."""
     manifest, status = run.manifest, run.status()
+    judged = manifest.evaluation.metrics if manifest.evaluation else {}
     rows = run.metrics()[-REWARD_WINDOW:]
     pace_s = manifest.pace_s if status == "running" else None
     begun = run.store.path(MANIFEST_FILE).exists()
@@ -69,7 +74,9 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
         step=manifest.step,
         max_steps=run.info.num_steps,
         reward=mean_reward([row["reward"] for row in rows]),
-        held_out=manifest.evaluation.metrics.get("reward") if manifest.evaluation else None,
+        held_out=judged.get("reward"),
+        loss=mean_reward([row.get("loss") for row in rows if "num_rows" in row]),
+        held_out_loss=None if "reward" in judged else judged.get("loss"),
         pace_s=pace_s,
         eta_s=None if pace_s is None else pace_s * (run.info.num_steps - manifest.step),
         waits_for=resume if status in ("interrupted", "stopped", "failed") else "",

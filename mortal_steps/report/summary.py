@@ -19,6 +19,7 @@ from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
+from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 
@@ -67,6 +68,8 @@ class RunSummary(RunStatus):
     reward_trend: Mapping[str, Any] | None
     """`first` and `last`: mean training reward at either end, over `steps` steps that do not
     overlap: 20, or half of a shorter run. None before two steps are done."""
+    loss_trend: Mapping[str, Any] | None
+    """The same of the training loss, where rows of a dataset are learned."""
     eval: Mapping[str, float]
     """Last evaluation: mean score per reward function and `reward`."""
     eval_step: int | None
@@ -93,7 +96,8 @@ class RunSummary(RunStatus):
     trackers: Sequence[str]
     """Those that it reports to."""
     curve: Mapping[str, Sequence[Point]]
-    """`training` and `held_out`: steps done and mean reward, in 60 points at most."""
+    """`training` and `held_out`: steps done and mean reward, in 60 points at most; the loss where
+    there is no reward because rows of a dataset are learned."""
     drawn: Mapping[str, str]
     """How completions of either are chosen: `sampled` or `greedy`; empty if unknown."""
     num_tokens: int = 0
@@ -113,6 +117,11 @@ class RunSummary(RunStatus):
         return self.base_model == NEW_MODEL
 
     @property
+    def merit(self) -> str:
+        """What training is judged by: `reward`, or `loss` where rows of a dataset are learned."""
+        return "reward" if self.loss is None else "loss"
+
+    @property
     def learned_nothing(self) -> bool:
         """Return whether steps are done, and no completion of any of them has a reward."""
         return self.step > 0 and not self.curve["training"] and not self.num_rows
@@ -130,6 +139,8 @@ class RunSummary(RunStatus):
         parts = [f"step {self.step}/{self.max_steps}"]
         if self.reward is not None:
             parts.append(f"reward {self.reward:.3f}")
+        elif self.loss is not None:
+            parts.append(f"loss {self.loss:.3f}")
         judged = scores_text({n: score for n, score in self.eval.items() if n != "reward"})
         if judged:
             parts.append(f"held out: {judged}")
@@ -142,6 +153,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
+    of_rows = any("num_rows" in row for row in metrics)
     stages = stage_rows(own_timings(run.timings(), run.info.first_step))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
     return RunSummary(
@@ -149,7 +161,8 @@ def summarize(run: Run) -> RunSummary:
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
         base_model=_base_model(config),
         attempts=manifest.attempts,
-        reward_trend=_trend([row["reward"] for row in metrics]),
+        reward_trend=None if of_rows else _trend([row["reward"] for row in metrics]),
+        loss_trend=_trend([row.get("loss") for row in metrics]) if of_rows else None,
         eval=dict(manifest.evaluation.metrics) if manifest.evaluation else {},
         eval_step=manifest.evaluation.step if manifest.evaluation else None,
         final_weights_sha256=manifest.final.weights_sha256 if manifest.final else None,
@@ -169,7 +182,7 @@ def summarize(run: Run) -> RunSummary:
             "training": _points(metrics),
             "held_out": _points(run.logs.read(EVALUATIONS)),
         },
-        drawn=_drawn(config),
+        drawn={} if of_rows else _drawn(config),
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
         num_rows=sum(row.get("num_rows", 0) for row in metrics),
         warnings=[
@@ -274,7 +287,11 @@ def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
 
 
 def _points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
-    found = [(row["step"], row["reward"]) for row in rows if row.get("reward") is not None]
+    found = [
+        (row["step"], row["loss"] if row.get("reward") is None else row["reward"])
+        for row in rows
+        if merit_of(row) is not None
+    ]
     return downsample(found, CURVE_POINTS)
 
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.on_disk import checkpoints
@@ -77,7 +77,7 @@ def with_evaluated_best(store: RunStore, manifest: RunManifest, first_step: int)
     if prefix_digest(store.path(EVALUATIONS), mark.length) != mark.sha256:
         return manifest
     rows = read_lines(store.path(EVALUATIONS), needs=("step",))
-    rewards = {row["step"]: row["reward"] for row in rows if is_comparable(row.get("reward"))}
+    rewards = {row["step"]: merit for row in rows if (merit := merit_of(row)) is not None}
     if best in rewards or not any(row["step"] > first_step for row in rows):
         return manifest
     evaluated = [
@@ -90,9 +90,14 @@ def with_evaluated_best(store: RunStore, manifest: RunManifest, first_step: int)
     return dataclasses.replace(manifest, best_step=chosen, best_reward=reward)
 
 
-def is_comparable(reward: float | None) -> bool:
-    """Return whether a reward is a number that another one may be more than."""
-    return reward is not None and math.isfinite(reward)
+def merit_of(row: Mapping[str, Any]) -> float | None:
+    """Return what a step or an evaluation is compared by, of which more is better: its reward or,
+    where rows of a dataset are learned, its loss with the other sign. None: it has no such
+    number."""
+    merit: float | None = row.get("reward")
+    if merit is None and "loss" in row and ("num_rows" in row or "reward" not in row):
+        merit = -row["loss"]
+    return merit if merit is not None and math.isfinite(merit) else None
 
 
 def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:

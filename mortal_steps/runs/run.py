@@ -21,7 +21,7 @@ from mortal_steps.runs.logs import METRICS, TIMINGS, LogMark, RunLogs, read_line
 from mortal_steps.runs.manifest import (
     MANIFEST_FILE,
     RunManifest,
-    is_comparable,
+    merit_of,
     read_manifest,
     with_evaluated_best,
 )
@@ -158,18 +158,17 @@ class Run:
     def score(self, done: int) -> float | None:
         """Return what the checkpoint after `done` steps is compared by: the reward of the
         evaluation at this very step or, in a run without evaluations, the mean training reward
-        since the checkpoint before. None: there is no such reward, and it is not compared."""
+        since the checkpoint before; of a run that learns from rows, the loss with the other sign.
+        None: there is no such number, and it is not compared."""
         if self.config.evaluates:
             evaluation = self.manifest.evaluation
             is_judged = evaluation is not None and evaluation.step == done
-            reward = evaluation.metrics.get("reward") if evaluation and is_judged else None
-        else:
-            every = self.config.checkpoints.save_steps
-            since = (done - 1) // every * every
-            rows = [row for row in self.metrics() if since < row["step"] <= done]
-            scored = [row["reward"] for row in rows if row["reward"] is not None]
-            reward = float(sum(scored)) / len(scored) if scored else None
-        return reward if is_comparable(reward) else None
+            return merit_of(evaluation.metrics) if evaluation and is_judged else None
+        every = self.config.checkpoints.save_steps
+        since = (done - 1) // every * every
+        merits = (merit_of(row) for row in self.metrics() if since < row["step"] <= done)
+        scored = [merit for merit in merits if merit is not None]
+        return float(sum(scored)) / len(scored) if scored else None
 
     def is_best(self, score: float | None) -> bool:
         """Return whether no checkpoint so far has such a score. Without a score: False."""

@@ -173,7 +173,7 @@ def check(
         runs_dir, training = Path(config.runs_dir), config.training
         rows = prepare(workers["actor"], train, held_out, runs_dir, training, tell)
         return Problems(train, held_out, rows)
-    found = keep_fitting(config.data, train, held_out, lengths)
+    found = Problems(*keep_fitting(config.data, train, held_out, lengths))
     report_data(lengths, train[0].id, scores, show)
     longest = min(lengths.longest, max(1, lengths.fits))
     expected = forecast(config, longest, samples="rollout" in roles)

@@ -51,9 +51,9 @@ class RowsAlgorithm(TrlHooks):
 
     def num_steps(self, prepared: Path, training: TrainingConfig) -> int:
         """Return the train steps of a run on the rows that were prepared in a folder."""
-        from mortal_steps.policy.algorithms.rows.preparing import TRAIN, open_prepared
+        from mortal_steps.policy.algorithms.rows.preparing import open_prepared
 
-        return num_steps(len(open_prepared(prepared)[TRAIN]), training)
+        return num_steps(len(open_prepared(prepared)["train"]), training)
 
     def small_model(self, folder: Path) -> Any:
         """Return a model of next to no size, of the kind that the trainer takes."""

@@ -72,7 +72,8 @@ class RowsStepper(TrlStepper):
         the epoch begins."""
         draw_loader_seed()
         sampler = self._loader.batch_sampler
-        for each in (self._loader, getattr(sampler, "batch_sampler", None)):
+        looped_over: tuple[Any, ...] = (self._loader, getattr(sampler, "batch_sampler", None))
+        for each in looped_over:
             if hasattr(each, "set_epoch"):
                 each.set_epoch(epoch)
         return EpochOrder(epoch=epoch, micro_batches=[list(indices) for indices in sampler])
