@@ -107,6 +107,14 @@ IDLE: Mapping[str, str | None] = {
 }
 """Options of TRL that are taken and change nothing, and why."""
 
+OF_ROWS = (
+    *("dataloader_drop_last", "train_sampling_strategy", "length_column_name"),
+    *("per_device_eval_batch_size", "eval_packing", "remove_unused_columns"),
+)
+"""Options of these that mean something where rows of a dataset are learned."""
+LEARNING_FROM_ROWS = ("SFTConfig",)
+"""Configurations of the trainers that learn from rows."""
+
 REFUSED_VALUES = {
     ("lr_scheduler_type", "reduce_lr_on_plateau"): NO_EVALUATION,
     ("lr_scheduler_type", "greedy"): NO_EVALUATION,
@@ -185,9 +193,10 @@ def _mistake(name: str, value: Any, kind: str) -> str | None:
         return f"{key} is an argument of TRL's trainer, not an option: {instead}"
     if known and name not in known:
         if name in options_of("GRPOConfig"):
+            method = next(name for name, config in CONFIGS.items() if config == kind)
             return (
-                f"{key} is an option of TRL's GRPO, and RLOO has none like it; leave it out, or "
-                "set algorithm.type = 'grpo'"
+                f"{key} is an option of TRL's GRPO, and {method.upper()} has none like it; leave "
+                "it out, or set algorithm.type = 'grpo'"
             )
         near = nearest(name, known, cutoff=0.75)
         hint = f"; did you mean training.trl.{near}?" if near else ""
@@ -223,8 +232,10 @@ def refusal(name: str) -> str | None:
     return _reason(REFUSED, name)
 
 
-def idleness(name: str) -> str | None:
-    """Why an option changes nothing; None if it does."""
+def idleness(name: str, kind: str = "GRPOConfig") -> str | None:
+    """Why an option of a configuration of TRL's changes nothing; None if it does."""
+    if name in OF_ROWS and kind in LEARNING_FROM_ROWS:
+        return None
     return _reason(IDLE, name)
 
 

@@ -63,6 +63,12 @@ def check_options(
                 f" and rollout.source = {trainer.rollout.source!r} supplies "
                 f"{supplied}; choose an algorithm and a source that fit together"
             )
+        if algorithm.trains_on is PreparedRows and algorithm is not trainer.algorithm:
+            raise ConfigError(
+                f"algorithm.type = {algorithm.type!r}: it is derived from an algorithm that learns "
+                "from prepared rows, which one of your own cannot be; derive it from GRPO or RLOO, "
+                "and let it train on `Rows` (docs/extending.md)"
+            )
         check_ranks(trainer, algorithm)
         idle = algorithm.check(trainer)
         if algorithm.trains_on is PreparedRows:  # TRL makes tokens of them: `prepare_rows`

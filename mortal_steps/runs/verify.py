@@ -92,6 +92,8 @@ class _Checking:
             self._config(info)
             for problems in (info.train_problems, info.eval_problems):
                 self._files.reference(problems, LOST, check_problem_file)
+            if (prepared := info.prepared_rows) is not None:
+                self._files.folder(prepared.path, prepared.sha256, LOST)
         self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
         chat = self._files.record(CHAT_FILE, ChatSettings, self._again, optional=True)
         self._has_turns = chat is not None

@@ -7,12 +7,15 @@ import importlib
 import pytest
 import torch
 
+from mortal_steps.data.prepared import Prepared
 from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.report.recorder import Recorder
+from mortal_steps.system.scratch import Scratch
 from tests.support import bare
 from tests.support.project import write_project
 
@@ -80,8 +83,16 @@ def project_config(folder, **training):
 
 
 def unchecked(config, known=None, say=None, **others):
-    """In place of `preflight.check`: the problems alone; no process looks at the rest."""
-    return known or load_problems(config.data, config.seed)
+    """In place of `preflight.check`: the problems alone, and the rows of a run that learns from
+    them; no process looks at the rest."""
+    if known:
+        return known
+    train, held_out = load_problems(config.data, config.seed, num_made=config.num_made_rows)
+    if not config.algorithm.judges_by_loss:
+        return preflight.Problems(train, held_out)
+    scratch = Scratch()
+    count = config.algorithm.prepare(trainer_plan(config), train, held_out, folder=scratch.path)
+    return preflight.Problems(train, held_out, Prepared(scratch=scratch, num_rows=count))
 
 
 def go_on(config, *, killed_after=None):

@@ -120,7 +120,7 @@ def check(
     config.rollout.source_settings.check(context_of(config.model))
     check_trl_options(config.algorithm.type, config.model, config.training)
     if config.algorithm.judges_by_loss:
-        check_source(config.compute, config.data, config.algorithm.type)
+        check_source(config.compute, config.data, config.rewards, config.algorithm.type)
     place, workers = place_of(config), passing_workers(config)
     place.check_access(say)
     if problems is None:

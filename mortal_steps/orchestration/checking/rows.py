@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
-from mortal_steps.config import ComputeConfig, DataConfig, TrainingConfig
+from mortal_steps.config import ComputeConfig, DataConfig, RewardsConfig, TrainingConfig
 from mortal_steps.data.prepared import Prepared
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
@@ -17,13 +17,25 @@ PREPARING = "preparing-"
 """Begins the names of folders with rows on their way into a run."""
 
 
-def check_source(compute: ComputeConfig, data: DataConfig, algorithm: str) -> None:
-    """Raise `ConfigError` without a dataset, and for workers on other machines, which do not see
-    the prepared rows."""
+def check_source(
+    compute: ComputeConfig, data: DataConfig, rewards: RewardsConfig, algorithm: str
+) -> None:
+    """Raise `ConfigError` without a dataset, for rewards, which nobody asks, for an order that TRL
+    would not keep, and for workers on other machines, which do not see the prepared rows."""
     if not data.source:
         raise ConfigError(
             f"data.source names no dataset, and algorithm.type = {algorithm!r} learns from the "
             "rows of one; name one with --dataset"
+        )
+    if rewards.are_named:
+        raise ConfigError(
+            f"[rewards] names {rewards.all_terms[0].full_name!r}, and algorithm.type = "
+            f"{algorithm!r} learns from rows of the dataset, which are not scored; leave it out"
+        )
+    if not data.shuffle:
+        raise ConfigError(
+            f"data.shuffle = false: with algorithm.type = {algorithm!r}, TRL orders the rows; "
+            "leave it out, and write training.trl.train_sampling_strategy = 'sequential'"
         )
     if not compute.place.here:
         raise ConfigError(

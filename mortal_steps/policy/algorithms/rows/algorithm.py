@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mortal_steps.config import TrainingConfig
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.algorithms.rows.epochs import micro_batch_size, num_steps
@@ -15,6 +15,12 @@ from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.batches.prepared_rows import PreparedRows
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
+
+OF_COMPLETIONS = (
+    *("num_generations", "loss_type", "beta", "epsilon", "epsilon_high", "scale_rewards"),
+    *("num_iterations", "max_completion_length", "importance_sampling_correction"),
+)
+"""Keys of `[training]` that are about sampled completions."""
 
 
 class RowsAlgorithm(TrlHooks):
@@ -64,6 +70,17 @@ class RowsAlgorithm(TrlHooks):
 
         build_model(folder, SMALL, seed=0)
         return AutoModelForCausalLM.from_pretrained(folder)
+
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
+        """Raise `ConfigError` for keys of `[training]` that mean nothing to rows, where they have
+        another value than their default: a run's own config.toml holds every key."""
+        for key in OF_COMPLETIONS:
+            value = getattr(training, key)
+            if value != type(training).model_fields[key].default:
+                raise ConfigError(
+                    f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
+                    "of the dataset, and nothing is sampled or rewarded; leave it out"
+                )
 
     def options_of_run(self, training: TrainingConfig) -> dict[str, Any]:
         return {"per_device_train_batch_size": micro_batch_size(training)}

@@ -62,7 +62,12 @@ def check_options(plan: TrainerPlan, algorithm: TrlHooks) -> tuple[str, ...]:
     check_model_options(plan.training, plan.model, here=plan.here)
     chosen = plan.training.trl
     unrepeatable = unrepeatable_options(chosen) if plan.training.deterministic else ()
-    idle = _idle_options(chosen) + unrepeatable + _idle_lora(plan) + _idle_sharding(plan)
+    idle = (
+        _idle_options(chosen, algorithm.trl_config)
+        + unrepeatable
+        + _idle_lora(plan)
+        + _idle_sharding(plan)
+    )
     return idle + _counted_in_batches(plan) + _lost_updates(plan)
 
 
@@ -90,7 +95,9 @@ def build_options(
     check_names(given, kind.__name__)
     for name, value in given.items():
         check_type(kind, name, value, key=f"training.trl.{name}")
-    chosen = {name: value for name, value in given.items() if not idleness(name)}
+    chosen = {
+        name: value for name, value in given.items() if not idleness(name, algorithm.trl_config)
+    }
     ours = our_options(plan, kind, num_steps=num_steps, output_dir=output_dir)
     ours |= algorithm.options_of_run(plan.training) | own
     # Said where there is nothing else, or transformers refuses autocast.
@@ -169,9 +176,9 @@ def _of_ranks(sharding: str) -> dict[str, Any]:
     return {"fsdp": True, "fsdp_config": fsdp, "accelerator_config": at_once}
 
 
-def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a sentence for each option that changes nothing here."""
-    reasons = {name: idleness(name) for name in chosen}
+def _idle_options(chosen: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """Return a sentence for each option of TRL's configuration that changes nothing here."""
+    reasons = {name: idleness(name, kind) for name in chosen}
     return tuple(
         f"training.trl.{name} changes nothing: {reason}"
         for name, reason in reasons.items()
