@@ -112,6 +112,8 @@ OF_ROWS = (
     *("per_device_eval_batch_size", "eval_packing", "remove_unused_columns"),
 )
 """Options of these that mean something where rows of a dataset are learned."""
+UNLIMITED = {"max_length": "none"}
+"""Options of which no value means something: in TOML, which has none, this text stands for it."""
 LEARNING_FROM_ROWS = ("SFTConfig",)
 """Configurations of the trainers that learn from rows."""
 

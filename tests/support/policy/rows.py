@@ -12,7 +12,6 @@ from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.base import algorithm_of
-from mortal_steps.policy.algorithms.rows.preparing import sets_of
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.batches.prepared_rows import RowIndices
@@ -28,6 +27,13 @@ def texts(count, seed=0, longest=30):
     return [
         {"text": "".join(rng.choice(LETTERS) for _ in range(rng.randint(3, longest)))}
         for _ in range(count)
+    ]
+
+
+def pairs(count, seed=0):
+    return [
+        {"prompt": row["text"], "completion": row["text"][::-1]}
+        for row in texts(count, seed, longest=9)
     ]
 
 
@@ -95,7 +101,7 @@ def stock(config, model_path, folder, rows, held_out=None):
             "dataloader_pin_memory": False,
             "bf16": False,
             "use_cpu": True,
-            **training.trl,
+            **{name: None if value == "none" else value for name, value in training.trl.items()},
         }
     )
     heard = Heard()
@@ -178,6 +184,3 @@ class Stepping:
                 (self.folder / "saved").mkdir()
                 stepper.save_state(self.folder / "saved")
         return stepper, logged, evaluations
-
-
-__all__ = ["Heard", "Stepping", "make_config", "outcome", "problems", "sets_of", "stock", "texts"]

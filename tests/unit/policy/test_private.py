@@ -24,6 +24,7 @@ PRIVATE = ROOT / "mortal_steps/policy/private.py"
 
 GRPO = "trl.trainer.grpo_trainer:GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer:RLOOTrainer"
+SFT = "trl.trainer.sft_trainer:SFTTrainer"
 TEMPLATES = "trl.chat_template_utils"
 TRAINER = "transformers.trainer:Trainer"
 RENDERING = "transformers.utils.chat_template_utils"
@@ -49,6 +50,9 @@ CALLED: list[tuple[str, str, tuple[str, ...]]] = [
             "learning_rate",
         ),
     ),
+    (TRAINER, "_evaluate", ("self, trial, ignore_keys_for_eval, skip_scheduler",)),
+    (TRAINER, "_get_num_items_in_batch", ("self, batch_samples, device",)),
+    (TRAINER, "_remove_unused_columns", ("self, dataset, description",)),
     (TRAINER, "_save_scaler", ("self, output_dir",)),
     (TRAINER, "training_step", ("self, model, inputs, num_items_in_batch",)),
     ("transformers.trainer_callback:TrainerState", "compute_steps", ("self, args, max_steps",)),
@@ -80,6 +84,11 @@ CALLED: list[tuple[str, str, tuple[str, ...]]] = [
         ("self, model, input_ids, attention_mask, logits_to_keep, ...",),
     ),
     (RLOO, "_tokenize_prompts", ("self, prompts",)),
+    (
+        SFT,
+        "_prepare_dataset",
+        ("self, dataset, processing_class, args, packing, formatting_func, dataset_name",),
+    ),
 ]
 """Module and class, the function, and what its parameters may be called."""
 
@@ -108,6 +117,7 @@ KEPT = [
     (GRPO, "use_vllm"),
     (GRPO, "vllm_generation"),
     (RLOO, "_metrics"),
+    (SFT, "_total_train_tokens"),
     (RLOO, "_name"),
     (RLOO, "eos_token_ids"),
 ]

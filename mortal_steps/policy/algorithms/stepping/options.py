@@ -17,6 +17,7 @@ from transformers.utils import is_liger_kernel_available
 from mortal_steps.config.field_metadata import trl_values
 from mortal_steps.config.training import FULL
 from mortal_steps.config.trl_options import (
+    UNLIMITED,
     check_names,
     idleness,
     loading_options,
@@ -93,6 +94,7 @@ def build_options(
         if option in own:
             raise ConfigError(f"training.trl.{option} is set by algorithm.{option}; use that")
     check_names(given, kind.__name__)
+    given = {n: value if UNLIMITED.get(n) != value else None for n, value in given.items()}
     for name, value in given.items():
         check_type(kind, name, value, key=f"training.trl.{name}")
     chosen = {
