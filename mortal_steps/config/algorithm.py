@@ -52,7 +52,12 @@ Algorithm = Annotated[SerializeAsAny[AlgorithmConfig], BeforeValidator(_of_its_k
 
 
 def source_of(algorithm: Any) -> str | None:
-    """Return the batch source that an `[algorithm]` table asks for, if it is one of MORTAL's kinds
-    and asks for one. Raises `ValueError` for a table that is none."""
-    chosen = algorithm if isinstance(algorithm, AlgorithmConfig) else _of_its_kind(algorithm)
-    return chosen.source if isinstance(chosen, AlgorithmConfig) else None
+    """Return the batch source that an `[algorithm]` table asks for; None where it asks for none, or
+    is no such table."""
+    if isinstance(algorithm, AlgorithmConfig):
+        return algorithm.source
+    name = algorithm.get("type") if isinstance(algorithm, Mapping) else None
+    if name not in ALGORITHMS:
+        return None
+    kind: type[AlgorithmConfig] = ALGORITHMS.load(name)
+    return kind.source

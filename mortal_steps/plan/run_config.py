@@ -79,6 +79,16 @@ class RunConfig(Section):
         return {**values, "rollout": {**rollout, "source": source}}
 
     @model_validator(mode="after")
+    def _the_source_supplies_what_is_learned(self) -> Self:
+        wanted = self.algorithm.source
+        if wanted is not None and self.rollout.source != wanted:
+            raise ValueError(
+                f"rollout.source = {self.rollout.source!r}: algorithm.type = "
+                f"{self.algorithm.type!r} learns from {wanted!r}; leave rollout.source out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _options_of_trl_have_one_place(self) -> Self:
         decided = trl_options_decided(type(self))
         for option in self.training.trl:

@@ -166,7 +166,10 @@ def check(
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
         say(f"beginning episodes of {len(tried)} rows")
         tools = check_resets(config, tried)
-    say("measuring the prompts, and checking the training options with TRL")
+    if config.algorithm.judges_by_loss:
+        say("checking the training options and preparing the rows with TRL")
+    else:
+        say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
     lengths = check_training(workers["actor"], train, held_out, warned, sampled, tools)
     if config.algorithm.judges_by_loss:

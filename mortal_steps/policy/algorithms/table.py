@@ -7,8 +7,8 @@ ALGORITHMS = Registry(
     simple(
         {
             "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
-            "sft": "mortal_steps.policy.algorithms.sft:SFT",
             "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
+            "sft": "mortal_steps.policy.algorithms.sft:SFT",
             "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
         }
     ),

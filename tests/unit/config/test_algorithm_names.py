@@ -12,7 +12,7 @@ from tests.support.refused import refused
         ("dapo", ["training.loss_type = 'dapo'"]),
         ("rlo", ["algorithm", "'rlo'", "'rloo'"]),
         ("PPOTrainer", ["'PPOTrainer'", "grpo, rloo", "module:name"]),
-        ("SFTTrainer", ["'SFTTrainer'", "grpo, rloo", "module:name"]),
+        ("SFTTrainer", ["'SFTTrainer'", "grpo, rloo, sft", "module:name"]),
     ],
 )
 def test_a_name_that_is_no_algorithm_here_is_answered(name, answer):

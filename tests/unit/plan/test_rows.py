@@ -1,0 +1,68 @@
+"""What a configuration is in which rows of a dataset are learned."""
+
+import pytest
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.rows import check_source
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.policy.algorithms.base import algorithm_of
+from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
+from tests.support.refused import refused
+
+SFT = {"algorithm": {"type": "sft"}, "data": {"source": "rows.jsonl"}}
+
+
+def test_the_source_is_the_algorithms():
+    config = parse_config(SFT)
+    assert config.rollout.source == "rows"
+    assert not config.samples_held_out
+    assert parse_config({}).rollout.source == "generate"
+    with refused(ConfigError, "rollout.source = 'generate'", "'sft' learns from 'rows'"):
+        parse_config(SFT | {"rollout": {"source": "generate"}})
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"data": {}}, ["data.source", "'sft'", "--dataset"]),
+        ({"rewards": {"functions": ["a:b"]}}, ["[rewards] names 'a:b'", "leave it out"]),
+        ({"data": {"source": "x.jsonl", "shuffle": False}}, ["data.shuffle", "'sequential'"]),
+        ({"compute": {"backend": "modal"}}, ["compute.backend = 'modal'", "this machine"]),
+    ],
+)
+def test_what_has_no_meaning_for_rows_is_refused(changed, named):
+    config = parse_config(SFT | changed)
+    with refused(ConfigError, *named):
+        check_source(config.compute, config.data, config.rewards, config.algorithm.type)
+
+
+@pytest.mark.parametrize(
+    ("training", "named"),
+    [
+        ({"num_generations": 8}, ["training.num_generations = 8", "'sft'", "leave it out"]),
+        ({"beta": 0.1}, ["training.beta = 0.1", "'sft'"]),
+        ({"batch_size": 6, "gradient_accumulation_steps": 4}, ["= 4 does not divide", "= 6 rows"]),
+        ({"trl": {"top_entropy_quantile": 0.2}}, ["top_entropy_quantile", "SFT has none like it"]),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(training, named):
+    config = parse_config(SFT | {"training": training})
+    with refused(ConfigError, *named):
+        algorithm_of(config.algorithm).check(trainer_plan(config))
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "training", "per_epoch", "steps"),
+    [
+        (22, {"batch_size": 4, "num_epochs": 2}, 6, 12),
+        (22, {"batch_size": 4, "gradient_accumulation_steps": 2, "num_epochs": 1.5}, 6, 9),
+        (22, {"batch_size": 4, "num_epochs": 1, "trl": {"dataloader_drop_last": True}}, 5, 5),
+        (3, {"batch_size": 8, "num_epochs": 3}, 1, 3),
+        (22, {"batch_size": 4, "max_steps": 7}, 6, 7),
+    ],
+)
+def test_epochs_are_counted_as_transformers_does(num_rows, training, per_epoch, steps):
+    chosen = parse_config(SFT | {"training": training}).training
+    assert epochs_of(num_rows, chosen).steps_per_epoch == per_epoch
+    assert num_steps(num_rows, chosen) == steps
