@@ -34,7 +34,7 @@ def begin_run(
         prepare(settings)
         volume = settings.compute.modal.volume
         say(f"run {named} is on Modal; `mortal show {named} --volume {volume}` tells how it goes")
-        ended = for_run(orchestrate, settings).remote(settings)
+        ended = for_run(orchestrate, settings.compute.modal).remote(settings)
         if ended != "completed":
             complain(f"{named} ended early: {ended}")
             raise SystemExit(1)

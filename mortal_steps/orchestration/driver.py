@@ -15,7 +15,7 @@ from mortal_steps.orchestration.checking.forecast_lines import placement_in_word
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.places.base import WantedWorkers, place_of
-from mortal_steps.plan.parts import actor_plan, code_plan
+from mortal_steps.plan.parts import actor_plan, code_plan, place_plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.markdown import shortened
@@ -109,7 +109,7 @@ async def _workers(
         num_steps=run.info.num_steps,
         rounding=run.info.rounding,
     )
-    place = place_of(run.config)
+    place = place_of(place_plan(run.config))
     found = place.placement(
         samples=has_samplers(run.config.rollout, evaluates=run.config.evaluates)
     )

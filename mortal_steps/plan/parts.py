@@ -4,6 +4,7 @@ from pathlib import Path
 
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.environments.plan import EnvironmentPlan
+from mortal_steps.places.plan import PlacePlan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model.base_model import model_cache
@@ -73,4 +74,20 @@ def scoring_plan(config: RunConfig) -> ScoringPlan:
         template_options=config.training.template_options,
         updates_per_step=config.training.optimizer_steps_per_batch,
         code=code_plan(config),
+    )
+
+
+def place_plan(config: RunConfig) -> PlacePlan:
+    """Return what the run's place works with."""
+    return PlacePlan(
+        compute=config.compute,
+        rollout=config.rollout,
+        num_rollout_workers=config.num_rollout_workers,
+        ranks=config.training.ranks,
+        actor_containers=config.actor_containers,
+        is_quantized=bool(config.model.quantization),
+        environment=config.environment,
+        algorithm=config.algorithm.type,
+        scoring=code_plan(config).scoring,
+        objects=config.users_objects,
     )

@@ -47,7 +47,7 @@ from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alik
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import environment_plan, trainer_plan
+from mortal_steps.plan.parts import environment_plan, place_plan, trainer_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
@@ -107,7 +107,7 @@ def check(
     check_model(config.model, sampled)
     config.rollout.source_settings.check(context_of(config.model))
     check_trl_options(config.algorithm.type, config.model, config.training)
-    place, workers = place_of(config), passing_workers(config)
+    place, workers = place_of(place_plan(config)), passing_workers(config)
     place.check_access(say)
     if problems is None:
         check_not_the_same(config.data)
@@ -200,7 +200,9 @@ def warn_of_unjudged_checkpoints(
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    place_of(config).check_interpreters(needed_roles(config.rollout, evaluates=config.evaluates))
+    place_of(place_plan(config)).check_interpreters(
+        needed_roles(config.rollout, evaluates=config.evaluates)
+    )
     begin_imports(dataclasses.replace(passing_workers(config)["actor"], rounding=rounding))
 
 
