@@ -47,7 +47,7 @@ from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alik
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import environment_plan, place_plan, trainer_plan
+from mortal_steps.plan.parts import environment_plan, place_plan, trainer_plan, worker_plans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
@@ -307,4 +307,6 @@ def check_training(
 def passing_workers(config: RunConfig) -> Mapping[Role, WorkerSpec]:
     """Return workers without a run directory or a model, which are only good for checks."""
     nowhere = Path(os.devnull)
-    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)
+    return worker_specs(
+        worker_plans(config), run_dir=nowhere, fingerprint="", model_path="", num_steps=1
+    )

@@ -32,7 +32,7 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
 from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
 from mortal_steps.orchestration.session import step_file
-from mortal_steps.plan.parts import actor_plan, environment_plan
+from mortal_steps.plan.parts import actor_plan, environment_plan, worker_plans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
@@ -119,7 +119,7 @@ def trial_specs(
     config: RunConfig, store: RunStore, model_path: str = ""
 ) -> Mapping[Role, WorkerSpec]:
     return worker_specs(
-        config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
+        worker_plans(config), run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
     )
 
 

@@ -151,7 +151,7 @@ def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypa
     judged = finished_specs(config(), store, Run(store, config(), run_info(tmp_path)))["rollout"]
     for spec in (tried, judged):
         assert spec.devices == ("1", "2") and spec.count == 2
-        assert "gpu_memory_utilization" not in spec.kwargs["rollout"].engine_options
+        assert "gpu_memory_utilization" not in spec.kwargs["plan"].rollout.engine_options
     assert trial["actor"].devices == ("0",)
 
 
