@@ -21,7 +21,6 @@ from mortal_deployments.images import (
     vllm_image,
 )
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
@@ -30,9 +29,10 @@ from mortal_steps.places.modal.inside.host import WorkerHost
 from mortal_steps.places.modal.messages import CallRequest, CallResult
 from mortal_steps.places.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rollout.plan import SamplerPlan
 from mortal_steps.rollout.trial import SampledProblems, sample_here
 from mortal_steps.runs.verify import RunCheck, check_run
-from mortal_steps.types import Problem
+from mortal_steps.types import Problem, SamplingParams
 
 RUNS = Path("/runs")
 
@@ -103,25 +103,20 @@ TRIAL = {
 }
 
 
-def _sample(config: RunConfig, problems: list[Problem], num_generations: int) -> SampledProblems:
-    settings = sampler_settings(config, config.model.name_or_path)
-    return sample_here(settings, problems, num_generations, config.sampling)
-
-
 @app.function(image=vllm_image, **TRIAL)
 def sample_with_vllm(
-    config: RunConfig, problems: list[Problem], num_generations: int
+    plan: SamplerPlan, problems: list[Problem], num_generations: int, sampling: SamplingParams
 ) -> SampledProblems:
     """Completions of the model that a run would begin with."""
-    return _sample(config, problems, num_generations)
+    return sample_here(plan, problems, num_generations, sampling)
 
 
 @app.function(image=trainer_image, **TRIAL)
 def sample_with_transformers(
-    config: RunConfig, problems: list[Problem], num_generations: int
+    plan: SamplerPlan, problems: list[Problem], num_generations: int, sampling: SamplingParams
 ) -> SampledProblems:
     """Sample with the other engine."""
-    return _sample(config, problems, num_generations)
+    return sample_here(plan, problems, num_generations, sampling)
 
 
 # What follows is called on the user's machine; containers have no `mortal.remote.modal_run`.

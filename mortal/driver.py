@@ -36,6 +36,7 @@ from mortal_steps.orchestration.checking.forecast_lines import placement_in_word
 from mortal_steps.orchestration.checking.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.parts import place_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.progress import terminal
@@ -88,7 +89,7 @@ def drive(config: RunConfig) -> None:
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
             samples = has_samplers(run.config.rollout, evaluates=run.config.samples_held_out)
-            if (found := place_of(run.config).placement(samples=samples)).gpus:
+            if (found := place_of(place_plan(run.config)).placement(samples=samples)).gpus:
                 say(f"placement: {placement_in_words(found)}")
             checking("waiting for the Prefect server")
             server = prefect.answering()

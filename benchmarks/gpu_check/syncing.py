@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.compute.roles import sampler_settings
+from mortal_steps.plan.parts import sampler_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.table import ENGINES
 from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
@@ -69,7 +69,9 @@ def _with_versions(
         "engine_options": {memory: PART_OF_MEMORY} if memory else {},
     }
     config = RunConfig.model_validate({"rollout": rollout, "model": {"max_model_len": 512}})
-    worker = RolloutWorker(run_dir=str(store.root), **sampler_settings(config, str(model)))
+    worker = RolloutWorker(
+        run_dir=str(store.root), model_path=str(model), plan=sampler_plan(config)
+    )
     worker.start()
     found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0, "freed": []}
     for version in versions:

@@ -34,7 +34,7 @@ def begin_run(
         prepare(settings)
         volume = settings.compute.modal.volume
         say(f"run {named} is on Modal; `mortal show {named} --volume {volume}` tells how it goes")
-        ended = for_run(orchestrate, settings).remote(settings)
+        ended = for_run(orchestrate, settings.compute.modal).remote(settings)
         if ended != "completed":
             complain(f"{named} ended early: {ended}")
             raise SystemExit(1)
@@ -50,6 +50,7 @@ def try_rollout(
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
     from mortal_steps.orchestration.trials.trial import chosen_problems
+    from mortal_steps.plan.parts import sampler_plan
 
     with _explained():
         settings = resolve_defaults(settings_of(config, given))
@@ -67,7 +68,8 @@ def try_rollout(
         sample = functions[str(settings.rollout.engine)].with_options(
             gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))
         )
-        show_sampled(sample.remote(settings, problems, 1), as_json=False)
+        sampled = sample.remote(sampler_plan(settings), problems, 1, settings.sampling)
+        show_sampled(sampled, as_json=False)
 
 
 def try_reward(config: str | None, given: Mapping[str, Any]) -> None:

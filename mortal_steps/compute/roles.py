@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import measures_memory, sharing_gpus
 from mortal_steps.config import RoleConfig, RolloutConfig
-from mortal_steps.plan.parts import actor_plan, code_plan, scoring_plan
-from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.rewards.sources import check_files
+from mortal_steps.plan.parts import WorkerPlans
 from mortal_steps.rollout.engines.table import TRAINING_MODULES
-from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.rollout.weight_sync.table import IN_PLACE, RELOAD
 from mortal_steps.system.gpus import has_gpu
 
@@ -24,7 +21,7 @@ PYTORCH_CUDA_ALLOC_CONF, goes before it."""
 
 
 def worker_specs(
-    config: RunConfig,
+    plans: WorkerPlans,
     *,
     run_dir: Path,
     fingerprint: str,
@@ -33,19 +30,18 @@ def worker_specs(
     rounding: Mapping[str, str] | None = None,
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
-    local = config.compute.local
-    shares = config.compute.place.here  # else there is one worker to a machine
-    samplers = config.num_rollout_workers
-    sampling = sampler_settings(config, model_path, num_steps=num_steps)
+    compute, rewards = plans.reward.compute, plans.reward.rewards
+    local, shares = compute.local, compute.place.here  # else there is one worker to a machine
+    sampler, samplers = plans.rollout, plans.num_rollout_workers
+    measures = shares and measures_memory(local, sampler.rollout, samplers)
     if shares:
-        sampling["rollout"] = sharing_gpus(local, sampling["rollout"], samplers)
-    measures = shares and measures_memory(local, config.rollout, samplers)
+        sampler = replace(sampler, rollout=sharing_gpus(local, sampler.rollout, samplers))
     return {
         "actor": WorkerSpec(
             factory="mortal_steps.policy.actor:Actor",
             kwargs={
                 "run_dir": str(run_dir),
-                "plan": actor_plan(config),
+                "plan": plans.actor,
                 "model_path": model_path,
                 "fingerprint": fingerprint,
                 "num_steps": num_steps,
@@ -58,22 +54,27 @@ def worker_specs(
         ),
         "rollout": WorkerSpec(
             factory="mortal_steps.rollout.worker:RolloutWorker",
-            kwargs={**sampling, "run_dir": str(run_dir)},
+            kwargs={
+                "run_dir": str(run_dir),
+                "plan": sampler,
+                "model_path": model_path,
+                "num_steps": num_steps,
+            },
             count=samplers,
             prepare="start",
-            preload=config.rollout.engine_kind.preload if shares else (),
+            preload=sampler.rollout.engine_kind.preload if shares else (),
             rounding=rounding,
             shared_gpu=measures,
-            starts_engine_in=_engine_starts_in(config.rollout) if measures else (),
+            starts_engine_in=_engine_starts_in(sampler.rollout) if measures else (),
             **_process(local.rollout),
         ),
         "reward": WorkerSpec(
             factory="mortal_steps.rewards.worker:RewardWorker",
-            kwargs={"run_dir": str(run_dir), "plan": scoring_plan(config), "num_steps": num_steps},
-            count=config.rewards.num_reward_workers,
+            kwargs={"run_dir": str(run_dir), "plan": plans.reward, "num_steps": num_steps},
+            count=rewards.num_reward_workers,
             prepare="start",
             rounding=rounding,
-            shared_gpu=measures and any(term.needs_gpu for term in config.rewards.all_terms),
+            shared_gpu=measures and any(term.needs_gpu for term in rewards.all_terms),
             **_process(local.reward),
         ),
     }
@@ -86,29 +87,6 @@ def _process(role: RoleConfig) -> dict[str, Any]:
         "threads": role.threads or 1,
         "devices": role.devices,
         "env": role.env,
-    }
-
-
-def sampler_settings(config: RunConfig, model_path: str, *, num_steps: int = 1) -> dict[str, Any]:
-    """Return a rollout worker's arguments but the run directory; a trial has one step."""
-    updates = config.training.optimizer_steps_per_batch
-    return {
-        "model_path": model_path,
-        "model": config.sampled_model,
-        "rollout": config.with_room_for_adapters().rollout,
-        "seed": config.seed,
-        "template_options": config.training.template_options,
-        "environment": config.environment,
-        "rewards": config.rewards,
-        "eval_rewards": config.eval_rewards,
-        "tools": ToolSettings(
-            passed_on=config.seen_by_environments,
-            app=config.compute.modal.app,
-            modal=config.compute.away_from_rollouts,
-            updates_per_step=updates,
-            num_updates=num_steps * updates,
-        ),
-        "check_code": partial(check_files, plan=code_plan(config), working_dir=Path()),
     }
 
 

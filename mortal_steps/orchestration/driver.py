@@ -15,7 +15,7 @@ from mortal_steps.orchestration.checking.forecast_lines import placement_in_word
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.places.base import WantedWorkers, place_of
-from mortal_steps.plan.parts import actor_plan, code_plan
+from mortal_steps.plan.parts import code_plan, place_plan, worker_plans
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.markdown import shortened
@@ -101,15 +101,16 @@ async def _workers(
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
     """Yield the run's workers, where the configuration places them; they end with the block."""
+    plans = worker_plans(run.config)
     specs = worker_specs(
-        run.config,
+        plans,
         run_dir=run.store.root.absolute(),
         fingerprint=run.info.fingerprint,
-        model_path=first_model(run.store, actor_plan(run.config), run.info.dataset_fingerprint),
+        model_path=first_model(run.store, plans.actor, run.info.dataset_fingerprint),
         num_steps=run.info.num_steps,
         rounding=run.info.rounding,
     )
-    place = place_of(run.config)
+    place = place_of(place_plan(run.config))
     found = place.placement(
         samples=has_samplers(run.config.rollout, evaluates=run.config.samples_held_out)
     )

@@ -22,6 +22,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.checks import check_environment
 from mortal_steps.orchestration.checking.resolve_defaults import (
+    placed,
     resolve_defaults,
     resolved_like,
     with_own_seed,
@@ -30,7 +31,7 @@ from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.places.base import place_of
 from mortal_steps.places.modal.place import fetch
 from mortal_steps.plan.loader import override_config
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import code_plan, place_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
@@ -68,7 +69,7 @@ def open_run(
     """
     root, warned = _checked_root(config), list[str]()
     config = with_own_seed(config)
-    place_of(config).fetch(root)
+    place_of(place_plan(config)).fetch(root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(config.model_copy(update={"model": follow_link(config.model)}))
@@ -95,7 +96,7 @@ def open_run(
     is_here = config.compute.place.shares_files  # otherwise the Volume has the model
     if is_here or Path(config.model.name_or_path).exists():
         check_model(config.model, run.info.model_files)
-    return Run(run.store, place_of(config).placed(), run.info)
+    return Run(run.store, placed(config), run.info)
 
 
 def resume_config(

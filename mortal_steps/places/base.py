@@ -19,8 +19,8 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.interpreters import check_interpreters, engine_of, rollout_interpreter
 from mortal_steps.compute.placement import Placement
 from mortal_steps.compute.pool import Compute
+from mortal_steps.places.plan import PlacePlan
 from mortal_steps.places.table import PLACES
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.run import Run
 
@@ -44,8 +44,8 @@ class WantedWorkers:
 class Place:
     """Where the actor and the rollout workers of one run are."""
 
-    def __init__(self, config: RunConfig) -> None:
-        self.config = config
+    def __init__(self, plan: PlacePlan) -> None:
+        self.plan = plan
 
     def compute(self, wanted: WantedWorkers) -> Compute:
         """Return the run's workers; none is started before it is called."""
@@ -71,27 +71,27 @@ class Place:
 
     def check_interpreters(self, roles: Collection[Role]) -> None:
         """Raise `ConfigError` unless the interpreters of these roles exist, with what they need."""
-        check_interpreters(self.config.compute, self.config.rollout, roles)
+        check_interpreters(self.plan.compute, self.plan.rollout, roles)
 
     def default_engine(self) -> str:
         """Return the engine of a configuration that names none."""
-        return engine_of(rollout_interpreter(self.config.compute))
+        return engine_of(rollout_interpreter(self.plan.compute))
 
     def placement(self, *, samples: bool = True) -> Placement:
         """Return the GPUs of each worker, none where they compute on CPUs or nobody knows. Raises
         `ConfigError` for GPUs that are not there, or would be paid for and do nothing."""
-        workers = self.config.num_rollout_workers if samples else 0
+        workers = self.plan.num_rollout_workers if samples else 0
         return Placement(trainers=(), engines=((),) * workers)
 
-    def placed(self) -> RunConfig:
-        """Return the configuration with what follows from the GPUs that are there now."""
-        return self.config
+    def placed(self) -> PlacePlan:
+        """Return the plan with what follows from the GPUs that are there now."""
+        return self.plan
 
     def fetch(self, root: Path) -> None:
         """Bring the run's directory to where the run stands, if it may have gone on elsewhere."""
 
 
-def place_of(config: RunConfig) -> Place:
+def place_of(plan: PlacePlan) -> Place:
     """Return the place of a run. Raises `ConfigError` for a user's own that cannot be imported."""
-    place: Place = PLACES.load(config.compute.backend)(config)
+    place: Place = PLACES.load(plan.compute.backend)(plan)
     return place

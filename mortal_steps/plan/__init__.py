@@ -4,5 +4,5 @@ run_config   the whole configuration, which a user writes and a run records
 loader       reads it: a TOML file, flags, overrides, and errors that a user can act on
 hints        what to write instead
 reference    every key, as TOML and as a page
-parts        the configuration read into the parts that workers and stages are given
+parts        the configuration read into the parts that workers, their place and stages are given
 """

@@ -1,13 +1,19 @@
 """From a run's configuration to the part of its plan that each worker is given."""
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.environments.plan import EnvironmentPlan
+from mortal_steps.places.plan import PlacePlan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.rewards.plan import CodePlan, ScoringPlan
+from mortal_steps.rewards.sources import check_files
+from mortal_steps.rollout.episodes.base import ToolSettings
+from mortal_steps.rollout.plan import SamplerPlan
 from mortal_steps.scores import reward_weights
 from mortal_steps.users_code.loading import names_code
 
@@ -74,4 +80,60 @@ def scoring_plan(config: RunConfig) -> ScoringPlan:
         template_options=config.training.template_options,
         updates_per_step=config.training.optimizer_steps_per_batch,
         code=code_plan(config),
+    )
+
+
+def sampler_plan(config: RunConfig) -> SamplerPlan:
+    """Return what the run's rollout workers work with."""
+    return SamplerPlan(
+        model=config.sampled_model,
+        rollout=config.with_room_for_adapters().rollout,
+        seed=config.seed,
+        template_options=config.training.template_options,
+        environment=config.environment,
+        rewards=config.rewards,
+        eval_rewards=config.eval_rewards,
+        tools=ToolSettings(
+            passed_on=config.seen_by_environments,
+            app=config.compute.modal.app,
+            modal=config.compute.away_from_rollouts,
+            updates_per_step=config.training.optimizer_steps_per_batch,
+        ),
+        check_code=partial(check_files, plan=code_plan(config), working_dir=Path()),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerPlans:
+    """What the workers of each role work with."""
+
+    actor: ActorPlan
+    rollout: SamplerPlan
+    num_rollout_workers: int
+    reward: ScoringPlan
+
+
+def worker_plans(config: RunConfig) -> WorkerPlans:
+    """Return what the run's workers work with."""
+    return WorkerPlans(
+        actor=actor_plan(config),
+        rollout=sampler_plan(config),
+        num_rollout_workers=config.num_rollout_workers,
+        reward=scoring_plan(config),
+    )
+
+
+def place_plan(config: RunConfig) -> PlacePlan:
+    """Return what the run's place works with."""
+    return PlacePlan(
+        compute=config.compute,
+        rollout=config.rollout,
+        num_rollout_workers=config.num_rollout_workers,
+        ranks=config.training.ranks,
+        actor_containers=config.actor_containers,
+        is_quantized=bool(config.model.quantization),
+        environment=config.environment,
+        algorithm=config.algorithm.type,
+        scoring=code_plan(config).scoring,
+        objects=config.users_objects,
     )

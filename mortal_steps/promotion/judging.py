@@ -26,8 +26,9 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.resolve_defaults import placed
 from mortal_steps.orchestration.evaluation import HeldOut
-from mortal_steps.places.base import place_of
+from mortal_steps.plan.parts import worker_plans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
@@ -212,7 +213,7 @@ class Judge:
 def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
     """Return workers, in `store`, for the finished model that `config` names."""
     specs = worker_specs(
-        place_of(config).placed(),
+        worker_plans(placed(config)),
         run_dir=store.root.absolute(),
         fingerprint=run.info.fingerprint,
         model_path=config.model.name_or_path,

@@ -1,5 +1,6 @@
 """Sampling completions with exactly the policy version that is asked for.
 
+plan             what such a worker is given of a run
 worker           samples shards of a step: `RolloutWorker`
 engines          inference engines: vLLM, transformers
 episodes         how completions come about, in one turn or in several

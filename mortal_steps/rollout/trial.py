@@ -2,11 +2,11 @@
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.plan import SamplerPlan
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import (
     GeneratedGroup,
@@ -83,14 +83,14 @@ class FinishedModelWorker(RolloutWorker):
 
 
 def sample_here(
-    settings: Mapping[str, Any],
+    plan: SamplerPlan,
     problems: Sequence[Problem],
     num_generations: int,
     sampling: SamplingParams,
 ) -> SampledProblems:
-    """Sample here with a worker of these `settings`, its arguments but the folder."""
+    """Sample here with the model that the plan names."""
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
-        worker = FinishedModelWorker(run_dir=folder, **settings)
+        worker = FinishedModelWorker(run_dir=folder, model_path=plan.model.name_or_path, plan=plan)
         try:
             return worker.sample(
                 problems=problems, num_generations=num_generations, sampling=sampling

@@ -5,11 +5,12 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
@@ -17,12 +18,12 @@ from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 from mortal_steps.rollout.episodes.base import (
     TOOL_EPISODES,
     Episodes,
-    ToolSettings,
     check_groups,
     episodes_of,
     tool_episodes,
 )
 from mortal_steps.rollout.http.endpoint import Endpoint
+from mortal_steps.rollout.plan import SamplerPlan
 from mortal_steps.rollout.prompts import render
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights, log_compared
@@ -46,35 +47,15 @@ class RolloutWorker:
     the same request writes the same shard."""
 
     def __init__(
-        self,
-        *,
-        run_dir: str,
-        model_path: str,
-        model: ModelConfig,
-        rollout: RolloutConfig,
-        seed: int,
-        template_options: Mapping[str, Any],
-        environment: EnvironmentConfig,
-        rewards: RewardsConfig,
-        eval_rewards: RewardsConfig,
-        tools: ToolSettings,
-        check_code: Callable[[RunStore], None],
+        self, *, run_dir: str, model_path: str, plan: SamplerPlan, num_steps: int = 1
     ) -> None:
-        """`model` is as engines load it, `seed` the run's, and `template_options` are for the
-        model's chat template. The rewards that need environments are computed beside them.
-        `check_code` raises an error if the code of any is not what the run began with."""
+        """`num_steps` of the whole run; a trial has one."""
         self._store = RunStore(Path(run_dir))
         self._model_path = model_path
-        self._model = model
-        self._rollout = rollout
-        self._seed = seed
-        self._template_options = template_options
+        self._plan = plan
+        self._tools = replace(plan.tools, num_updates=num_steps * plan.tools.updates_per_step)
         self._engine: Engine | None = None
         self._tokenizer: Any = None
-        self._environment = environment
-        self._rewards, self._eval_rewards = rewards, eval_rewards
-        self._tools = tools
-        self._check_code = check_code
         self._episodes: list[tuple[RewardsConfig, Episodes]] = []
         """The episodes made so far, each with the rewards that it computes."""
         self._endpoint: Endpoint | None = None
@@ -90,17 +71,19 @@ class RolloutWorker:
         """Build engine, tokenizer and episodes, once. Raises `ModelError`, `EngineError`, and
         `ConfigError` for an engine, episodes or way of syncing that cannot be imported."""
         engine = self._started_engine()
-        if self._rollout.ports and self._endpoint is None:
+        if self._plan.rollout.ports and self._endpoint is None:
             self._endpoint = Endpoint(
                 engine,
                 self._read_tokenizer(),
-                lambda prompt: render([prompt], self._read_tokenizer(), self._template_options)[0],
-                self._rollout.ports,
-                lowest_temperature=self._rollout.engine_kind.lowest_temperature,
+                lambda prompt: render(
+                    [prompt], self._read_tokenizer(), self._plan.template_options
+                )[0],
+                self._plan.rollout.ports,
+                lowest_temperature=self._plan.rollout.engine_kind.lowest_temperature,
             )
-        if not self._environment.is_used:  # else they need what the actor commits meanwhile
+        if not self._plan.environment.is_used:  # else they need what the actor commits meanwhile
             self._started_episodes("generate")
-        weight_sync(self._rollout)
+        weight_sync(self._plan.rollout)
 
     def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
         """Load and verify a version, unless loaded. Raises `CorruptFileError`, `EngineError` or
@@ -172,20 +155,20 @@ class RolloutWorker:
             ids = ", ".join(problem.id for problem in asked[:3])
             return f"it was sampled for other problems than those asked for ({ids}, ...)"
         sampled = [[made.seed for made in group.completions] for group in shard.groups]
-        if sampled != completion_seeds(request, batch, self._seed):
+        if sampled != completion_seeds(request, batch, self._plan.seed):
             return "it was sampled with other seeds, or not as often, as asked for"
         return None
 
     def _started_engine(self) -> Engine:
         if self._engine is not None:
             return self._engine
-        self._model_path = model_folder(self._model_path, self._model)
+        self._model_path = model_folder(self._model_path, self._plan.model)
         # Before anything imports torch: an engine may set the environment that torch reads.
-        build: EngineFactory = ENGINES.load(self._rollout.engine or ALWAYS_THERE)
+        build: EngineFactory = ENGINES.load(self._plan.rollout.engine or ALWAYS_THERE)
         self._engine = build(
             model_path=self._model_path,
-            model=self._model,
-            rollout=self._rollout,
+            model=self._plan.model,
+            rollout=self._plan.rollout,
             tokenizer=self._read_tokenizer,
         )
         self._read_tokenizer()
@@ -204,7 +187,7 @@ class RolloutWorker:
     def _load(self, engine: Engine, weights: WeightsRef) -> None:
         # Unproven until the canary has passed, whatever goes wrong in between.
         self._loaded = None
-        sync, tolerance = weight_sync(self._rollout), self._rollout.canary_tolerance
+        sync, tolerance = weight_sync(self._plan.rollout), self._plan.rollout.canary_tolerance
         store = self._store.holding(weights.path)
         others = load_weights(store, engine, sync, weights, tolerance)
         self._not_compared = log_compared(others, before=self._not_compared)
@@ -221,14 +204,14 @@ class RolloutWorker:
                 f"{request.problems.path} holds {len(batch)} problems; asked for "
                 f"{request.start} to {request.stop}"
             )
-        seeds_PG = completion_seeds(request, batch, self._seed)
+        seeds_PG = completion_seeds(request, batch, self._plan.seed)
         episodes.begin_step(request.step)
         folder = self._store.path(f"{request.output.removesuffix('.parquet')}-calls")
         episodes.keep_progress_in(folder, request.weights)
         groups = episodes.sample(
             engine, problems, seeds_PG, request.sampling, request.weights.version
         )
-        name = TOOL_EPISODES if self._environment.is_used else self._rollout.episodes
+        name = TOOL_EPISODES if self._plan.environment.is_used else self._plan.rollout.episodes
         check_groups(name, groups, seeds_PG)
         return GeneratedShard(
             step=request.step,
@@ -240,23 +223,23 @@ class RolloutWorker:
     def _started_episodes(self, stage: str) -> Episodes:
         """Return what makes the completions of a stage. Stages with the same rewards share it, and
         so do all stages without an environment."""
-        rewards = self._eval_rewards if stage == "evaluate" else self._rewards
+        rewards = self._plan.eval_rewards if stage == "evaluate" else self._plan.rewards
         for computed, episodes in self._episodes:
-            if computed == rewards or not self._environment.is_used:
+            if computed == rewards or not self._plan.environment.is_used:
                 return episodes
-        tokenizer, options = self._read_tokenizer(), self._template_options
-        if self._environment.is_used:
+        tokenizer, options = self._read_tokenizer(), self._plan.template_options
+        if self._plan.environment.is_used:
             made = tool_episodes(
-                self._environment,
+                self._plan.environment,
                 rewards,
                 tokenizer,
                 options,
                 store=self._store,
                 settings=self._tools,
-                before_start=lambda: self._check_code(self._store),
+                before_start=lambda: self._plan.check_code(self._store),
             )
         else:
-            made = episodes_of(self._rollout, tokenizer, options)
+            made = episodes_of(self._plan.rollout, tokenizer, options)
         self._episodes.append((rewards, made))
         return made
 
@@ -268,7 +251,7 @@ class RolloutWorker:
             return self._tokenizer
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(
-                self._model_path, trust_remote_code=self._model.trust_remote_code
+                self._model_path, trust_remote_code=self._plan.model.trust_remote_code
             )
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error

@@ -121,10 +121,11 @@ def test_loading_problems_needs_no_torch(tmp_path):
 def test_the_rollout_worker_is_light_until_it_starts():
     heavy = ("torch", "transformers", "vllm", "safetensors")
     probe = (
-        "import sys; from mortal_steps.compute.roles import sampler_settings;"
+        "import sys; from mortal_steps.plan.parts import sampler_plan;"
         "from mortal_steps.plan.run_config import RunConfig;"
         "from mortal_steps.rollout.worker import RolloutWorker;"
-        "RolloutWorker(run_dir='nowhere', **sampler_settings(RunConfig(), 'nothing'));"
+        "plan = sampler_plan(RunConfig());"
+        "RolloutWorker(run_dir='nowhere', model_path='nothing', plan=plan);"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     finished = subprocess.run(

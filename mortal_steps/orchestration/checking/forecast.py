@@ -14,7 +14,9 @@ from mortal_steps.compute.placement import Placement, gpus_per_engine, sharing_g
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
+from mortal_steps.orchestration.checking.resolve_defaults import placed
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.parts import place_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.vllm.platforms import KV_CACHE_SEQUENCES, MIN_KV_CACHE_BYTES
 from mortal_steps.system.resources import available_bytes, total_bytes
@@ -94,11 +96,11 @@ class Forecast:
     @property
     def placed(self) -> RunConfig:
         """The configuration of the rollout workers."""
-        placed = place_of(self.config).placed()
+        config = placed(self.config)
         if not self.config.compute.place.here and not self.placement.shares:
-            return placed  # each on a machine of its own
-        local, workers = placed.compute.local, placed.num_rollout_workers
-        return placed.model_copy(update={"rollout": sharing_gpus(local, placed.rollout, workers)})
+            return config  # each on a machine of its own
+        local, workers = config.compute.local, config.num_rollout_workers
+        return config.model_copy(update={"rollout": sharing_gpus(local, config.rollout, workers)})
 
     @property
     def rows_per_shard(self) -> int:
@@ -184,7 +186,7 @@ class Forecast:
 def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> Forecast:
     """Work out what a settled configuration will do, with a longest prompt of so many tokens (None:
     unknown) and, without `samples`, no rollout workers. Raises what `Place.placement` raises."""
-    found = place_of(config).placement(samples=samples)
+    found = place_of(place_plan(config)).placement(samples=samples)
     known = found.gpus or config.compute.place.here
     shape = find_shape(config.model) if known else None
     return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)

@@ -50,7 +50,7 @@ from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alik
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import environment_plan, trainer_plan
+from mortal_steps.plan.parts import environment_plan, place_plan, trainer_plan, worker_plans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
@@ -121,7 +121,7 @@ def check(
     check_trl_options(config.algorithm.type, config.model, config.training)
     if config.algorithm.judges_by_loss:
         check_source(config.compute, config.data, config.rewards, config.algorithm.type)
-    place, workers = place_of(config), passing_workers(config)
+    place, workers = place_of(place_plan(config)), passing_workers(config)
     place.check_access(say)
     if problems is None:
         check_not_the_same(config.data)
@@ -222,7 +222,7 @@ def warn_of_unjudged_checkpoints(
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    place_of(config).check_interpreters(
+    place_of(place_plan(config)).check_interpreters(
         needed_roles(config.rollout, evaluates=config.samples_held_out)
     )
     begin_imports(dataclasses.replace(passing_workers(config)["actor"], rounding=rounding))
@@ -329,4 +329,6 @@ def check_training(
 def passing_workers(config: RunConfig) -> Mapping[Role, WorkerSpec]:
     """Return workers without a run directory or a model, which are only good for checks."""
     nowhere = Path(os.devnull)
-    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)
+    return worker_specs(
+        worker_plans(config), run_dir=nowhere, fingerprint="", model_path="", num_steps=1
+    )

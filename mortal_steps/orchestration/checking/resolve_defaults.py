@@ -21,7 +21,7 @@ from mortal_steps.orchestration.checking.own_rewards import (
 )
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import find_key, write_key
-from mortal_steps.plan.parts import environment_plan, trainer_plan
+from mortal_steps.plan.parts import environment_plan, place_plan, trainer_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
@@ -62,7 +62,7 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config.rollout, evaluates=config.samples_held_out)
-    place = place_of(config)
+    place = place_of(place_plan(config))
     found = place.placement(samples=samples)
     resolved_config = resolved(
         config.with_reward_commits(find_reward_commit),
@@ -78,6 +78,12 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     if samples:
         _warn(config, resolved_config, on_gpus=bool(found.gpus))
     return resolved_config
+
+
+def placed(config: RunConfig) -> RunConfig:
+    """Return the configuration with what follows from the GPUs that are there now."""
+    found = place_of(place_plan(config)).placed()
+    return config.model_copy(update={"rollout": found.rollout, "compute": found.compute})
 
 
 def with_own_seed(config: RunConfig) -> RunConfig:

@@ -30,10 +30,9 @@ from mortal_steps.orchestration.checking.checks import (
 )
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
-from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
 from mortal_steps.orchestration.session import step_file
-from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import actor_plan, environment_plan
+from mortal_steps.plan.parts import actor_plan, environment_plan, worker_plans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
@@ -98,7 +97,7 @@ def try_rollout(
         # What is built for the trial goes with it.
         plan = dataclasses.replace(actor_plan(config), cache_dir=store.path("models").absolute())
         path = base_model_path(plan, dataset_fingerprint(problems))
-        specs = trial_specs(place_of(config).placed(), store, path)  # on the GPUs of a run
+        specs = trial_specs(placed(config), store, path)  # on the GPUs of a run
         if path != config.model.name_or_path:
             ref = store.write_record("problems.json", list(problems), list[Problem])
             call_once(specs["actor"], "build_base_model", problems=ref)
@@ -120,7 +119,7 @@ def trial_specs(
     config: RunConfig, store: RunStore, model_path: str = ""
 ) -> Mapping[Role, WorkerSpec]:
     return worker_specs(
-        config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
+        worker_plans(config), run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
     )
 
 

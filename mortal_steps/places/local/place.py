@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
@@ -17,7 +18,7 @@ from mortal_steps.compute.pool import Compute
 from mortal_steps.config import LocalConfig, RoleConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import Place, WantedWorkers
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.places.plan import PlacePlan
 
 logger = logging.getLogger(__name__)
 
@@ -29,55 +30,52 @@ class LocalPlace(Place):
         return wanted.here(wanted.specs)
 
     def placement(self, *, samples: bool = True) -> Placement:
-        placed, size = self.placed(), gpus_per_engine(self.config.rollout)
+        placed, size = self.placed(), gpus_per_engine(self.plan.rollout)
         workers = placed.num_rollout_workers if samples else 0
-        (trainers,) = _used_by(placed.compute.local, "actor", 1, self.config.training.ranks)
+        (trainers,) = _used_by(placed.compute.local, "actor", 1, self.plan.ranks)
         engines = _used_by(placed.compute.local, "rollout", workers, size)
         used = {gpu.uuid for gpus in (trainers, *engines) for gpu in gpus}
-        local = self.config.compute.local
+        local = self.plan.compute.local
         there = {**gpus_of_role(local, "actor"), **gpus_of_role(local, "rollout")}
         idle = {gpu.uuid: gpu for gpu in there.values() if gpu.uuid not in used}
         return Placement(trainers=trainers, engines=engines, idle=tuple(idle.values()))
 
-    def placed(self) -> RunConfig:
-        """Return the configuration with the devices of the actor and of the rollout workers, and
-        with the number of these, as this machine has GPUs."""
-        config, local = self.config, self.config.compute.local
+    def placed(self) -> PlacePlan:
+        """Return the plan with the devices of the actor and of the rollout workers, and with the
+        number of these, as this machine has GPUs."""
+        plan, local = self.plan, self.plan.compute.local
         of_actor, of_engines = gpus_of_role(local, "actor"), gpus_of_role(local, "rollout")
         actor, rollout = devices_of(local.actor), devices_of(local.rollout)
         reserved = {of_engines[name].uuid for devices in rollout for name in named(devices)}
         if not actor and of_actor:
             free = [name for name, gpu in of_actor.items() if gpu.uuid not in reserved]
-            ranks = config.training.ranks
-            actor = (",".join((free if len(free) >= ranks else list(of_actor))[:ranks]),)
-        workers = config.rollout.num_rollout_workers
+            actor = (",".join((free if len(free) >= plan.ranks else list(of_actor))[: plan.ranks]),)
+        workers = plan.rollout.num_rollout_workers
         trains_on = {of_actor[name].uuid for devices in actor for name in named(devices)}
         if not rollout and of_engines:
             free = [name for name, gpu in of_engines.items() if gpu.uuid not in trains_on]
-            size = gpus_per_engine(config.rollout)
+            size = gpus_per_engine(plan.rollout)
             rollout = _grouped(free, size) or _grouped(list(of_engines), size)[: workers or 1]
         if workers is None and any(map(named, rollout)):
-            single = config.compute.mode == "single_node"
+            single = plan.compute.mode == "single_node"
             workers = 1 if single else len(rollout)
         several = len(of_actor | of_engines) > 1
         roles = {
             "actor": _with_devices(local.actor, actor if several else ()),
             "rollout": _with_devices(local.rollout, rollout[:workers] if several else ()),
         }
-        return config.model_copy(
-            update={
-                "rollout": config.rollout.model_copy(update={"num_rollout_workers": workers}),
-                "compute": config.compute.model_copy(
-                    update={"local": local.model_copy(update=roles)}
-                ),
-            }
+        return replace(
+            plan,
+            rollout=plan.rollout.model_copy(update={"num_rollout_workers": workers}),
+            num_rollout_workers=workers or plan.num_rollout_workers,
+            compute=plan.compute.model_copy(update={"local": local.model_copy(update=roles)}),
         )
 
     def check(self, *, samples: bool) -> None:
         """Raise `ConfigError` for devices that do not exist, and another number of GPUs than the
         actor has ranks; warn of GPUs that do nothing."""
-        config, local = self.config, self.config.compute.local
-        ranks = config.training.ranks
+        plan, local = self.plan, self.plan.compute.local
+        ranks = plan.ranks
         for devices in local.actor.devices:
             if len(named(devices)) > ranks:
                 raise ConfigError(
@@ -94,7 +92,7 @@ class LocalPlace(Place):
             )
         if not samples:
             return
-        size = gpus_per_engine(config.rollout)
+        size = gpus_per_engine(plan.rollout)
         few = next((gpus for gpus in found.engines if 0 < len(gpus) < size), None)
         if few is not None:
             raise ConfigError(
@@ -102,17 +100,17 @@ class LocalPlace(Place):
                 f"{' and '.join(PARALLEL)}), and one has {len(few)}; lower these options, or name "
                 f"{size} in each text of compute.local.rollout.devices"
             )
-        if config.rollout.sleep_while_training:
+        if plan.rollout.sleep_while_training:
             _check_sleep(found)
         if found.idle:
             self._warn_of_idle_gpus(found)
 
     def _warn_of_idle_gpus(self, found: Placement) -> None:
-        config = self.config
-        workers, devices = config.rollout.num_rollout_workers, config.compute.local.rollout.devices
+        plan = self.plan
+        workers, devices = plan.rollout.num_rollout_workers, plan.compute.local.rollout.devices
         idle = f"GPU {', '.join(gpu.address for gpu in found.idle)}"
         does = "does nothing" if len(found.idle) == 1 else "do nothing"
-        if config.compute.mode == "single_node":
+        if plan.compute.mode == "single_node":
             why = (
                 "compute.mode = 'single_node' has one rollout worker. With 'distributed', which is "
                 "mode=Distributed() in Python, each gets one"
@@ -124,7 +122,7 @@ class LocalPlace(Place):
                 "num_rollout_workers out, and each gets a rollout worker"
             )
         elif not devices:
-            why = f"an engine takes {gpus_per_engine(config.rollout)} (rollout.engine_options)"
+            why = f"an engine takes {gpus_per_engine(plan.rollout)} (rollout.engine_options)"
         else:
             return
         logger.warning("%s %s: %s", idle, does, why)

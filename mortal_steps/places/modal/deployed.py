@@ -23,7 +23,7 @@ from mortal_steps.places.modal.release import (
     this_release,
 )
 from mortal_steps.places.modal.retry import call_with_retries
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.places.plan import PlacePlan
 from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 
 PATIENCE_S = 20.0
@@ -83,30 +83,30 @@ def checks(options: ModalConfig) -> Iterator[Check]:
     yield Check(what=f"app {options.app}", ask=partial(_app, options))
 
 
-async def check_deployed(config: RunConfig) -> None:
-    """Raise the `MortalError` that names what a run of this configuration lacks on Modal."""
-    _engine_class(config.rollout)
-    for check in checks(config.compute.modal):
+async def check_deployed(plan: PlacePlan) -> None:
+    """Raise the `MortalError` that names what such a run lacks on Modal."""
+    _engine_class(plan.rollout)
+    for check in checks(plan.compute.modal):
         await check.ask()
-    wanted = cluster_of(config.compute, config.actor_containers)
+    wanted = cluster_of(plan.compute, plan.actor_containers)
     if wanted is not None:
-        there = (await ask_about(config.compute.modal)).cluster
+        there = (await ask_about(plan.compute.modal)).cluster
         if there != wanted:
             raise ComputeError(other_cluster(there, wanted))
-    if config.compute.scores_in_a_container or config.environment.is_used:
-        await check_pickles(config)
+    if plan.compute.scores_in_a_container or plan.environment.is_used:
+        await check_pickles(plan)
 
 
-async def check_pickles(config: RunConfig) -> None:
+async def check_pickles(plan: PlacePlan) -> None:
     """Raise `ConfigError` for a reward, a tool or an environment that was given as an object, where
     containers have another Python than this machine: its bytecode means nothing there."""
-    if not config.users_objects:
+    if not plan.objects:
         return
     here = this_release().python
-    there = (await ask_about(config.compute.modal)).release.python
+    there = (await ask_about(plan.compute.modal)).release.python
     if there != here:
         raise ConfigError(
-            f"{config.users_objects[0]} was given as an object, which holds bytecode of Python "
+            f"{plan.objects[0]} was given as an object, which holds bytecode of Python "
             f"{here}, and the containers on Modal have Python {there}. Call `train` under Python "
             f"{there}, or put the code into a module and name it as 'module:name'"
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import modal
 
+from mortal_steps.config import ComputeConfig, ModalConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.files.mirror import Mirror
 from mortal_steps.places.modal.files.project import (
@@ -24,8 +25,10 @@ from mortal_steps.places.modal.files.volume_lease import find_lease, in_use
 from mortal_steps.places.modal.files.volume_runs import download_run
 from mortal_steps.places.modal.messages import Settings
 from mortal_steps.places.modal.retry import call_with_retries
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.places.plan import PlacePlan
+from mortal_steps.plan.parts import code_plan, place_plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.rewards.sources import folders_of_models
 from mortal_steps.rollout.weight_sync.table import RELOAD
 from mortal_steps.runs.run import Run, find_run
@@ -42,14 +45,15 @@ PASSED_ON = (
 
 def settings_of(run: Run) -> Settings:
     """Return what the run's workers are constructed with; raise what `code_of` does."""
-    files = code_of(run.config)
+    files = code_of(place_plan(run.config))
     # None where the model is of the hub, or made by the run.
     model = {name: file.sha256 for name, file in run.info.model_files.items()}
     folders = {run.config.model.name_or_path: remote_folder(model)} if model else {}
     if run.config.compute.scores_in_a_container:
         folders |= reward_models(run)
+    compute = _without_secrets(run.config.compute)
     return Settings(
-        config=_without_secrets(run.config),
+        config=run.config.model_copy(update={"compute": compute}),
         fingerprint=run.info.fingerprint,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
@@ -58,21 +62,21 @@ def settings_of(run: Run) -> Settings:
     )
 
 
-def code_of(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, Path]:
+def code_of(plan: PlacePlan, *, all_in_containers: bool = False) -> dict[str, Path]:
     """Return the files of the user's own code that containers need.
 
     Those of reward functions are among them where these are called in a container: where one
     scores, or where tools are called, beside which some of them are. For a detached run, everything
     is. Raises what `project_files` does.
     """
-    rollout = config.rollout
-    names = [config.algorithm.type, rollout.weight_sync or RELOAD, rollout.episodes]
+    rollout = plan.rollout
+    names = [plan.algorithm, rollout.weight_sync or RELOAD, rollout.episodes]
     if all_in_containers:
         names.append(rollout.source)
     specs = [name for name in names if names_code(name)]
-    scores = config.compute.scores_in_a_container or config.environment.is_used
+    scores = plan.compute.scores_in_a_container or plan.environment.is_used
     if all_in_containers or scores:
-        return project_files([*specs, *code_plan(config).scoring], config.users_objects)
+        return project_files([*specs, *plan.scoring], plan.objects)
     return project_files(specs, ())
 
 
@@ -82,18 +86,18 @@ def reward_models(run: Run) -> dict[str, str]:
     return {name: remote_folder(files) for name, files in folders.items()}
 
 
-def _without_secrets(config: RunConfig) -> RunConfig:
-    """Return the configuration without the environment of this machine's processes."""
-    values = config.model_dump()
-    for role in values["compute"]["local"].values():
+def _without_secrets(compute: ComputeConfig) -> ComputeConfig:
+    """Return the settings without the environment of this machine's processes."""
+    values = compute.model_dump()
+    for role in values["local"].values():
         role["env"] = {}
-    return RunConfig.model_validate(values)
+    return ComputeConfig.model_validate(values)
 
 
-def check_reachable(config: RunConfig) -> None:
+def check_reachable(plan: PlacePlan) -> None:
     """Raise `ConfigError` for what a container could not get at: reward functions that are not
     below the current folder, a Prefect server on this machine's loopback."""
-    code_of(config, all_in_containers=True)
+    code_of(plan, all_in_containers=True)
     url = os.environ.get("PREFECT_API_URL", "")
     if urllib.parse.urlsplit(url).hostname in LOOPBACK:
         raise ConfigError(
@@ -116,16 +120,16 @@ async def share(volume: RunsVolume, run: Run, mirror: Mirror, *, detached: bool 
     folders = {**settings_of(run).folders, **(reward_models(run) if detached else {})}
     for folder, where in folders.items():
         await share_folder(volume, Path(folder), where)
-    files = code_of(run.config, all_in_containers=detached)
+    files = code_of(place_plan(run.config), all_in_containers=detached)
     await share_project(volume, run.info.run_id, files)
     await mirror.begin()
 
 
-async def fetch_reward_models(config: RunConfig, root: Path) -> None:
+async def fetch_reward_models(code: CodePlan, root: Path) -> None:
     """Bring reward models' folders into a container that drives the run in `root`."""
-    if not code_plan(config).model_folders or config.compute.scores_in_a_container:
+    if not code.model_folders or code.compute.scores_in_a_container:
         return
-    volume = RunsVolume(config.compute.modal.volume)
+    volume = RunsVolume(code.compute.modal.volume)
     await download_run(volume, RunStore(root))
     for folder, where in reward_models(find_run(root.parent, root.name)).items():
         await fetch_folder(volume, Path(folder), where)
@@ -134,15 +138,13 @@ async def fetch_reward_models(config: RunConfig, root: Path) -> None:
 async def spawn_orchestrator(config: RunConfig) -> str:
     """Let the deployed app drive the run; Modal's id of that call."""
     options = config.compute.modal
-    deployed = modal.Function.from_name(options.app, "orchestrate")
-    orchestrate = for_run(deployed, config)
+    orchestrate = for_run(modal.Function.from_name(options.app, "orchestrate"), options)
     call = await call_with_retries("orchestrate", lambda: orchestrate.spawn.aio(config))
     return str(call.object_id)
 
 
-def for_run(orchestrate: Any, config: RunConfig) -> Any:
+def for_run(orchestrate: Any, options: ModalConfig) -> Any:
     """Return the orchestrator's function with the run's secrets, region and Prefect server."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
-    options = config.compute.modal
     secrets = [modal.Secret.from_name(name) for name in options.secrets]
     return orchestrate.with_options(env=passed_on, secrets=secrets, region=options.region)

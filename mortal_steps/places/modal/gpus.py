@@ -8,7 +8,7 @@ from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu, most_per_container
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.release import Cluster
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.places.plan import PlacePlan
 
 CLUSTERED = ("H100", "H100!", "H200", "B200", "B200+", "B300")
 """GPUs of machines that Modal connects with each other, as far as its guide says."""
@@ -16,13 +16,13 @@ MOST_TOGETHER = 256
 """GPUs that Modal gives a cluster."""
 
 
-def gpus_on_modal(config: RunConfig, *, samples: bool) -> Placement:
+def gpus_on_modal(plan: PlacePlan, *, samples: bool) -> Placement:
     """Return the GPUs of a run; without `samples`, it has no engines. Raises `ConfigError` for GPUs
     that would be paid for and do nothing, and for fewer than it takes."""
-    modal, ranks = config.compute.modal, config.training.ranks
-    size = gpus_per_engine(config.rollout)
+    modal, ranks = plan.compute.modal, plan.ranks
+    size = gpus_per_engine(plan.rollout)
     trains = f"the actor trains on {'one GPU' if ranks == 1 else f'{ranks} GPUs (training.ranks)'}"
-    if config.compute.mode == "single_node":
+    if plan.compute.mode == "single_node":
         apart = modal.vllm_mode == "server"
         other = f", and the rollout worker samples on {'one' if size == 1 else size}"
         used = ranks + size if apart else max(ranks, size)
@@ -30,13 +30,13 @@ def gpus_on_modal(config: RunConfig, *, samples: bool) -> Placement:
         gpus = _rented(modal.gpu, "node")
         engine = gpus[-size:] if apart else gpus[:size]
         return Placement(trainers=gpus[:ranks], engines=(engine,) if samples else ())
-    trainers = _trainers(modal.actor, ranks, config.actor_containers, trains)
+    trainers = _trainers(modal.actor, ranks, plan.actor_containers, trains)
     if not samples:
         return Placement(trainers=trainers, engines=())
     instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
     on = f"{size} GPUs" if size > 1 else "1"
     _check_count("rollout", modal.rollout, size, f"an engine samples on {on}", instead)
-    workers = range(config.num_rollout_workers)
+    workers = range(plan.num_rollout_workers)
     engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
     return Placement(trainers=trainers, engines=engines)
 

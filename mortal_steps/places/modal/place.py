@@ -38,22 +38,22 @@ class ModalPlace(Place):
             await beside.close()
 
     def check(self, *, samples: bool) -> None:
-        config = self.config
-        config.compute.check_mode()
+        plan = self.plan
+        plan.compute.check_mode()
         self.placement(samples=samples)
-        if config.model.quantization:
+        if plan.is_quantized:
             raise ConfigError(
                 "model.quantization: the image of containers on Modal has no bitsandbytes; train "
                 "on a machine of your own (compute.backend = 'local'), or leave it out"
             )
-        if not samples or config.compute.modal.environment is None:
+        if not samples or plan.compute.modal.environment is None:
             return
-        if not config.environment.is_used:
+        if not plan.environment.is_used:
             logger.warning(
                 "[compute.modal.environment] has no effect: [environment] names neither tools nor "
                 "an environment"
             )
-        elif config.environment.python is not None:
+        elif plan.environment.python is not None:
             logger.warning("environment.python has no effect beside [compute.modal.environment]")
 
     def check_access(self, say: Callable[[str], None]) -> None:
@@ -62,9 +62,9 @@ class ModalPlace(Place):
         from mortal_steps.places.modal.meter import check_prices
 
         say("checking what is deployed on Modal")
-        check_prices(self.config.compute)
-        code_of(self.config)
-        call_in_thread(asyncio.run, check_deployed(self.config))
+        check_prices(self.plan.compute)
+        code_of(self.plan)
+        call_in_thread(asyncio.run, check_deployed(self.plan))
 
     def check_interpreters(self, roles: Collection[Role]) -> None:
         """Images hold them."""
@@ -73,10 +73,10 @@ class ModalPlace(Place):
         return next(name for name, kind in ENGINES.items() if kind.modal_class)
 
     def placement(self, *, samples: bool = True) -> Placement:
-        return gpus_on_modal(self.config, samples=samples)
+        return gpus_on_modal(self.plan, samples=samples)
 
     def fetch(self, root: Path) -> None:
-        fetch(self.config.compute.modal.volume, root)
+        fetch(self.plan.compute.modal.volume, root)
 
 
 def fetch(volume: str, root: Path) -> bool:

@@ -33,7 +33,7 @@ class RayPlace(Place):
         return Compute({**beside.pools, **ray_pools(wanted.run, wanted.specs, wanted.lease)})
 
     def check_interpreters(self, roles: Collection[Role]) -> None:
-        python = self.config.compute.ray.python or sys.executable
+        python = self.plan.compute.ray.python or sys.executable
         if shutil.which(python) is None or lacks(python, "ray"):
             raise ConfigError(
                 f"compute.backend = 'ray', but {python} has no Ray; install it (pip install "
@@ -42,11 +42,11 @@ class RayPlace(Place):
         super().check_interpreters(roles)
 
     def placement(self, *, samples: bool = True) -> Placement:
-        config = self.config
-        ray, size = config.compute.ray, gpus_per_engine(config.rollout)
-        workers = range(config.num_rollout_workers if samples else 0)
+        plan = self.plan
+        ray, size = plan.compute.ray, gpus_per_engine(plan.rollout)
+        workers = range(plan.num_rollout_workers if samples else 0)
         return Placement(
-            trainers=_gpus_of(ray.actor, config.training.ranks, "actor"),
+            trainers=_gpus_of(ray.actor, plan.ranks, "actor"),
             engines=tuple(_gpus_of(ray.rollout, size, f"rollout-{n}") for n in workers),
         )
 

@@ -13,6 +13,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import DataError, WorkerLostError
 from mortal_steps.places.modal.inside.host import Workers
 from mortal_steps.places.modal.inside.specs import in_containers
+from mortal_steps.plan.parts import worker_plans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.table import VLLM_PYTHON
 
@@ -63,16 +64,16 @@ def specs_on(monkeypatch, engine, options=None, **modal):
         compute={"backend": "modal", "mode": "single_node", "modal": modal, "local": local},
     )
     specs = worker_specs(
-        config, run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
+        worker_plans(config), run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
     )
-    return specs, in_containers(specs, config)
+    return specs, in_containers(specs, config.compute)
 
 
 def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):
     plain, node = specs_on(monkeypatch, "vllm")
     assert node["rollout"].python == "/opt/vllm/bin/python"
     assert (node["rollout"].devices, node["rollout"].env) == ((), {})
-    options = node["rollout"].kwargs["rollout"].engine_options
+    options = node["rollout"].kwargs["plan"].rollout.engine_options
     assert options == {"gpu_memory_utilization": 0.3, "seed": 1}
     assert node["actor"] == plain["actor"], "whose configuration decides what a run is"
 

@@ -73,7 +73,7 @@ def test_the_flow_of_a_detached_run_is_in_the_region_of_its_workers(plane, tmp_p
     import modal
 
     config = project(tmp_path, "detached", *ON_MODAL, *CHOSEN)
-    function = for_run(modal.Function.from_name("mortal", "orchestrate"), config)
+    function = for_run(modal.Function.from_name("mortal", "orchestrate"), config.compute.modal)
     function.hydrate()
     found = plane.state()["functions"][function.object_id]
     assert found["scheduler_placement"]["regions"] == ["us-east"]

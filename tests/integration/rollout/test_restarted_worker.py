@@ -13,9 +13,9 @@ import pytest
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.plan.parts import sampler_plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.rewards.processes import is_alive
 from tests.support.rollout.cases import SPREAD_ENV
@@ -40,7 +40,8 @@ async def test_a_worker_that_loses_a_process_of_vllm_is_replaced_as_one_that_is_
         factory="mortal_steps.rollout.worker:RolloutWorker",
         kwargs={
             "run_dir": str(store.root),
-            **sampler_settings(RunConfig(rollout=rollout), str(folders["model_a"])),
+            "model_path": str(folders["model_a"]),
+            "plan": sampler_plan(RunConfig(rollout=rollout)),
         },
         prepare="start",
         python=vllm_python,

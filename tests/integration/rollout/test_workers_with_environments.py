@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.errors import RewardError
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import code_plan, sampler_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.rewards.sources import begin_sources
@@ -60,8 +59,8 @@ def made(tmp_path):
         store = RunStore(tmp_path / "runs/r")
         keep_chat(store, config.model, "model", {})
         begin_sources(store, code_plan(config), tmp_path, step=0)
-        settings = sampler_settings(config, "model")
-        workers.append(FinishedModelWorker(run_dir=str(store.root), **settings))
+        plan = sampler_plan(config)
+        workers.append(FinishedModelWorker(run_dir=str(store.root), model_path="model", plan=plan))
         return workers[-1]
 
     yield make

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.data.problem_files import keep_problems
-from mortal_steps.plan.parts import actor_plan, scoring_plan
+from mortal_steps.plan.parts import actor_plan, sampler_plan, scoring_plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.rewards.worker import RewardWorker
@@ -54,7 +53,10 @@ class Workers:
             num_steps=run.num_steps,
         )
         self.sampler = RolloutWorker(
-            run_dir=str(folder), **sampler_settings(config, run.model_path, num_steps=run.num_steps)
+            run_dir=str(folder),
+            model_path=run.model_path,
+            plan=sampler_plan(config),
+            num_steps=run.num_steps,
         )
         self.scorer = RewardWorker(
             run_dir=str(folder), plan=scoring_plan(config), num_steps=run.num_steps

@@ -23,8 +23,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.errors import MortalError
+from mortal_steps.plan.parts import sampler_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.vllm.library import import_vllm
 from mortal_steps.rollout.weight_sync.table import DIRECT, WEIGHT_SYNC
@@ -218,8 +218,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         found[kind] = {}
         for method in job.get("methods", METHODS):
             config = config_of(job["engine"], kind, method, job.get("dtype"), job.get("options"))
-            settings = sampler_settings(config, given["base"])
-            worker = RolloutWorker(run_dir=given["run_dir"], **settings)
+            worker = RolloutWorker(
+                run_dir=given["run_dir"], model_path=given["base"], plan=sampler_plan(config)
+            )
             worker._engine = engine
             worker.start()
             engine = worker._engine

@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
+from mortal_steps.plan.parts import sampler_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.table import VLLM_ADAPTERS
 from mortal_steps.rollout.engines.vllm import platforms
@@ -230,7 +230,8 @@ def check_worker(engine: VllmEngine, worker: dict[str, Any]) -> dict[str, Any]:
     """Return a whole worker, given this engine: two versions, each shard sampled twice."""
     ready = RolloutWorker(
         run_dir=worker["run_dir"],
-        **sampler_settings(RunConfig(rollout=RolloutConfig(engine="vllm")), worker["model_path"]),
+        model_path=worker["model_path"],
+        plan=sampler_plan(RunConfig(rollout=RolloutConfig(engine="vllm"))),
     )
     ready._engine = engine
     ready.start()

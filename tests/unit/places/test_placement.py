@@ -10,10 +10,11 @@ from mortal_steps.compute import devices
 from mortal_steps.compute.placement import sharing_gpus
 from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
 from mortal_steps.orchestration.open_run import as_begun
 from mortal_steps.orchestration.trials.trial import trial_specs
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.parts import place_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.promotion.judging import finished_specs
 from mortal_steps.runs.run import Run
@@ -32,15 +33,11 @@ def config(*, actor=(), devices=(), **rollout):
 
 
 def check_devices(config, *, samples=True):
-    place_of(config).check(samples=samples)
+    place_of(place_plan(config)).check(samples=samples)
 
 
 def find_placement(config, *, samples=True):
-    return place_of(config).placement(samples=samples)
-
-
-def placed_config(config):
-    return place_of(config).placed()
+    return place_of(place_plan(config)).placement(samples=samples)
 
 
 def addresses(found):
@@ -98,7 +95,7 @@ def test_each_rank_of_the_actor_has_a_gpu(monkeypatch, gpus, settings, trainers,
     assert ",".join(gpu.address for gpu in found.trainers) == trainers
     assert addresses(found)[1] == engines
     check_devices(ranks)
-    assert placed_config(ranks).compute.local.actor.devices == ((trainers,) if gpus else ())
+    assert placed(ranks).compute.local.actor.devices == ((trainers,) if gpus else ())
 
 
 def test_another_number_of_gpus_than_ranks_is_refused(monkeypatch):
@@ -137,31 +134,31 @@ def test_a_run_without_samplers_has_the_actors_gpu_alone(monkeypatch, caplog):
 
 def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
     let_there_be(monkeypatch, several(3))
-    placed = placed_config(config())
-    local = placed.compute.local
+    found = placed(config())
+    local = found.compute.local
     assert (local.actor.devices, local.rollout.devices) == (("0",), ("1", "2"))
-    assert placed.num_rollout_workers == 2
-    assert placed_config(placed) == placed
+    assert found.num_rollout_workers == 2
+    assert placed(found) == found
     let_there_be(monkeypatch, several(1))
-    assert placed_config(config()).compute == config().compute  # it sees no other
+    assert placed(config()).compute == config().compute  # it sees no other
 
 
 def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypatch, tmp_path):
     let_there_be(monkeypatch, several(3))
     store = RunStore(tmp_path)
-    trial = trial_specs(placed_config(config()), store, "model")
+    trial = trial_specs(placed(config()), store, "model")
     tried = trial["rollout"]
     judged = finished_specs(config(), store, Run(store, config(), run_info(tmp_path)))["rollout"]
     for spec in (tried, judged):
         assert spec.devices == ("1", "2") and spec.count == 2
-        assert "gpu_memory_utilization" not in spec.kwargs["rollout"].engine_options
+        assert "gpu_memory_utilization" not in spec.kwargs["plan"].rollout.engine_options
     assert trial["actor"].devices == ("0",)
 
 
 def test_seven_devices_have_seven_workers(monkeypatch):
     let_there_be(monkeypatch, several(8))
     seven = config(actor=["0"], devices=[*"1234567"])
-    assert placed_config(seven).num_rollout_workers == 7
+    assert placed(seven).num_rollout_workers == 7
 
 
 def test_a_run_has_a_shard_for_each_engine_and_keeps_it_on_another_machine(monkeypatch):
@@ -172,7 +169,7 @@ def test_a_run_has_a_shard_for_each_engine_and_keeps_it_on_another_machine(monke
     let_there_be(monkeypatch, several(1))
     resumed = as_begun(config(), begun)
     assert resumed.fingerprint() == begun.fingerprint()
-    assert placed_config(resumed).num_rollout_workers == 1
+    assert placed(resumed).num_rollout_workers == 1
     assert resumed.num_shards == 3
 
 
@@ -338,7 +335,7 @@ def shared(run):
 )
 def test_workers_on_one_gpu_share_its_memory(monkeypatch, gpus, settings, share):
     let_there_be(monkeypatch, several(gpus))
-    options = shared(placed_config(config(**settings))).engine_options
+    options = shared(placed(config(**settings))).engine_options
     assert options == ({} if share is None else {"gpu_memory_utilization": share})
 
 

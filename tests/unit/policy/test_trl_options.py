@@ -24,7 +24,7 @@ from mortal_steps.config.trl_options import (
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import place_plan, trainer_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping import lora, options
@@ -228,7 +228,7 @@ def test_a_quantization_without_its_package_is_refused(monkeypatch):
         update={"compute": config.compute.model_copy(update={"backend": "modal"})}
     )
     with pytest.raises(ConfigError, match="on Modal has no bitsandbytes"):
-        place_of(away).check(samples=True)
+        place_of(place_plan(away)).check(samples=True)
 
 
 def test_an_adapters_shape_without_an_adapter_is_told_of():

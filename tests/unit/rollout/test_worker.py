@@ -12,7 +12,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mortal_steps.compute.roles import sampler_settings
 from mortal_steps.errors import (
     ConfigError,
     CorruptFileError,
@@ -22,6 +21,7 @@ from mortal_steps.errors import (
     StoreError,
     WeightsMismatchError,
 )
+from mortal_steps.plan.parts import sampler_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.rollout.worker import RolloutWorker
@@ -68,7 +68,9 @@ def config(**rollout) -> RunConfig:
 
 
 def worker_for(store, model, **rollout) -> RolloutWorker:
-    return RolloutWorker(run_dir=str(store.root), **sampler_settings(config(**rollout), str(model)))
+    return RolloutWorker(
+        run_dir=str(store.root), model_path=str(model), plan=sampler_plan(config(**rollout))
+    )
 
 
 @pytest.fixture
@@ -319,7 +321,9 @@ def test_without_what_the_actor_settled_about_chats_no_tool_is_called(store, mod
     with_tools = RunConfig.model_validate(
         {"rollout": {"engine": "transformers"}, "environment": tools}
     )
-    worker = RolloutWorker(run_dir=str(store.root), **sampler_settings(with_tools, str(model_a)))
+    worker = RolloutWorker(
+        run_dir=str(store.root), model_path=str(model_a), plan=sampler_plan(with_tools)
+    )
     worker.start()  # the actor may not be that far
     with refused(StoreError, "data/chat.json", "missing"):
         worker.generate(request=request(batch, v0))

@@ -47,7 +47,7 @@ from mortal_steps.places.modal.release import (
     other_volume,
     this_release,
 )
-from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.parts import worker_plans
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.system.faults import as_mortal_error
@@ -265,22 +265,21 @@ class WorkerHost:
                 shutil.copytree(self._runs_dir / where, name)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
         self._is_node = config.compute.mode == "single_node"
+        plans = worker_plans(config)
         if self._hub is not None and (self._is_node or request.role == "rollout"):
             self._compiled = compiled_for(
-                config.with_room_for_adapters().rollout,
-                config.sampled_model,
-                Path(os.environ["HF_HOME"]),
+                plans.rollout.rollout, plans.rollout.model, Path(os.environ["HF_HOME"])
             )
             if self._compiled is not None:
                 self._compiled.unpack()
         specs = worker_specs(
-            config,
+            plans,
             run_dir=store.root,
             fingerprint=settings.fingerprint,
-            model_path=first_model(store, actor_plan(config), settings.dataset_fingerprint),
+            model_path=first_model(store, plans.actor, settings.dataset_fingerprint),
             num_steps=settings.num_steps,
         )
-        return in_containers(specs, config)
+        return in_containers(specs, config.compute)
 
 
 def _process_start() -> float:

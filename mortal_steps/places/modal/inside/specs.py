@@ -8,26 +8,29 @@ from dataclasses import replace
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import gpus_per_engine, sharing_gpus
-from mortal_steps.config import LocalConfig
+from mortal_steps.config import ComputeConfig, LocalConfig
 from mortal_steps.config.gpus import gpu_count
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rollout.plan import SamplerPlan
 
 
-def in_containers(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Role, WorkerSpec]:
+def in_containers(
+    specs: Mapping[Role, WorkerSpec], compute: ComputeConfig
+) -> dict[Role, WorkerSpec]:
     """Return the workers as a container starts them; those of a node share its GPUs.
     Interpreter, devices and environment of local processes are left out."""
     specs = {role: replace(spec, python=None, devices=(), env={}) for role, spec in specs.items()}
-    if config.compute.mode != "single_node":
+    if compute.mode != "single_node":
         return specs
-    engine = config.rollout.engine_kind
+    plan: SamplerPlan = specs["rollout"].kwargs["plan"]
+    engine = plan.rollout.engine_kind
     python = os.environ.get(engine.node_python) if engine.node_python else None
     actor, rollout = specs["actor"], replace(specs["rollout"], python=python)
-    if config.compute.modal.vllm_mode == "server":
-        gpus = [str(number) for number in range(gpu_count(config.compute.modal.gpu))]
-        size = gpus_per_engine(config.rollout)
+    if compute.modal.vllm_mode == "server":
+        gpus = [str(number) for number in range(gpu_count(compute.modal.gpu))]
+        size = gpus_per_engine(plan.rollout)
         actor = replace(actor, devices=(",".join(gpus[:-size]),))
         rollout = replace(rollout, devices=(",".join(gpus[-size:]),))
     else:
-        shared = sharing_gpus(LocalConfig(), rollout.kwargs["rollout"], 1)
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "rollout": shared})
+        shared = replace(plan, rollout=sharing_gpus(LocalConfig(), plan.rollout, 1))
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "plan": shared})
     return {**specs, "actor": actor, "rollout": rollout}
