@@ -57,7 +57,7 @@ def source_of(algorithm: Any) -> str | None:
     if isinstance(algorithm, AlgorithmConfig):
         return algorithm.source
     name = algorithm.get("type") if isinstance(algorithm, Mapping) else None
-    if name not in ALGORITHMS:
+    if not isinstance(name, str) or name not in ALGORITHMS:
         return None
     kind: type[AlgorithmConfig] = ALGORITHMS.load(name)
     return kind.source
