@@ -11,6 +11,20 @@ PREPARED = "data/prepared"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Preparation:
+    """What came of the rows of a dataset."""
+
+    num_rows: int
+    """Rows that are trained on."""
+    first: str
+    """The first of them as the model reads it, special tokens included."""
+    learned: str
+    """What is learned of that one; the rest is only read."""
+    longest: int
+    """Tokens of the longest."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
     """Prepared rows in a temporary folder."""
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.data.prepared import Preparation
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
@@ -117,12 +118,12 @@ class Actor:
 
     def prepare_rows(
         self, *, train: Sequence[Problem], held_out: Sequence[Problem], folder: str
-    ) -> int:
+    ) -> Preparation:
         """Have TRL prepare the rows of a run that learns from them; see `RowsAlgorithm.prepare`."""
         trainer = self._plan.trainer
         algorithm: Any = algorithm_of(trainer.algorithm)
-        count: int = algorithm.prepare(trainer, train, held_out, folder=Path(folder))
-        return count
+        came: Preparation = algorithm.prepare(trainer, train, held_out, folder=Path(folder))
+        return came
 
     def draw_order(self, *, epoch: int, step: int) -> FileRef:
         """See `epochs.draw_order`."""

@@ -91,8 +91,8 @@ def unchecked(config, known=None, say=None, **others):
     if not config.algorithm.judges_by_loss:
         return preflight.Problems(train, held_out)
     scratch = Scratch()
-    count = config.algorithm.prepare(trainer_plan(config), train, held_out, folder=scratch.path)
-    return preflight.Problems(train, held_out, Prepared(scratch=scratch, num_rows=count))
+    came = config.algorithm.prepare(trainer_plan(config), train, held_out, folder=scratch.path)
+    return preflight.Problems(train, held_out, Prepared(scratch=scratch, num_rows=came.num_rows))
 
 
 def go_on(config, *, killed_after=None):

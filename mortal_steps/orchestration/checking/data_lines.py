@@ -64,9 +64,8 @@ def report_data(
 
 def data_lines(lengths: PromptLengths, first_id: str, scores: Scores) -> Iterator[str]:
     """Yield lines on the prompts as the model reads them, and on what rewards said."""
-    shown = lengths.first if len(lengths.first) <= LONGEST_PROMPT else _shortened(lengths.first)
-    if shown:
-        yield f"{'prompt':<11}{first_id}, as the model reads it: {shown!r}"
+    if lengths.first:
+        yield f"{'prompt':<11}{first_id}, as the model reads it: {shortened(lengths.first)!r}"
     yield (
         f"{'':<11}the longest has {counted(lengths.longest, 'token')}; "
         f"{max(0, lengths.fits):,} fit beside the completion"
@@ -76,7 +75,10 @@ def data_lines(lengths: PromptLengths, first_id: str, scores: Scores) -> Iterato
         yield f"{'reward':<11}{name} = {said} for the text {MADE_UP_TEXT!r}"
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return a text without its middle, if it is long."""
+    if len(text) <= LONGEST_PROMPT:
+        return text
     half = LONGEST_PROMPT // 2
     return f"{text[:half]} ... {text[-half:]}"
 

@@ -174,7 +174,7 @@ def check(
     lengths = check_training(workers["actor"], train, held_out, warned, sampled, tools)
     if config.algorithm.judges_by_loss:
         runs_dir, training = Path(config.runs_dir), config.training
-        rows = prepare(workers["actor"], train, held_out, runs_dir, training, tell)
+        rows = prepare(workers["actor"], train, held_out, runs_dir, training, tell, show)
         return Problems(train, held_out, rows)
     found = Problems(*keep_fitting(config.data, train, held_out, lengths))
     report_data(lengths, train[0].id, scores, show)

@@ -6,8 +6,9 @@ from pathlib import Path
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.config import ComputeConfig, DataConfig, RewardsConfig, TrainingConfig
-from mortal_steps.data.prepared import Prepared
+from mortal_steps.data.prepared import Preparation, Prepared
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.data_lines import shortened
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
@@ -51,20 +52,28 @@ def prepare(
     runs_dir: Path,
     training: TrainingConfig,
     tell: Callable[[str], None],
+    show: Callable[[str], None] | None,
 ) -> Prepared:
-    """Have TRL prepare the rows in a process of its own, and tell what came of them."""
+    """Have TRL prepare the rows in a process of its own, and tell what came of them; `show` gets
+    the lines of a dry run."""
     scratch = Scratch(runs_dir.absolute(), PREPARING)
     try:
-        count = call_once(
+        came: Preparation = call_once(
             actor, "prepare_rows", train=train, held_out=held_out, folder=str(scratch.path)
         )
     except BaseException:
         scratch.remove()
         raise
+    count = came.num_rows
     steps, epoch = num_steps(count, training), epochs_of(count, training).steps_per_epoch
     became = f" became {counted(count, 'row')} to train on" if count != len(train) else ""
     tell(
         f"{'rows':<11}{counted(len(train), 'row')}{became}: {counted(steps, 'step')}, of which an "
         f"epoch has {epoch:,}"
     )
+    if show is not None:
+        show(f"{'':<11}the first as the model reads it: {shortened(came.first)!r}")
+        all_of_it = came.learned == came.first
+        learned = "all of it" if all_of_it else repr(shortened(came.learned))
+        show(f"{'':<11}{learned} is learned; the longest has {counted(came.longest, 'token')}")
     return Prepared(scratch=scratch, num_rows=count)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.data.prepared import Preparation
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.algorithms.rows.epochs import micro_batch_size, num_steps
@@ -49,7 +50,7 @@ class RowsAlgorithm(TrlHooks):
         held_out: Sequence[Problem],
         *,
         folder: Path,
-    ) -> int:
+    ) -> Preparation:
         """See `prepare_rows`."""
         from mortal_steps.policy.algorithms.rows.preparing import prepare_rows
 

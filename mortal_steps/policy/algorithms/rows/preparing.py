@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mortal_steps.data.held_out import EVAL, TRAIN, eval_set_sizes
+from mortal_steps.data.prepared import Preparation
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.policy.plan import TrainerPlan
@@ -38,8 +39,8 @@ def prepare_rows(
     held_out: Sequence[Problem],
     *,
     folder: Path,
-) -> int:
-    """Write the prepared rows to `folder`, and return how many are trained on. Raises `ConfigError`
+) -> Preparation:
+    """Write the prepared rows to `folder`, and return what came of them. Raises `ConfigError`
     for options, and `DataError` for rows, that TRL does not take."""
     # Imported where used: imports torch and TRL.
     from datasets import Dataset
@@ -79,16 +80,28 @@ def prepare_rows(
             ) from error
         evaluated = trainer.eval_dataset
         prepared = evaluated if isinstance(evaluated, dict) else {EVAL: evaluated}
+        if not len(trainer.train_dataset):
+            raise DataError(
+                "no row is left to train on: all of them were dropped where TRL prepared them, "
+                "which it does with rows that hold no token of the loss; raise "
+                "training.trl.max_length"
+            )
         for name, rows in {TRAIN: trainer.train_dataset, **prepared}.items():
             if rows is not None:
                 _write(rows, folder / f"{name}{SUFFIX}")
-        count = len(trainer.train_dataset)
-    if not count:
-        raise DataError(
-            "no row is left to train on: all of them were dropped where TRL prepared them, which "
-            "it does with rows that hold no token of the loss; raise training.trl.max_length"
-        )
-    return count
+        return _came_of(trainer.train_dataset, trainer.processing_class)
+
+
+def _came_of(rows: Dataset, tokenizer: Any) -> Preparation:
+    first = rows[0]
+    labels = first.get("labels", first["input_ids"])
+    learned = [token for token, label in zip(first["input_ids"], labels, strict=True) if label >= 0]
+    return Preparation(
+        num_rows=len(rows),
+        first=tokenizer.decode(first["input_ids"]),
+        learned=tokenizer.decode(learned),
+        longest=max(len(row["input_ids"]) for row in rows.select_columns("input_ids")),
+    )
 
 
 def open_prepared(folder: Path) -> dict[str, Dataset]:
