@@ -16,20 +16,20 @@ from typing import Any
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
-CONFIGS: Mapping[str, str] = {
-    "grpo": "GRPOConfig",
-    "rloo": "RLOOConfig",
+CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
+"""Algorithm that learns from completions -> its configuration in TRL."""
+CONFIGS_OF_ROWS: Mapping[str, str] = {
     "sft": "SFTConfig",
+    "dpo": "DPOConfig",
+    "kto": "KTOConfig",
+    "reward": "RewardConfig",
 }
-"""Algorithm -> its configuration in TRL."""
+"""Algorithm that learns from rows of a dataset -> its configuration in TRL."""
 SOURCES: Mapping[str, tuple[str, str]] = {
-    "GRPOConfig": ("trl", "trainer/grpo_config.py"),
-    "RLOOConfig": ("trl", "trainer/rloo_config.py"),
-    "SFTConfig": ("trl", "trainer/sft_config.py"),
     "_BaseConfig": ("trl", "trainer/base_config.py"),
     "TrainingArguments": ("transformers", "training_args.py"),
 }
-"""Class -> package and file that it is in."""
+"""Class -> package and file that it is in; others are in a file of TRL's named after them."""
 
 BY_RANKS = "training.ranks and training.sharding say on how many GPUs is trained, and how"
 NO_LOADER = "the actor has no data loader: it trains on recorded batches"
@@ -114,8 +114,6 @@ OF_ROWS = (
 """Options of these that mean something where rows of a dataset are learned."""
 UNLIMITED = {"max_length": "none"}
 """Options of which no value means something: in TOML, which has none, this text stands for it."""
-LEARNING_FROM_ROWS = ("SFTConfig",)
-"""Configurations of the trainers that learn from rows."""
 
 REFUSED_VALUES = {
     ("lr_scheduler_type", "reduce_lr_on_plateau"): NO_EVALUATION,
@@ -161,7 +159,8 @@ REPEATABLE_ATTENTION = ("sdpa", "eager")
 def options_of(kind: str) -> tuple[str, ...]:
     """Names of the options that a configuration of TRL's has, such as `GRPOConfig`. Empty where TRL
     or transformers is not installed."""
-    package, file = SOURCES[kind]
+    own_file = ("trl", f"trainer/{kind.removesuffix('Config').lower()}_config.py")
+    package, file = SOURCES.get(kind, own_file)
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         return ()
@@ -181,6 +180,11 @@ def _option(statement: ast.stmt) -> str | None:
     return None if private else statement.target.id
 
 
+def config_of(algorithm: str) -> str | None:
+    """Return the configuration of TRL's that an algorithm of MORTAL's takes, if it takes one."""
+    return {**CONFIGS, **CONFIGS_OF_ROWS}.get(algorithm)
+
+
 def check_names(chosen: Mapping[str, Any], kind: str) -> None:
     """Raise `ConfigError` for options that TRL's configuration lacks or a run cannot have."""
     wrong = [reason for name in chosen if (reason := _mistake(name, chosen[name], kind))]
@@ -195,9 +199,9 @@ def _mistake(name: str, value: Any, kind: str) -> str | None:
         return f"{key} is an argument of TRL's trainer, not an option: {instead}"
     if known and name not in known:
         if name in options_of("GRPOConfig"):
-            method = next(name for name, config in CONFIGS.items() if config == kind)
+            method = kind.removesuffix("Config")
             return (
-                f"{key} is an option of TRL's GRPO, and {method.upper()} has none like it; leave "
+                f"{key} is an option of TRL's GRPO, and {method} has none like it; leave "
                 "it out, or set algorithm.type = 'grpo'"
             )
         near = nearest(name, known, cutoff=0.75)
@@ -236,7 +240,7 @@ def refusal(name: str) -> str | None:
 
 def idleness(name: str, kind: str = "GRPOConfig") -> str | None:
     """Why an option of a configuration of TRL's changes nothing; None if it does."""
-    if name in OF_ROWS and kind in LEARNING_FROM_ROWS:
+    if name in OF_ROWS and kind in CONFIGS_OF_ROWS.values():
         return None
     return _reason(IDLE, name)
 

@@ -1,6 +1,7 @@
 """Rows as a trainer takes them, on their way from the check of a run into its directory."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mortal_steps.store import RunStore
@@ -16,12 +17,11 @@ class Preparation:
 
     num_rows: int
     """Rows that are trained on."""
-    first: str
-    """The first of them as the model reads it, special tokens included."""
-    learned: str
-    """What is learned of that one; the rest is only read."""
+    first: Mapping[str, str]
+    """The parts of the first of them, as the model reads them with special tokens: `row` and what
+    is `learned` of it, or the `chosen` and the `rejected` one."""
     longest: int
-    """Tokens of the longest."""
+    """Tokens of the longest part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.rewards import SANDBOX
-from mortal_steps.config.trl_options import CONFIGS, check_names
+from mortal_steps.config.trl_options import check_names, config_of
 from mortal_steps.environments.table import ENVIRONMENTS
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import Extension, Registry, nearest
@@ -87,8 +87,8 @@ def load_config(
     else:
         origin = f"{path} and the command line" if overridden or flags else str(path)
         config = parse_config(values, origin)
-    if config.algorithm.type in CONFIGS:
-        check_names(config.training.trl, CONFIGS[config.algorithm.type])
+    if (kind := config_of(config.algorithm.type)) is not None:
+        check_names(config.training.trl, kind)
     config.compute.check_mode()
     return config
 

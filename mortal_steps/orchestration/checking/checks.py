@@ -15,7 +15,7 @@ from mortal_steps.config import (
 )
 from mortal_steps.config.sharding import check_sharding
 from mortal_steps.config.training import FULL
-from mortal_steps.config.trl_options import CONFIGS, check_names
+from mortal_steps.config.trl_options import check_names, config_of
 from mortal_steps.data.values import TEXT_ALONE
 from mortal_steps.errors import ConfigError, DataError, StoreError
 from mortal_steps.extensions import nearest
@@ -98,7 +98,7 @@ def check_model(model: ModelConfig, max_tokens: int) -> None:
 def check_trl_options(algorithm: str, model: ModelConfig, training: TrainingConfig) -> None:
     """Raise `ConfigError` for options of TRL that are refused by their names, which takes no TRL;
     those that remain are checked with it."""
-    kind = CONFIGS.get(algorithm)
+    kind = config_of(algorithm)
     if kind is None:
         return
     check_names(training.trl, kind)

@@ -72,8 +72,7 @@ def prepare(
         f"epoch has {epoch:,}"
     )
     if show is not None:
-        show(f"{'':<11}the first as the model reads it: {shortened(came.first)!r}")
-        all_of_it = came.learned == came.first
-        learned = "all of it" if all_of_it else repr(shortened(came.learned))
-        show(f"{'':<11}{learned} is learned; the longest has {counted(came.longest, 'token')}")
+        show(f"{'':<11}the first as the model reads it; the longest: {came.longest:,} tokens")
+        for part, text in came.first.items():
+            show(f"{'':<13}{part:<9} {shortened(text)!r}")
     return Prepared(scratch=scratch, num_rows=count)

@@ -1,6 +1,6 @@
 """`type = "sft"`: supervised fine-tuning, by TRL's own SFTTrainer.
 
-tests/integration/policy/test_sft_parity.py compares all of it, bit for bit, with stock
+tests/integration/policy/test_rows_parity.py compares all of it, bit for bit, with stock
 `SFTTrainer.train()`.
 """
 

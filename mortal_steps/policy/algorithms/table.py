@@ -9,6 +9,9 @@ ALGORITHMS = Registry(
             "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
             "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
             "sft": "mortal_steps.policy.algorithms.sft:SFT",
+            "dpo": "mortal_steps.policy.algorithms.dpo:DPO",
+            "kto": "mortal_steps.policy.algorithms.kto:KTO",
+            "reward": "mortal_steps.policy.algorithms.reward:RewardModel",
             "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
         }
     ),

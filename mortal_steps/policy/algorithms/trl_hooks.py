@@ -15,6 +15,9 @@ class TrlHooks(Algorithm):
     trl_config: ClassVar[str]
     """The configuration of TRL's that its trainer takes, such as `GRPOConfig`."""
 
+    task: ClassVar[str] = "CAUSAL_LM"
+    """PEFT's name for what the trained model does."""
+
     def trainer_class(self) -> TrainerClass:
         """Return the trainer: TRL's own, or a class derived from it with, for example, another
         `_compute_loss`. It has the algorithm, with its settings, as `self.algorithm`."""

@@ -18,7 +18,12 @@ from mortal_steps.policy.batches.prepared_rows import RowIndices
 from mortal_steps.types import Problem
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
-TRAINERS = {"sft": (trl.SFTTrainer, trl.SFTConfig)}
+TRAINERS = {
+    "sft": (trl.SFTTrainer, trl.SFTConfig),
+    "dpo": (trl.DPOTrainer, trl.DPOConfig),
+    "kto": (trl.KTOTrainer, trl.KTOConfig),
+    "reward": (trl.RewardTrainer, trl.RewardConfig),
+}
 NO_NUMBERS = ("runtime", "per_second", "epoch", "total_flos", "train_loss")
 
 
@@ -37,6 +42,17 @@ def pairs(count, seed=0):
     ]
 
 
+def preferences(count, seed=0):
+    return [
+        {"prompt": row["prompt"], "chosen": row["completion"], "rejected": row["prompt"]}
+        for row in pairs(count, seed)
+    ]
+
+
+def judged(count, seed=0):
+    return [{**row, "label": number % 3 != 0} for number, row in enumerate(pairs(count, seed))]
+
+
 def problems(rows, prefix="train"):
     return [
         Problem(
@@ -48,14 +64,16 @@ def problems(rows, prefix="train"):
     ]
 
 
-def make_config(model_path, kind="sft", *, eval_steps=None, on_start=False, **training):
+def make_config(
+    model_path, kind="sft", *, algorithm=None, eval_steps=None, on_start=False, **training
+):
     options = {"batch_size": 4, "learning_rate": 1e-3, "num_epochs": 2} | training
     evaluation = {"on_start": on_start} | ({"eval_steps": eval_steps} if eval_steps else {})
     held_out = {"data": DataConfig(eval_samples=1)} if eval_steps else {}
     return RunConfig(
         seed=7,
         model={"name_or_path": str(model_path)},
-        algorithm={"type": kind},
+        algorithm={"type": kind, **(algorithm or {})},
         training=options,
         evaluation=evaluation,
         **held_out,
@@ -101,6 +119,7 @@ def stock(config, model_path, folder, rows, held_out=None):
             "dataloader_pin_memory": False,
             "bf16": False,
             "use_cpu": True,
+            **algorithm_of(config.algorithm).options(),
             **{name: None if value == "none" else value for name, value in training.trl.items()},
         }
     )
@@ -110,7 +129,7 @@ def stock(config, model_path, folder, rows, held_out=None):
         model=str(model_path),
         args=arguments,
         train_dataset=Dataset.from_list(rows),
-        peft_config=lora_config(training),
+        peft_config=lora_config(training, algorithm_of(config.algorithm).task),
         callbacks=[heard],
         **given,
     )
@@ -127,7 +146,12 @@ def outcome(trainer):
         "groups": digests.digest(state["param_groups"]),
         "schedule": digests.digest(trainer.lr_scheduler.state_dict()),
         "tokens": private.tokens_seen(trainer),
+        "reference": digests.weights_digest(trainer.ref_model) if moves(trainer) else "",
     }
+
+
+def moves(trainer):
+    return getattr(trainer.args, "sync_ref_model", False)
 
 
 @dataclasses.dataclass

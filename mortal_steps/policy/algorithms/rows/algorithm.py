@@ -101,3 +101,13 @@ def _check_batch(training: TrainingConfig) -> None:
             f"training.batch_size = {size} rows of a step into micro-batches of one size; choose a "
             "divisor of it"
         )
+
+
+def refuse_precomputing(built: Any) -> None:
+    """Raise `ConfigError` if TRL is to compute the reference model's log-probabilities of all rows
+    before training."""
+    if built.precompute_ref_log_probs:
+        raise ConfigError(
+            "training.trl.precompute_ref_log_probs = true: a resumed run would compute them "
+            "again; leave it out, and each step computes those of its rows"
+        )

@@ -93,15 +93,17 @@ def prepare_rows(
 
 
 def _came_of(rows: Dataset, tokenizer: Any) -> Preparation:
+    parts = [name for name in rows.column_names if name.endswith("_ids")]
     first = rows[0]
-    labels = first.get("labels", first["input_ids"])
-    learned = [token for token, label in zip(first["input_ids"], labels, strict=True) if label >= 0]
-    return Preparation(
-        num_rows=len(rows),
-        first=tokenizer.decode(first["input_ids"]),
-        learned=tokenizer.decode(learned),
-        longest=max(len(row["input_ids"]) for row in rows.select_columns("input_ids")),
-    )
+    texts = {
+        "row" if name == "input_ids" else name.removesuffix("_ids"): tokenizer.decode(first[name])
+        for name in parts
+    }
+    if "labels" in first:
+        labelled = zip(first["input_ids"], first["labels"], strict=True)
+        texts["learned"] = tokenizer.decode([token for token, label in labelled if label >= 0])
+    lengths = (len(row[name]) for row in rows.select_columns(parts) for name in parts)
+    return Preparation(num_rows=len(rows), first=texts, longest=max(lengths, default=0))
 
 
 def open_prepared(folder: Path) -> dict[str, Dataset]:

@@ -57,9 +57,9 @@ REFUSED_STARTS = {
 """The same of values of `init_lora_weights`, by what they begin with."""
 
 
-def lora_config(training: TrainingConfig) -> LoraConfig | None:
-    """None where whole models are trained. Raises `ConfigError` for what PEFT does not take, or a
-    run cannot have."""
+def lora_config(training: TrainingConfig, task: str = "CAUSAL_LM") -> LoraConfig | None:
+    """None where whole models are trained. `task` is PEFT's name for what the model does. Raises
+    `ConfigError` for what PEFT does not take, or a run cannot have."""
     if not training.use_lora:
         return None
     lora = training.lora
@@ -68,7 +68,7 @@ def lora_config(training: TrainingConfig) -> LoraConfig | None:
     targets = given if isinstance(given, str) else list(given)
     try:
         return LoraConfig(
-            task_type="CAUSAL_LM",
+            task_type=task,
             r=lora.r,
             lora_alpha=lora.alpha,
             lora_dropout=lora.dropout,

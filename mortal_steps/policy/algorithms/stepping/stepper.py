@@ -114,7 +114,7 @@ class TrlStepper(Stepper):
                 attributes=self._class_attributes(),
                 **self._given(),
                 processing_class=self.tokenizer,
-                peft_config=lora_config(plan.training),
+                peft_config=lora_config(plan.training, algorithm.task),
                 quantization_config=quantization_config(plan.model),
                 callbacks=[self._observer],
             )

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
+import trl
+from trl import GRPOTrainer, RLOOTrainer
 
+from mortal_steps.config.trl_options import CONFIGS, CONFIGS_OF_ROWS
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.rows.trainer import SteppedOnRows
@@ -33,27 +35,29 @@ NO_ROWS = [{"prompt": ""}]
 in the user's home, which may be read-only in a container."""
 
 
-TRAINERS = {"GRPOConfig": GRPOTrainer, "RLOOConfig": RLOOTrainer, "SFTConfig": SFTTrainer}
-"""Configuration of TRL's -> the trainer that takes it."""
-
-
 def check_trainer(algorithm: TrlHooks) -> None:
-    """Raise `ConfigError` unless the algorithm's trainer is derived from one of TRL's that learn
-    from scored completions, and takes the configuration that the algorithm names."""
+    """Raise `ConfigError` unless the algorithm's trainer is derived from one of TRL's that can be
+    run from outside, and takes the configuration that the algorithm names."""
     named = f"algorithm.type = {algorithm.type!r}"
     configuration = getattr(algorithm, "trl_config", None)
-    if configuration not in TRAINERS:
+    if configuration not in (*CONFIGS.values(), *CONFIGS_OF_ROWS.values()):
         raise ConfigError(
-            f"{named}: trl_config = {configuration!r} is not one of {' and '.join(TRAINERS)}; "
-            "derive the algorithm from GRPO or RLOO, which have theirs"
+            f"{named}: trl_config = {configuration!r} is not one of "
+            f"{' and '.join(CONFIGS.values())}; derive the algorithm from GRPO or RLOO, which have "
+            "theirs"
         )
-    kind, base = algorithm.trainer_class(), TRAINERS[configuration]
+    kind, base = algorithm.trainer_class(), _trainer_of(configuration)
     if not issubclass(kind, base):
         raise ConfigError(
             f"{named}: the trainer {kind.__name__} is not derived from TRL's {base.__name__}, "
             f"which takes trl_config = {configuration!r}; derive it from that, or the algorithm "
             f"from {'RLOO' if base is GRPOTrainer else 'GRPO'}"
         )
+
+
+def _trainer_of(configuration: str) -> type[Any]:
+    trainer: type[Any] = getattr(trl, configuration.replace("Config", "Trainer"))
+    return trainer
 
 
 def build_trainer(
@@ -67,7 +71,8 @@ def build_trainer(
     """
     check_trainer(algorithm)
     kind = algorithm.trainer_class()
-    base = next(ours for trls, ours in STEPPED.items() if issubclass(kind, trls))
+    found = (ours for trls, ours in STEPPED.items() if issubclass(kind, trls))
+    base = next(found, SteppedOnRows)
     if issubclass(kind, GRPOTrainer):
         arguments["rollout_func"] = recorded_rollouts
     own = {"algorithm": algorithm, **attributes}
@@ -177,6 +182,5 @@ def recorded_reward(name: str) -> Callable[..., list[float | None]]:
 STEPPED: Mapping[type, type[Stepped]] = {
     GRPOTrainer: SteppedGRPOTrainer,
     RLOOTrainer: SteppedRLOOTrainer,
-    SFTTrainer: SteppedOnRows,
 }
-"""Trainer of TRL's -> what makes it be run from outside."""
+"""Trainer of TRL's that learns from completions -> what makes it be run from outside."""

@@ -1,8 +1,17 @@
-"""Supervised fine-tuning step by step, undisturbed and begun again, beside stock `.train()`."""
+"""TRL's dataset trainers step by step, undisturbed and begun again, beside stock `.train()`."""
 
 import pytest
 
-from tests.support.policy.rows import Stepping, make_config, outcome, pairs, stock, texts
+from tests.support.policy.rows import (
+    Stepping,
+    judged,
+    make_config,
+    outcome,
+    pairs,
+    preferences,
+    stock,
+    texts,
+)
 
 CASES = {
     "plain": {},
@@ -47,6 +56,43 @@ def test_prompts_and_completions(name, model_path, tmp_path):
     check_it_equals_stock(
         make_config(model_path, **OF_PAIRS[name]), model_path, tmp_path, pairs(18)
     )
+
+
+OF_PREFERENCES = {
+    "dpo": {},
+    "dpo, two losses, LoRA": {
+        "algorithm": {"loss_type": ("sigmoid", "ipo"), "beta": 0.3},
+        "use_lora": True,
+        "lora": {"r": 4, "dropout": 0.1, "target_modules": "all-linear"},
+    },
+    "dpo, a moving reference": {"trl": {"sync_ref_model": True, "ref_model_sync_steps": 2}},
+    "reward": {"trl": {"center_rewards_coefficient": 0.01}, "eval_steps": 3},
+    "reward, LoRA": {
+        "use_lora": True,
+        "lora": {"r": 4, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]},
+    },
+}
+
+
+@pytest.mark.parametrize("name", OF_PREFERENCES)
+def test_preferences(name, model_path, tmp_path):
+    options = dict(OF_PREFERENCES[name])
+    config = make_config(model_path, name.partition(",")[0], **options)
+    held_out = preferences(4, seed=1) if config.evaluation.eval_steps else None
+    check_it_equals_stock(config, model_path, tmp_path, preferences(14), held_out)
+
+
+OF_JUDGED = {
+    "kto": {"trl": {"train_sampling_strategy": "sequential"}, "eval_steps": 3},
+    "kto, zero": {"algorithm": {"loss_type": "apo_zero_unpaired"}, "batch_size": 6},
+}
+
+
+@pytest.mark.parametrize("name", OF_JUDGED)
+def test_judged_completions(name, model_path, tmp_path):
+    config = make_config(model_path, "kto", **OF_JUDGED[name])
+    held_out = judged(4, seed=1) if config.evaluation.eval_steps else None
+    check_it_equals_stock(config, model_path, tmp_path, judged(14), held_out)
 
 
 def check_it_equals_stock(config, model_path, tmp_path, rows, held_out=None):

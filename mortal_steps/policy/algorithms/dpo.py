@@ -1,0 +1,58 @@
+"""`type = "dpo"`: direct preference optimization, by TRL's own DPOTrainer.
+
+DPO is https://arxiv.org/abs/2305.18290. tests/integration/policy/test_rows_parity.py compares it,
+bit for bit, with stock `DPOTrainer.train()`.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.config.field_metadata import STATE
+from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm, refuse_precomputing
+from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
+
+DpoLoss = Literal[
+    "sigmoid",
+    "hinge",
+    "ipo",
+    "exo_pair",
+    "nca_pair",
+    "robust",
+    "bco_pair",
+    "sppo_hard",
+    "aot",
+    "aot_unpaired",
+    "apo_zero",
+    "apo_down",
+    "discopop",
+    "sft",
+]
+
+
+class DPO(RowsAlgorithm, extra="forbid"):
+    """Direct preference optimization: of two answers, the better one becomes more likely. Options
+    of TRL's DPOConfig without a key of their own go into `[training.trl]`."""
+
+    trl_config: ClassVar[str] = "DPOConfig"
+    rows_in_words: ClassVar[str] = (
+        "the columns `chosen` and `rejected`, with a `prompt` or beginning with the same one"
+    )
+    type: Annotated[str, STATE] = "dpo"
+    loss_type: DpoLoss | tuple[DpoLoss, ...] = "sigmoid"
+    """One of TRL's losses, or several whose weighted sum is the loss."""
+    beta: float = 0.1
+    """How much the policy is held to the reference model: more keeps it closer."""
+
+    def trainer_class(self) -> TrainerClass:
+        from trl import DPOTrainer
+
+        trainer: TrainerClass = DPOTrainer
+        return trainer
+
+    def options(self) -> dict[str, Any]:
+        losses = [self.loss_type] if isinstance(self.loss_type, str) else list(self.loss_type)
+        return {"loss_type": losses, "beta": self.beta}
+
+    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
+        super().check_built(training, rollout, built)
+        refuse_precomputing(built)
