@@ -26,8 +26,8 @@ class AlgorithmConfig(Section, extra="allow"):
 
     type: Annotated[str, STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
-    TRL's RLOO, with settings of its own (docs/algorithms.md). `sft`: supervised fine-tuning, as TRL
-    has it, on rows of the dataset (docs/supervised.md). `atropos`: GRPO on the groups of
+    TRL's RLOO, with settings of its own (docs/algorithms.md). `sft`, `dpo`,
+    `kto` and `reward`: TRL's trainers that learn from rows of the dataset (docs/rows.md). `atropos`: GRPO on the groups of
     Atropos' environments (docs/atropos.md). Or `file.py:Class` or `module:Class` of your own."""
 
 

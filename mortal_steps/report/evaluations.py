@@ -17,9 +17,18 @@ DIFFERING = "episodes/differing_answers"
 """The share of episodes with an answer that changed; only where there are any."""
 
 
+OF_ROWS = ("rewards/accuracies", "rewards/margins", "accuracy", "mean_token_accuracy")
+"""What TRL's dataset trainers measure of held-out rows beside the loss: the first of these that
+there is says most."""
+
+
 def scores_text(scores: Mapping[str, float]) -> str:
-    """Return the scores in a line, without how episodes went, which the report shows."""
+    """Return the scores in a line, without how episodes went, which the report shows; of rows that
+    are judged by the loss, this and the measure that says most."""
     shown = {name: score for name, score in scores.items() if not name.startswith(EPISODES)}
+    if "loss" in scores and "reward" not in scores:
+        most = next((name for name in OF_ROWS if name in scores), "loss")
+        shown = {name: scores[name] for name in dict.fromkeys(("loss", most))}
     return ", ".join(f"{name} {score:.3f}" for name, score in shown.items())
 
 

@@ -53,7 +53,8 @@ class RewardModel:
 
     def _text(self, prompt: Any, completion: Any) -> str:
         if isinstance(prompt, str):
-            return f"{prompt}{completion}"
+            end = self._tokenizer.eos_token if self._term.append_eos else None
+            return f"{prompt}{completion}{end or ''}"
         messages = [*prompt, *completion]
         options = self._term.chat_template_kwargs or {}
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False, **options))

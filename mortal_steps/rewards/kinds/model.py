@@ -37,6 +37,9 @@ class ModelTerm(RewardTerm, extra="forbid"):
     """Tokens of prompt and completion that are read; default: all, as in TRL."""
     truncation: Literal["left", "right"] = "left"
     """Which end is cut off beyond `max_length`."""
+    append_eos: bool = False
+    """End a plain text with the tokenizer's end token, as the rows are that `algorithm.type =
+    "reward"` trains a model on. TRL's GRPO adds none. A chat template has its own end."""
     batch_size: int | None = Field(None, ge=1)
     """Completions in one forward pass; default: all of a call, as in TRL. Padding changes the last
     bits of a score, so with 1 no score depends on the others of its shard."""
