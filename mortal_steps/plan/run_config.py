@@ -158,6 +158,11 @@ class RunConfig(Section):
         return self.rollout.num_shards or shards
 
     @property
+    def problems_per_shard(self) -> int:
+        """Problems in a part of a batch, at most."""
+        return -(-self.training.batch_size // self.num_shards)
+
+    @property
     def max_tokens(self) -> int:
         """Most tokens per generated completion."""
         return self.rollout.max_tokens or self.training.max_completion_length

@@ -8,18 +8,17 @@ the model's context. This process imports no torch.
 
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
-from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, ModalConfig, RewardsConfig
 from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.problems import read_problems
+from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.base import declared, needed_roles
 from mortal_steps.orchestration.checking.checks import (
@@ -46,8 +45,9 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import environment_plan, trainer_plan
+from mortal_steps.plan.parts import environment_plan, problems_plan, trainer_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
@@ -114,7 +114,7 @@ def check(
     begin_workers_imports(config)
     parallel.begin()
     say("reading the dataset")
-    train, held_out = problems or _read(config, say, tell)
+    train, held_out = problems or _read(problems_plan(config), Path(config.runs_dir), say, tell)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
@@ -150,7 +150,7 @@ def check(
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
         say(f"beginning episodes of {len(tried)} rows")
-        tools = check_resets(config, tried)
+        tools = check_resets(environment_plan(config), tried)
     say("measuring the prompts, and checking the training options with TRL")
     parallel.go_on()
     lengths = check_training(workers["actor"], train, held_out, warned, sampled, tools)
@@ -204,19 +204,21 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
     begin_imports(dataclasses.replace(passing_workers(config)["actor"], rounding=rounding))
 
 
-def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], None]) -> Problems:
-    scratch = Scratch(Path(config.runs_dir).absolute(), READING)
+def _read(
+    plan: ProblemsPlan, runs_dir: Path, say: Callable[[str], None], tell: Callable[[str], None]
+) -> Problems:
+    scratch = Scratch(runs_dir.absolute(), READING)
     try:
         found = read_problems(
-            *(config.data, config.seed, scratch, say),
-            num_made=config.num_made_rows,
-            own_rows=own_rows(environment_plan(config)),
+            *(plan.data, plan.seed, scratch, say),
+            num_made=plan.num_made,
+            own_rows=own_rows(plan.environment),
         )
     except BaseException:
         scratch.remove()
         raise
-    if config.data.source:
-        tell(f"{'data':<11}{rows_in_words(config.data, found)}")
+    if plan.data.source:
+        tell(f"{'data':<11}{rows_in_words(plan.data, found)}")
     return found.train, found.held_out
 
 
@@ -300,9 +302,3 @@ def check_training(
         logger.warning("%s", warning)
     measured: PromptLengths = lengths
     return measured
-
-
-def passing_workers(config: RunConfig) -> Mapping[Role, WorkerSpec]:
-    """Return workers without a run directory or a model, which are only good for checks."""
-    nowhere = Path(os.devnull)
-    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)

@@ -57,7 +57,7 @@ SEED_OF_THE_RUN = -1
 def resolve_defaults(config: RunConfig) -> RunConfig:
     """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` and `Describer.describe` raise."""
-    rewards = with_described_rewards(config.rewards, environment_plan(config))
+    rewards = with_described_rewards(environment_plan(config))
     config = config.model_copy(update={"rewards": rewards})
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model

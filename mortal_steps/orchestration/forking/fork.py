@@ -135,8 +135,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
     if config.environment != before.environment:
-        plan = environment_plan(config)
-        rewards = with_other_environments(config.rewards, plan, before.rewards)
+        rewards = with_other_environments(environment_plan(config), before.rewards)
         config = config.model_copy(update={"rewards": rewards})
     return with_own_seed(config.with_reward_commits(find_reward_commit))
 

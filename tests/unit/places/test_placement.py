@@ -12,7 +12,7 @@ from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import as_begun
-from mortal_steps.orchestration.trials.trial import trial_specs
+from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.promotion.judging import finished_specs
@@ -149,7 +149,7 @@ def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
 def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypatch, tmp_path):
     let_there_be(monkeypatch, several(3))
     store = RunStore(tmp_path)
-    trial = trial_specs(placed_config(config()), store, "model")
+    trial = passing_workers(placed_config(config()))
     tried = trial["rollout"]
     judged = finished_specs(config(), store, Run(store, config(), run_info(tmp_path)))["rollout"]
     for spec in (tried, judged):
