@@ -1,25 +1,29 @@
-"""From a configuration to the workers of what is no run: checks and trials."""
+"""From a configuration to the workers of what is no run: checks, trials, judgements of models."""
 
 import dataclasses
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.interpreters import check_interpreters
 from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import check_engine, check_model
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.types import SamplingParams
 
 
-def passing_workers(config: RunConfig) -> Mapping[Role, WorkerSpec]:
+def passing_workers(config: RunConfig, num_steps: int = 1) -> Mapping[Role, WorkerSpec]:
     """Return workers without a run directory or a model, which are only good for checks; with
     `in_folder`, for a trial."""
     nowhere = Path(os.devnull)
-    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)
+    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=num_steps)
 
 
 def in_folder(worker: WorkerSpec, folder: Path, **settings: object) -> WorkerSpec:
@@ -40,3 +44,52 @@ def settings_of_trial(config: RunConfig) -> RunConfig:
     check_interpreters(config.compute, config.rollout, ("actor", "rollout"))
     check_engine(config.rollout, config.evaluation.temperature)
     return place_of(config).placed()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgingPlan:
+    """What finished models are judged with: as a run with these settings is evaluated."""
+
+    model: ModelConfig
+    """The run's own, which says how other models are loaded."""
+    rollout: RolloutConfig
+    environment: EnvironmentConfig
+    rewards: RewardsConfig
+    """Those of evaluations."""
+    sampling: SamplingParams
+    """That of evaluations."""
+    seed: int
+    num_shards: int
+    threads: int | None
+    """OMP_NUM_THREADS of the rollout workers; None: the default."""
+    template_options: Mapping[str, Any]
+    """Arguments of the model's chat template."""
+    workers: Mapping[Role, WorkerSpec]
+    """Workers for a whole model, which `in_folder` names, on the GPUs that are there now."""
+
+
+def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
+    """Return what models are judged with by the settings of a run of so many steps. Raises
+    `ConfigError` for a run elsewhere."""
+    if not config.compute.place.here:
+        raise ConfigError(
+            f"compute.backend = {config.compute.backend!r}: models are compared on this "
+            "machine; override compute.backend=local, and rollout.engine=transformers if there "
+            "is no vLLM here"
+        )
+    there: dict[str, Any] = {"revision": None, "new": None, "warm_start": None, "quantization": {}}
+    model = config.model.model_copy(update=there)
+    whole = config.training.model_copy(update={"use_lora": False})
+    finished = config.model_copy(update={"model": model, "training": whole})
+    return JudgingPlan(
+        model=config.model,
+        rollout=config.rollout,
+        environment=config.environment,
+        rewards=config.eval_rewards,
+        sampling=config.eval_sampling,
+        seed=config.seed,
+        num_shards=config.num_shards,
+        threads=config.compute.local.rollout.threads,
+        template_options=config.training.template_options,
+        workers=passing_workers(place_of(finished).placed(), num_steps),
+    )
