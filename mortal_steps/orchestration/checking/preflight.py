@@ -45,7 +45,7 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
-from mortal_steps.orchestration.trials.opening import passing_workers
+from mortal_steps.orchestration.trials.opening import forecast_plan, passing_workers
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.parts import environment_plan, problems_plan, trainer_plan
 from mortal_steps.plan.run_config import RunConfig
@@ -157,7 +157,7 @@ def check(
     found = keep_fitting(config.data, train, held_out, lengths)
     report_data(lengths, train[0].id, scores, show)
     longest = min(lengths.longest, max(1, lengths.fits))
-    expected = forecast(config, longest, samples="rollout" in roles)
+    expected = forecast(forecast_plan(config), longest, samples="rollout" in roles)
     rates = None
     if show is not None:
         measure = partial(call_once, workers["actor"], "measure_rates")

@@ -13,8 +13,11 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import check_engine, check_model
+from mortal_steps.orchestration.checking.forecast import ForecastPlan
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.loader import override_config
+from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import SamplingParams
 
@@ -29,6 +32,21 @@ def passing_workers(config: RunConfig, num_steps: int = 1) -> Mapping[Role, Work
 def in_folder(worker: WorkerSpec, folder: Path, **settings: object) -> WorkerSpec:
     """Return the worker with `folder` as its run directory, and these of its settings changed."""
     return dataclasses.replace(worker, kwargs={**worker.kwargs, "run_dir": str(folder), **settings})
+
+
+def forecast_plan(config: RunConfig) -> ForecastPlan:
+    """Return what a forecast is made from."""
+    return ForecastPlan(
+        trainer=trainer_plan(config),
+        compute=config.compute,
+        place=place_of(config),
+        sampled_model=config.sampled_model,
+        max_tokens=config.max_tokens,
+        num_shards=config.num_shards,
+        problems_per_shard=config.problems_per_shard,
+        saves_beside=bool(config.checkpoints.background),
+        changed=lambda overrides: forecast_plan(override_config(config, overrides)),
+    )
 
 
 def settings_of_trial(config: RunConfig) -> RunConfig:
